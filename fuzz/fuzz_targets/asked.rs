@@ -23,7 +23,7 @@
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::service::auth::v3::CheckRequest;
-use gateway::authz_question_parse::{ParsedQuestion, grpc_message, grpc_patience, over_grpc, over_http};
+use gateway::authz_question_parse::{ParsedQuestion, grpc_message, grpc_wait_limit, over_grpc, over_http};
 use gateway::config::QuestionSource;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
@@ -43,8 +43,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         1 => compare(Bytes::copy_from_slice(rest)),
-        2 => ask(&QuestionSource::Itself { prefix: "".into() }, rest),
-        3 => ask(&QuestionSource::Itself { prefix: PREFIX.into() }, rest),
+        2 => ask(&QuestionSource::SameRequest { prefix: "".into() }, rest),
+        3 => ask(&QuestionSource::SameRequest { prefix: PREFIX.into() }, rest),
         4 => ask(&QuestionSource::XOriginal, rest),
         5 => ask(&QuestionSource::XForwarded, rest),
         6 => deadline(rest),
@@ -122,7 +122,7 @@ fn said_once(
     let host = about.host.as_deref().expect("a host");
     let scheme = about.scheme.as_str().as_bytes();
     match asking {
-        QuestionSource::Itself { prefix } => {
+        QuestionSource::SameRequest { prefix } => {
             assert_eq!((about.method.as_str(), host), (own.0, own.1));
             assert_eq!([prefix.as_bytes(), &about.target].concat(), own.2);
         }
@@ -163,7 +163,7 @@ fn canonical(about: &ParsedQuestion) {
 
 /// The patience derived from a deadline is shorter than the deadline.
 fn deadline(text: &[u8]) {
-    let Some(patience) = grpc_patience(text) else { return };
+    let Some(patience) = grpc_wait_limit(text) else { return };
     let text = std::str::from_utf8(text).expect("digits and a unit");
     let (digits, unit) = text.split_at(text.len() - 1);
     let nanos: u128 = match unit {

@@ -18,15 +18,15 @@ use std::sync::LazyLock;
 use aws_lc_rs::hmac;
 use coherence::query::{LogQuery, LogQuestion};
 use coherence::revocation_tags::RevocationTags;
-use coherence::wire::{Body, Keys, MAX, MAX_TAGS, VERSION, WireError};
-use coherence::{ConsumerName, Nonce};
+use coherence::wire::{Body, Keys, MAX_MESSAGE, MAX_TAGS, VERSION, WireError};
+use coherence::{Nonce, PeerName};
 use libfuzzer_sys::fuzz_target;
 
 const NUMBER: u8 = 7;
 const SECRET: [u8; 32] = [NUMBER; 32];
 const MAC: usize = 16;
 
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::one(NUMBER, &SECRET));
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::single(NUMBER, &SECRET));
 static KEY: LazyLock<hmac::Key> = LazyLock::new(|| hmac::Key::new(hmac::HMAC_SHA256, &SECRET));
 
 /// Makes a signed message of this kind with this body, as the format says.
@@ -43,24 +43,24 @@ fn check(bytes: &[u8], made_here: bool) {
     match KEYS.read(bytes) {
         Ok(message) => {
             assert!(made_here, "accepted without the key");
-            assert!(bytes.len() <= MAX);
+            assert!(bytes.len() <= MAX_MESSAGE);
             if let Body::Event { event, .. } = &message.body {
                 assert!(event.seq > 0 && event.tags.len() <= MAX_TAGS);
             }
             let written = KEYS.write(&message).expect("a message that was read can be written");
             assert_eq!(KEYS.read(&written).as_ref(), Ok(&message));
-            assert!(Keys::one(NUMBER, &[0; 32]).read(bytes) == Err(WireError::Mac), "another cluster's");
+            assert!(Keys::single(NUMBER, &[0; 32]).read(bytes) == Err(WireError::Mac), "another cluster's");
         }
         Err(error) => assert!(!made_here || error != WireError::Mac, "the format is another one"),
     }
 }
 
-fn name() -> ConsumerName {
-    ConsumerName::new("main").expect("a name")
+fn name() -> PeerName {
+    PeerName::new("main").expect("a name")
 }
 
 static QUERY: LazyLock<LogQuery> =
-    LazyLock::new(|| LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Denials { after: None }));
+    LazyLock::new(|| LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::DenylistPage { after: None }));
 
 /// Makes a signed answer with this body to that query, as the format says.
 fn answered(body: &[u8]) -> Vec<u8> {
@@ -78,7 +78,7 @@ fn check_answer(bytes: &[u8], made_here: bool) {
             assert!(made_here, "accepted without the key");
             let sealed = QUERY.seal(&answer, &KEYS);
             assert_eq!(QUERY.open(&sealed, &KEYS), Ok(answer));
-            let other = LogQuery::new(&name(), Nonce([2; 16]), LogQuestion::Denials { after: None });
+            let other = LogQuery::new(&name(), Nonce([2; 16]), LogQuestion::DenylistPage { after: None });
             assert_eq!(other.open(bytes, &KEYS), Err(WireError::Mac), "accepted for another query");
         }
         Err(error) => assert!(!made_here || error != WireError::Mac, "the format is another one"),

@@ -43,7 +43,7 @@ fuzz_target!(|text: &str| {
         }
         (Err(refused), Err(again)) => {
             assert_eq!(shown_in_full(&refused.report), shown_in_full(&again.report));
-            assert!(refused.report.refuses(), "a refusal without a fault");
+            assert!(refused.report.has_faults(), "a refusal without a fault");
         }
         _ => panic!("valid once and invalid once"),
     }

@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
         }
         compare(message, their);
     }
-    if end == ReplayEnd::Drained {
+    if end == ReplayEnd::EndOfInput {
         assert_eq!(theirs.len(), ours.len(), "hyper found a further message");
     }
 });

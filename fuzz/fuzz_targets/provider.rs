@@ -20,7 +20,7 @@
 
 use std::sync::LazyLock;
 
-use idp::authorization::request::{Refusal, Rights, read};
+use idp::authorization::request::{ClientRights, Refusal, read};
 use idp::device::read_user_code;
 use idp::oauth::form::Form;
 use idp::oauth::redirect_uri::RedirectUri;
@@ -73,7 +73,7 @@ fn form(text: &str) {
 fn authorization(text: &str) {
     let Ok(form) = Form::parse(text.as_bytes()) else { return };
     for needs_challenge in [false, true] {
-        let rights = Rights {
+        let rights = ClientRights {
             redirect_uris: &REGISTERED,
             scopes: &SCOPES,
             default_scopes: &DEFAULT_SCOPES,
@@ -83,7 +83,7 @@ fn authorization(text: &str) {
             Ok(request) => {
                 assert!(leads_where_it_is_registered(request.address.redirect_uri()), "{text:?}");
                 assert_eq!(request.scopes.first_outside(&SCOPES), None, "{text:?}");
-                assert_eq!(request.to_allow.first_outside(&SCOPES), None, "{text:?}");
+                assert_eq!(request.consent_scopes.first_outside(&SCOPES), None, "{text:?}");
                 assert!(request.challenge.is_some() || !needs_challenge, "{text:?}");
             }
             Err(Refusal::Answer(address, _)) => {
@@ -97,7 +97,7 @@ fn authorization(text: &str) {
 /// Whether one of the registered addresses admits this one. If so, verifies that a browser reads
 /// the same address from both.
 fn leads_where_it_is_registered(asked: &str) -> bool {
-    let Some(registered) = REGISTERED.iter().find(|uri| uri.admits(asked)) else { return false };
+    let Some(registered) = REGISTERED.iter().find(|uri| uri.matches(asked)) else { return false };
     let (ours, theirs) = (Url::parse(registered.as_str()), Url::parse(asked));
     let (ours, theirs) = (ours.expect("a sound URI"), theirs.expect("what is admitted is a URL"));
     assert_eq!((ours.scheme(), ours.host(), ours.path()), (theirs.scheme(), theirs.host(), theirs.path()));

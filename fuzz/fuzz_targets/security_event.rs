@@ -42,7 +42,7 @@ fn check(token: &[u8]) {
     assert_eq!(security_events(signed, &expected, NOW).as_ref(), Ok(&told), "the second reading differs");
     assert!(!told.jti.is_empty() && told.issued <= NOW.plus(SKEW) && !told.events.is_empty());
     for event in &told.events {
-        assert!(event.at <= NOW.plus(SKEW));
+        assert!(event.occurred_at <= NOW.plus(SKEW));
         let has_subject =
             !matches!(event.kind, EventKind::Verification | EventKind::StreamUpdated | EventKind::Other);
         assert_eq!(has_subject, !event.names.is_empty(), "subjects present exactly if the event has one");

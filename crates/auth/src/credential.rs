@@ -56,9 +56,9 @@ impl CredentialFault {
 /// that has accepted the same bytes before need not check them again; all others use
 /// [`Self::checked`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Presented<'a>(&'a [u8]);
+pub struct PresentedToken<'a>(&'a [u8]);
 
-impl<'a> Presented<'a> {
+impl<'a> PresentedToken<'a> {
     /// The bytes. Use them only for comparison with tokens that were checked.
     pub fn unchecked(self) -> &'a [u8] {
         self.0
@@ -85,7 +85,7 @@ impl<'a> Presented<'a> {
 pub fn bearer<'a>(
     fields: &[Field<'a>],
     query: Option<&str>,
-) -> Result<Option<Presented<'a>>, CredentialFault> {
+) -> Result<Option<PresentedToken<'a>>, CredentialFault> {
     let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
     let token = match (found.next(), found.next()) {
         (None, _) => None,
@@ -100,7 +100,7 @@ pub fn bearer<'a>(
 }
 
 /// `credentials = auth-scheme 1*SP token68` (RFC 9110 §11.4; the scheme is case-insensitive).
-fn bearer_token(value: &[u8]) -> Result<Option<Presented<'_>>, CredentialFault> {
+fn bearer_token(value: &[u8]) -> Result<Option<PresentedToken<'_>>, CredentialFault> {
     let end = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
     let (scheme, rest) = value.split_at(end);
     if !std::str::from_utf8(scheme).is_ok_and(is_token) {
@@ -110,7 +110,7 @@ fn bearer_token(value: &[u8]) -> Result<Option<Presented<'_>>, CredentialFault> 
         return Ok(None);
     }
     let token = &rest[rest.iter().take_while(|b| **b == b' ').count()..];
-    if token.is_empty() { Err(CredentialFault::EmptyToken) } else { Ok(Some(Presented(token))) }
+    if token.is_empty() { Err(CredentialFault::EmptyToken) } else { Ok(Some(PresentedToken(token))) }
 }
 
 /// Whether the text is a `b64token` of RFC 6750 §2.1, without the trailing `=`.

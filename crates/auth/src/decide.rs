@@ -17,7 +17,7 @@
 pub mod explain;
 
 use crate::identity::{Facts, Identity};
-use crate::policy::review::{OwnedReviewQuestion, ReviewQuestion, ReviewTemplate, Unaskable};
+use crate::policy::review::{OwnedReviewQuestion, ReviewImpossible, ReviewQuestion, ReviewTemplate};
 use crate::policy::route::Captures;
 use crate::policy::rule::{Policy, Rule, RuleSet};
 use crate::request::{Canonical, Field, Malformed, pairs};
@@ -33,27 +33,27 @@ pub struct RuleContext<'c> {
     /// Captures of the route's template in the path.
     pub captures: Captures<'c>,
     /// Answers of reviews that are known.
-    pub reviews: &'c dyn Reviews,
+    pub reviews: &'c dyn ReviewAnswers,
 }
 
 impl RuleContext<'_> {
     /// Context for routes without a review.
     pub const fn without_reviews() -> Self {
-        Self { fields: &[], captures: Captures::none(), reviews: &NoReviews }
+        Self { fields: &[], captures: Captures::none(), reviews: &NoReviewAnswers }
     }
 }
 
 /// Answers to access reviews that are known without I/O.
-pub trait Reviews {
+pub trait ReviewAnswers {
     /// Whether the answer is yes; `None` when it is not known.
     fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool>;
 }
 
 /// Reviews of which no answer is known.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoReviews;
+pub struct NoReviewAnswers;
 
-impl Reviews for NoReviews {
+impl ReviewAnswers for NoReviewAnswers {
     fn verdict(&self, _: &ReviewQuestion<'_>) -> Option<bool> {
         None
     }
@@ -107,7 +107,7 @@ pub fn decide_in<'r>(
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
     let MatchedRoute { index: route, policy } = matched;
-    let facts = authorize(policy, request, facts, now, Reviewing::In(court), trace)?;
+    let facts = authorize(policy, request, facts, now, ReviewMode::LookUp(court), trace)?;
     Ok(Permit { route, request: Request::Received(request), facts })
 }
 
@@ -196,8 +196,8 @@ impl<'r> Permit<'r> {
             Request::Rewritten(request) => request.into_rewritten(new_path),
         };
         let request = request.map_err(Denial::Rewrite)?;
-        note(trace, || Step::Rewritten { path: request.path() });
-        let facts = authorize(policy, &request, self.facts, now, Reviewing::Done, trace)?;
+        trace_step(trace, || Step::Rewritten { path: request.path() });
+        let facts = authorize(policy, &request, self.facts, now, ReviewMode::Granted, trace)?;
         Ok(Self { route: self.route, request: Request::Rewritten(request), facts })
     }
 
@@ -206,14 +206,14 @@ impl<'r> Permit<'r> {
     ///
     /// # Errors
     /// As [`decide`]. The permit is consumed then.
-    pub fn confirm(
+    pub fn check_policy(
         self,
         court: &RuleContext<'_>,
         policy: &Policy,
         now: Timestamp,
         trace: &mut impl Trace,
     ) -> Result<Self, Denial> {
-        let facts = authorize(policy, self.request(), self.facts, now, Reviewing::In(court), trace)?;
+        let facts = authorize(policy, self.request(), self.facts, now, ReviewMode::LookUp(court), trace)?;
         Ok(Self { facts, ..self })
     }
 }
@@ -260,13 +260,13 @@ pub enum Denial {
     /// No review can be asked for: the request lacks a value that the review needs, or the caller
     /// has no usable name.
     #[error(transparent)]
-    Unaskable(#[from] Unaskable),
+    ReviewImpossible(#[from] ReviewImpossible),
     /// The review was answered with no.
     #[error("Kubernetes denies access to the caller")]
-    Reviewed,
+    ReviewDenied,
     /// The answer of the review is not known yet.
     #[error("the Kubernetes access review has no answer yet")]
-    Unreviewed(Vec<OwnedReviewQuestion>),
+    ReviewPending(Vec<OwnedReviewQuestion>),
     /// The rewritten path has no canonical form.
     #[error("the rewritten path is refused: {0}")]
     Rewrite(Malformed),
@@ -313,13 +313,13 @@ impl Denial {
                 (400, Some("invalid_request"), false, "repeated_parameter", "a query parameter is repeated"),
             Self::AmbiguousParameter { .. } =>
                 (400, Some("invalid_request"), false, "ambiguous_parameter", "a query parameter is ambiguous"),
-            Self::Unaskable(Unaskable::Method | Unaskable::Caller) =>
+            Self::ReviewImpossible(ReviewImpossible::Method | ReviewImpossible::Caller) =>
                 (403, None, false, "unaskable", "access is denied"),
-            Self::Unaskable(_) =>
+            Self::ReviewImpossible(_) =>
                 (400, Some("invalid_request"), false, "review_incomplete", "the request has no usable value for the access review"),
-            Self::Reviewed =>
+            Self::ReviewDenied =>
                 (403, None, false, "review_denied", "access is denied"),
-            Self::Unreviewed(_) =>
+            Self::ReviewPending(_) =>
                 (503, None, false, "unreviewed", "authorization is temporarily unavailable"),
             Self::Rewrite(_) =>
                 (400, Some("invalid_request"), false, "rewrite", "the path cannot be served"),
@@ -330,11 +330,11 @@ impl Denial {
 
 /// How a decision handles a review.
 #[derive(Clone, Copy)]
-enum Reviewing<'c> {
+enum ReviewMode<'c> {
     /// Its answer is looked up.
-    In(&'c RuleContext<'c>),
+    LookUp(&'c RuleContext<'c>),
     /// It was answered with yes already, for the same request.
-    Done,
+    Granted,
 }
 
 /// Evaluates a policy. Returns the facts that may be passed on.
@@ -343,25 +343,25 @@ fn authorize<'f>(
     request: &Canonical<'_>,
     facts: Option<&'f Facts>,
     now: Timestamp,
-    reviewing: Reviewing<'_>,
+    reviewing: ReviewMode<'_>,
     trace: &mut impl Trace,
 ) -> Result<Option<&'f Facts>, Denial> {
-    note(trace, || Step::Credential { facts, now });
+    trace_step(trace, || Step::Credential { facts, now });
     let outcome = match policy {
         Policy::Public => {
-            note(trace, || Step::Public);
+            trace_step(trace, || Step::Public);
             Ok(facts.filter(|facts| facts.valid_at(now)))
         }
-        Policy::Rules(rules) => valid(facts, now).and_then(|facts| {
-            permitted(rules, &facts.identity, request, reviewing, trace).map(|()| Some(facts))
+        Policy::Rules(rules) => require_valid(facts, now).and_then(|facts| {
+            evaluate_rules(rules, &facts.identity, request, reviewing, trace).map(|()| Some(facts))
         }),
     };
-    note(trace, || Step::Verdict(outcome.as_ref().err()));
+    trace_step(trace, || Step::Verdict(outcome.as_ref().err()));
     outcome
 }
 
 /// Requires facts that are valid at `now`.
-fn valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial> {
+fn require_valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial> {
     match facts {
         None => Err(Denial::Unauthenticated),
         Some(facts) if facts.valid_at(now) => Ok(facts),
@@ -370,14 +370,14 @@ fn valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial> {
     }
 }
 
-fn permitted(
+fn evaluate_rules(
     rules: &RuleSet,
     identity: &Identity,
     request: &Canonical<'_>,
-    reviewing: Reviewing<'_>,
+    reviewing: ReviewMode<'_>,
     trace: &mut impl Trace,
 ) -> Result<(), Denial> {
-    unambiguous(rules, request.query())?;
+    check_parameters(rules, request.query())?;
     let denied = first_match(rules.deny(), Effect::Deny, identity, request, trace);
     if denied.is_some() {
         return Err(Denial::Forbidden { deny_rule: denied });
@@ -387,8 +387,8 @@ fn permitted(
     }
     if let Some(review) = rules.review() {
         return match reviewing {
-            Reviewing::In(court) => reviewed(review, identity, request, court, trace),
-            Reviewing::Done => Ok(()),
+            ReviewMode::LookUp(court) => evaluate_review(review, identity, request, court, trace),
+            ReviewMode::Granted => Ok(()),
         };
     }
     match rules.missing_scopes(identity, request) {
@@ -398,7 +398,7 @@ fn permitted(
 }
 
 /// Whether every review question about the request is answered with yes.
-fn reviewed(
+fn evaluate_review(
     review: &ReviewTemplate,
     identity: &Identity,
     request: &Canonical<'_>,
@@ -409,20 +409,20 @@ fn reviewed(
     let questions = review.questions(identity, request, &court.captures, court.fields)?;
     for question in questions {
         let verdict = court.reviews.verdict(&question);
-        note(trace, || Step::Review { question: &question, verdict });
+        trace_step(trace, || Step::Review { question: &question, verdict });
         match verdict {
             Some(true) => {}
-            Some(false) => return Err(Denial::Reviewed),
+            Some(false) => return Err(Denial::ReviewDenied),
             None => unknown.push(question.into_owned()),
         }
     }
-    if unknown.is_empty() { Ok(()) } else { Err(Denial::Unreviewed(unknown)) }
+    if unknown.is_empty() { Ok(()) } else { Err(Denial::ReviewPending(unknown)) }
 }
 
 /// Requires that every parameter which a condition reads occurs at most once and in one spelling.
 /// Servers take the first of two, or the last, or both. Some ignore case, take `ns[]` for `ns`, or
 /// split at `;`.
-fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
+fn check_parameters(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
     let Some(query) = query else { return Ok(()) };
     let once = rules.parameters().iter().map(|name| (&**name, true));
     // A repeated parameter of a review is allowed: each of its values is reviewed.
@@ -434,7 +434,7 @@ fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
     for (name, once) in once.chain(reviewed) {
         let (mut exact, mut similar) = (0, query.contains(';'));
         for (key, _) in pairs(Some(query)) {
-            if key.is(name) {
+            if key.decodes_to(name) {
                 exact += 1;
             } else {
                 similar |= key.resembles(name);
@@ -459,7 +459,7 @@ fn first_match<T: Trace>(
     request: &Canonical<'_>,
     trace: &mut T,
 ) -> Option<usize> {
-    if !T::ON {
+    if !T::ENABLED {
         return rules.iter().position(|rule| rule.matches(identity, request));
     }
     let mut first = None;
@@ -475,8 +475,8 @@ fn first_match<T: Trace>(
 }
 
 /// Adds a step to the trace, if there is one.
-fn note<'s, T: Trace>(trace: &mut T, step: impl FnOnce() -> Step<'s>) {
-    if T::ON {
+fn trace_step<'s, T: Trace>(trace: &mut T, step: impl FnOnce() -> Step<'s>) {
+    if T::ENABLED {
         trace.step(step());
     }
 }

@@ -74,7 +74,7 @@ impl Identity {
     }
 
     /// Approximate heap size in bytes, for the byte limit of the decision cache.
-    pub fn weight(&self) -> usize {
+    pub fn heap_size(&self) -> usize {
         let text = |s: &str| s.len() + size_of::<Box<str>>();
         let list = |l: &[Box<str>]| l.iter().map(|s| text(s)).sum::<usize>();
         size_of::<Self>()

@@ -181,7 +181,7 @@ impl Reader<'_> {
         E::custom("refused")
     }
 
-    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+    fn nested<E: serde::de::Error>(self) -> Result<Self, E> {
         if self.depth == MAX_DEPTH {
             return Err(self.refuse(JsonError::TooDeep));
         }
@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.nested()?;
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(inner)? {
             items.push(item);
@@ -238,7 +238,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let inner = self.deeper()?;
+        let inner = self.nested()?;
         let mut members = Vec::new();
         while let Some(name) = map.next_key_seed(JsonName(self.text))? {
             members.push((name, map.next_value_seed(inner)?));

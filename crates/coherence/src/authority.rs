@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::consumer::MAX_RANGE;
+use crate::consumer::MAX_EVENTS;
 use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce};
 use crate::mutation::{self, Mutation};
 use crate::wire::Body;
@@ -22,7 +22,7 @@ const MAX_READING: usize = 16;
 /// Most queries that are answered at the same time.
 const MAX_ANSWERING: usize = 64;
 /// Most requests that are remembered, so that each is answered once.
-const MAX_TOLD: usize = 1024;
+const MAX_ANSWERED_REQUESTS: usize = 1024;
 
 /// What the caller must do for the authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +56,11 @@ pub struct LogAuthority {
     /// Nonces of the range requests that were answered recently. A consumer that asks again draws a
     /// new nonce. A second copy comes from the network or from an attacker, who must not get a long
     /// answer to each short request.
-    told: VecDeque<Nonce>,
+    answered_requests: VecDeque<Nonce>,
     /// Queries that are being answered: a copy that comes meanwhile gets the same answer.
     answering: Vec<Vec<u8>>,
     /// Head that was last read: only for the mutation that answers with it.
-    remembered: Option<LogHead>,
+    last_head: Option<LogHead>,
 }
 
 impl LogAuthority {
@@ -70,15 +70,15 @@ impl LogAuthority {
     }
 
     /// Publishes an event that is durable in the log.
-    pub fn appended(epoch: Epoch, event: LogEvent, actions: &mut Vec<AuthorityAction>) {
+    pub fn publish(epoch: Epoch, event: LogEvent, actions: &mut Vec<AuthorityAction>) {
         actions.push(AuthorityAction::Send(Body::Event { epoch, event }));
     }
 
     /// Applies a message of a consumer.
-    pub fn message(&mut self, body: &Body, actions: &mut Vec<AuthorityAction>) {
+    pub fn on_message(&mut self, body: &Body, actions: &mut Vec<AuthorityAction>) {
         match body {
             Body::Probe { consumer, nonce, .. } => {
-                if let Some(head) = self.remembered.filter(|_| mutation::is(Mutation::HeadFromMemory)) {
+                if let Some(head) = self.last_head.filter(|_| mutation::is_active(Mutation::HeadFromMemory)) {
                     actions.push(AuthorityAction::Send(Body::Echo { nonce: *nonce, head }));
                     return;
                 }
@@ -87,13 +87,15 @@ impl LogAuthority {
                 }
                 self.read(actions);
             }
-            Body::Ask { nonce, after } if self.ranges < MAX_READING && !self.told.contains(nonce) => {
+            Body::RangeRequest { nonce, after }
+                if self.ranges < MAX_READING && !self.answered_requests.contains(nonce) =>
+            {
                 self.ranges += 1;
-                self.told.push_back(*nonce);
-                if self.told.len() > MAX_TOLD {
-                    self.told.pop_front();
+                self.answered_requests.push_back(*nonce);
+                if self.answered_requests.len() > MAX_ANSWERED_REQUESTS {
+                    self.answered_requests.pop_front();
                 }
-                let limit = MAX_RANGE + 1;
+                let limit = MAX_EVENTS + 1;
                 actions.push(AuthorityAction::ReadRange { nonce: *nonce, after: *after, limit });
             }
             Body::Query(query) if self.answering.len() < MAX_ANSWERING && !self.answering.contains(query) => {
@@ -102,26 +104,26 @@ impl LogAuthority {
             }
             // A request that is already answered, a message without effect here, or one from an
             // authority.
-            Body::Ask { .. }
+            Body::RangeRequest { .. }
             | Body::Query(_)
             | Body::Applied { .. }
             | Body::Event { .. }
             | Body::Echo { .. }
-            | Body::Gone { .. }
+            | Body::RangeUnavailable { .. }
             | Body::Answer { .. } => {}
         }
     }
 
     /// Ends a read of the head; `None` when it failed: then no probe is answered, and leases
     /// expire. Consumers that are `unlisted` get no answer either ([`crate::consumers`]).
-    pub fn head(
+    pub fn head_read(
         &mut self,
         read: Option<LogHead>,
         unlisted: &[ConsumerId],
         actions: &mut Vec<AuthorityAction>,
     ) {
         self.is_reading = false;
-        self.remembered = read.or(self.remembered);
+        self.last_head = read.or(self.last_head);
         for (consumer, nonce) in self.reading.drain(..) {
             if let Some(head) = read
                 && !unlisted.contains(&consumer)
@@ -133,7 +135,7 @@ impl LogAuthority {
     }
 
     /// Ends a read of a range, with the epoch of the range; `None` when it failed.
-    pub fn range(
+    pub fn range_read(
         &mut self,
         nonce: Nonce,
         after: LogHead,
@@ -144,8 +146,8 @@ impl LogAuthority {
         let Some((epoch, events)) = read else { return };
         // Events that were dropped from the log's beginning cannot be sent any more.
         let whole = events.first().is_none_or(|first| first.seq == after.seq + 1);
-        if epoch != after.epoch || !whole || events.len() > MAX_RANGE {
-            actions.push(AuthorityAction::Send(Body::Gone { nonce }));
+        if epoch != after.epoch || !whole || events.len() > MAX_EVENTS {
+            actions.push(AuthorityAction::Send(Body::RangeUnavailable { nonce }));
         } else {
             actions
                 .extend(events.into_iter().map(|event| AuthorityAction::Send(Body::Event { epoch, event })));
@@ -153,7 +155,7 @@ impl LogAuthority {
     }
 
     /// Ends a query, with its nonce and the sealed answer; `None` when it failed.
-    pub fn answer(
+    pub fn query_answered(
         &mut self,
         query: &[u8],
         answered: Option<(Nonce, Vec<u8>)>,
@@ -188,18 +190,18 @@ mod tests {
             let mut nonce = [0; 16];
             nonce[..2].copy_from_slice(&number.to_be_bytes());
             let mut actions = Vec::new();
-            authority.message(&Body::Ask { nonce: Nonce(nonce), after }, &mut actions);
+            authority.on_message(&Body::RangeRequest { nonce: Nonce(nonce), after }, &mut actions);
             // Answered at once, so that the limit of open reads is not reached.
             for action in &actions {
                 let AuthorityAction::ReadRange { nonce, after, .. } = action else { panic!("{action:?}") };
-                authority.range(*nonce, *after, None, &mut Vec::new());
+                authority.range_read(*nonce, *after, None, &mut Vec::new());
             }
             actions.len()
         };
         assert_eq!([asked(&mut authority, 1), asked(&mut authority, 1), asked(&mut authority, 2)], [1, 0, 1]);
-        let many = u16::try_from(MAX_TOLD).unwrap();
+        let many = u16::try_from(MAX_ANSWERED_REQUESTS).unwrap();
         assert!((3..3 + many).all(|number| asked(&mut authority, number) == 1));
-        assert_eq!(authority.told.len(), MAX_TOLD);
+        assert_eq!(authority.answered_requests.len(), MAX_ANSWERED_REQUESTS);
         assert_eq!(asked(&mut authority, 2 + many), 0);
     }
 }

@@ -20,28 +20,28 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::log_types::{ConsumerId, ConsumerName, LogHead};
+use crate::log_types::{ConsumerId, LogHead, PeerName};
 use crate::time::Boot;
 use crate::wire::Body;
 
 /// Age at which the record of a consumer is renewed.
-const AGAIN: Duration = Duration::from_secs(5);
+const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 /// Age at which an unchanged entry of the list is marked.
-pub const MARK: Duration = Duration::from_secs(45);
+pub const MARK_AFTER: Duration = Duration::from_secs(45);
 /// Age at which an unchanged entry is removed, if it was marked after [`MARK`]. The longest lease
 /// is one minute.
-pub const GONE: Duration = Duration::from_mins(2);
+pub const REMOVE_AFTER: Duration = Duration::from_mins(2);
 /// Most consumers that a node keeps track of. Only clients with the key can be among them; any more
 /// get no answer.
-const MOST: usize = 10_000;
+const MAX_CONSUMERS: usize = 10_000;
 
 /// One consumer of a log, as the list records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Follower {
+pub struct ConsumerRecord {
     /// Random, drawn at each start of the consumer's process.
     pub id: ConsumerId,
     /// Human-readable name of the consumer.
-    pub called: ConsumerName,
+    pub name: PeerName,
     /// Lease of the consumer, counted from when it sent the probe.
     pub lease: Duration,
     /// Last event that it has applied; `None` while it follows no epoch.
@@ -51,10 +51,10 @@ pub struct Follower {
 /// The consumers that a node knows of.
 #[derive(Debug, Default)]
 pub struct Consumers {
-    known: Mutex<HashMap<ConsumerId, KnownFollower>>,
+    known: Mutex<HashMap<ConsumerId, TrackedConsumer>>,
     /// Events that this node appended recently, and when.
     appended: Mutex<VecDeque<(LogHead, Boot)>>,
-    arrivals: Mutex<ApplyTimes>,
+    apply_times: Mutex<ApplyTimes>,
 }
 
 /// Distribution of the time between an append by this node and a consumer's report that it has
@@ -72,59 +72,64 @@ pub struct ApplyTimes {
 /// Upper bounds of [`ApplyTimes`], in seconds.
 pub const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Most appended events whose reports are timed.
-const APPENDED: usize = 1000;
+const MAX_TIMED_APPENDS: usize = 1000;
 
 #[derive(Debug)]
-struct KnownFollower {
-    follower: Follower,
-    heard: Boot,
+struct TrackedConsumer {
+    record: ConsumerRecord,
+    last_message_at: Boot,
     /// When it was last recorded: a time before the record was composed.
-    written: Option<Boot>,
+    recorded_at: Option<Boot>,
     /// Progress that the record has.
-    noted: Option<LogHead>,
+    recorded_progress: Option<LogHead>,
 }
 
-impl KnownFollower {
+impl TrackedConsumer {
     fn is_fresh(&self, now: Boot) -> bool {
-        self.written.is_some_and(|written| now.since(written) < AGAIN)
+        self.recorded_at.is_some_and(|written| now.since(written) < RECORD_INTERVAL)
     }
 }
 
 impl Consumers {
     /// Applies a message of a consumer. `false`: there is no room to track the consumer, so it must
     /// not get an answer.
-    pub fn heard(&self, now: Boot, body: &Body) -> bool {
+    pub fn on_message(&self, now: Boot, body: &Body) -> bool {
         let mut all = self.known.lock();
-        let before = |known: Option<&KnownFollower>| known.and_then(|known| known.follower.applied);
+        let before = |known: Option<&TrackedConsumer>| known.and_then(|known| known.record.applied);
         match body {
-            Body::Probe { consumer, called, lease, applied, .. } => {
-                if !all.contains_key(consumer) && all.len() >= MOST {
-                    all.retain(|_, known| now.since(known.heard) < GONE);
-                    if all.len() >= MOST {
+            Body::Probe { consumer, name: called, lease, applied, .. } => {
+                if !all.contains_key(consumer) && all.len() >= MAX_CONSUMERS {
+                    all.retain(|_, known| now.since(known.last_message_at) < REMOVE_AFTER);
+                    if all.len() >= MAX_CONSUMERS {
                         return false;
                     }
                 }
                 let follower =
-                    Follower { id: *consumer, called: called.clone(), lease: *lease, applied: *applied };
-                self.arrived(before(all.get(consumer)), *applied, now);
+                    ConsumerRecord { id: *consumer, name: called.clone(), lease: *lease, applied: *applied };
+                self.count_applied(before(all.get(consumer)), *applied, now);
                 let known = all.entry(*consumer);
                 let known = known
-                    .and_modify(|known| known.follower = Follower { applied: None, ..follower.clone() })
-                    .or_insert(KnownFollower { follower, heard: now, written: None, noted: None });
-                (known.follower.applied, known.heard) = (*applied, now);
+                    .and_modify(|known| known.record = ConsumerRecord { applied: None, ..follower.clone() })
+                    .or_insert(TrackedConsumer {
+                        record: follower,
+                        last_message_at: now,
+                        recorded_at: None,
+                        recorded_progress: None,
+                    });
+                (known.record.applied, known.last_message_at) = (*applied, now);
             }
             // A consumer that has not sent a probe yet gets no answer. Its next probe carries the
             // same head.
             Body::Applied { consumer, head } => {
                 if let Some(known) = all.get_mut(consumer) {
-                    self.arrived(known.follower.applied, Some(*head), now);
-                    (known.follower.applied, known.heard) = (Some(*head), now);
+                    self.count_applied(known.record.applied, Some(*head), now);
+                    (known.record.applied, known.last_message_at) = (Some(*head), now);
                 }
             }
             Body::Event { .. }
             | Body::Echo { .. }
-            | Body::Ask { .. }
-            | Body::Gone { .. }
+            | Body::RangeRequest { .. }
+            | Body::RangeUnavailable { .. }
             | Body::Query(_)
             | Body::Answer { .. } => {}
         }
@@ -133,46 +138,49 @@ impl Consumers {
 
     /// Consumers to record before the `asking` ones get an answer: those that are asking, or sent
     /// something recently, and have no record or an old one.
-    pub fn due(&self, now: Boot, asking: &[ConsumerId]) -> Vec<Follower> {
+    pub fn to_record(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerRecord> {
         let asking: HashSet<_> = asking.iter().collect();
-        let is_due = |known: &&KnownFollower| {
+        let is_due = |known: &&TrackedConsumer| {
             // A consumer that sends nothing more needs no record, unless its probe has waited.
-            !known.is_fresh(now) && (now.since(known.heard) < AGAIN || asking.contains(&known.follower.id))
+            !known.is_fresh(now)
+                && (now.since(known.last_message_at) < RECORD_INTERVAL || asking.contains(&known.record.id))
         };
-        self.known.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
+        self.known.lock().values().filter(is_due).map(|known| known.record.clone()).collect()
     }
 
     /// Those of the `asking` consumers that were not recorded recently. Only the shared list can
     /// show whether it has them.
-    pub fn unlisted(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
+    pub fn not_recently_recorded(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
         let all = self.known.lock();
         let is_fresh = |id: &ConsumerId| all.get(id).is_some_and(|known| known.is_fresh(now));
         asking.iter().copied().filter(|id| !is_fresh(id)).collect()
     }
 
     /// Consumers that have applied more than their record says.
-    pub fn progressed(&self) -> Vec<Follower> {
+    pub fn with_unrecorded_progress(&self) -> Vec<ConsumerRecord> {
         let all = self.known.lock();
-        let ahead = |known: &&KnownFollower| known.written.is_some() && known.noted != known.follower.applied;
-        all.values().filter(ahead).map(|known| known.follower.clone()).collect()
+        let ahead = |known: &&TrackedConsumer| {
+            known.recorded_at.is_some() && known.recorded_progress != known.record.applied
+        };
+        all.values().filter(ahead).map(|known| known.record.clone()).collect()
     }
 
     /// Notes that this node has appended an event, which is published from now on.
-    pub fn appended(&self, head: LogHead, now: Boot) {
+    pub fn note_append(&self, head: LogHead, now: Boot) {
         let mut appended = self.appended.lock();
-        if appended.len() >= APPENDED {
+        if appended.len() >= MAX_TIMED_APPENDS {
             appended.pop_front();
         }
         appended.push_back((head, now));
     }
 
     /// How long consumers took to apply events.
-    pub fn arrivals(&self) -> ApplyTimes {
-        *self.arrivals.lock()
+    pub fn apply_times(&self) -> ApplyTimes {
+        *self.apply_times.lock()
     }
 
     /// Counts the events that a consumer has applied since its previous report.
-    fn arrived(&self, before: Option<LogHead>, applied: Option<LogHead>, now: Boot) {
+    fn count_applied(&self, before: Option<LogHead>, applied: Option<LogHead>, now: Boot) {
         let (Some(before), Some(applied)) = (before, applied) else { return };
         if before.epoch != applied.epoch || before.seq >= applied.seq {
             return;
@@ -181,7 +189,7 @@ impl Consumers {
         let new = |head: &LogHead| {
             head.epoch == applied.epoch && (before.seq + 1..=applied.seq).contains(&head.seq)
         };
-        let mut arrivals = self.arrivals.lock();
+        let mut arrivals = self.apply_times.lock();
         for (_, at) in appended.iter().filter(|(head, _)| new(head)) {
             let took = now.since(*at).as_secs_f64();
             for (below, bound) in arrivals.below.iter_mut().zip(BOUNDS) {
@@ -193,11 +201,11 @@ impl Consumers {
     }
 
     /// Notes that these consumers are recorded, as of `then`.
-    pub fn written(&self, then: Boot, followers: &[Follower]) {
+    pub fn mark_recorded(&self, then: Boot, followers: &[ConsumerRecord]) {
         let mut all = self.known.lock();
         for follower in followers {
             if let Some(known) = all.get_mut(&follower.id) {
-                (known.written, known.noted) = (Some(then), follower.applied);
+                (known.recorded_at, known.recorded_progress) = (Some(then), follower.applied);
             }
         }
     }
@@ -205,12 +213,12 @@ impl Consumers {
 
 /// Whether every consumer in the list has applied what was durable at `head`. A consumer that joins
 /// the list later gets its answer later, and that answer includes the event.
-pub fn all_applied<'f>(followers: impl IntoIterator<Item = &'f Follower>, head: LogHead) -> bool {
+pub fn all_applied<'f>(followers: impl IntoIterator<Item = &'f ConsumerRecord>, head: LogHead) -> bool {
     followers.into_iter().all(|follower| has_applied(follower, head))
 }
 
 /// Whether this consumer has applied everything up to `head`.
-pub fn has_applied(follower: &Follower, head: LogHead) -> bool {
+pub fn has_applied(follower: &ConsumerRecord, head: LogHead) -> bool {
     follower.applied.is_some_and(|last| last.epoch == head.epoch && last.seq >= head.seq)
 }
 
@@ -224,7 +232,7 @@ mod tests {
     fn probe(number: u8, seq: Option<u64>) -> Body {
         Body::Probe {
             consumer: ConsumerId([number; 16]),
-            called: ConsumerName::new("gateway").expect("a name"),
+            name: PeerName::new("gateway").expect("a name"),
             lease: Duration::from_secs(5),
             nonce: Nonce([0; 16]),
             applied: seq.map(head),
@@ -239,7 +247,7 @@ mod tests {
         Body::Applied { consumer: ConsumerId([number; 16]), head: head(seq) }
     }
 
-    fn numbers(followers: &[Follower]) -> Vec<u8> {
+    fn numbers(followers: &[ConsumerRecord]) -> Vec<u8> {
         let mut numbers: Vec<_> = followers.iter().map(|follower| follower.id.0[0]).collect();
         numbers.sort_unstable();
         numbers
@@ -248,31 +256,31 @@ mod tests {
     #[test]
     fn who_asks_is_written_down_first_and_then_now_and_then() {
         let roster = Consumers::default();
-        assert!(roster.heard(START, &probe(1, None)));
-        assert_eq!(numbers(&roster.due(START, &[])), [1]);
-        assert_eq!(numbers(&roster.due(START, &[])), [1], "until it is known to be written");
-        roster.written(START, &roster.due(START, &[]));
-        assert!(roster.due(START, &[]).is_empty());
-        assert!(roster.heard(START.plus(Duration::from_secs(4)), &probe(1, None)));
-        assert!(roster.due(START.plus(Duration::from_millis(4999)), &[]).is_empty());
-        assert_eq!(numbers(&roster.due(START.plus(AGAIN), &[])), [1]);
+        assert!(roster.on_message(START, &probe(1, None)));
+        assert_eq!(numbers(&roster.to_record(START, &[])), [1]);
+        assert_eq!(numbers(&roster.to_record(START, &[])), [1], "until it is known to be written");
+        roster.mark_recorded(START, &roster.to_record(START, &[]));
+        assert!(roster.to_record(START, &[]).is_empty());
+        assert!(roster.on_message(START.plus(Duration::from_secs(4)), &probe(1, None)));
+        assert!(roster.to_record(START.plus(Duration::from_millis(4999)), &[]).is_empty());
+        assert_eq!(numbers(&roster.to_record(START.plus(RECORD_INTERVAL), &[])), [1]);
     }
 
     #[test]
     fn how_long_followers_take_is_counted_once_for_each_and_each_event() {
         let roster = Consumers::default();
         let after = |millis| START.plus(Duration::from_millis(millis));
-        roster.heard(START, &probe(1, Some(3)));
-        roster.heard(START, &probe(2, None));
+        roster.on_message(START, &probe(1, Some(3)));
+        roster.on_message(START, &probe(2, None));
         for seq in 4..=6 {
-            roster.appended(head(seq), START);
+            roster.note_append(head(seq), START);
         }
-        roster.heard(after(8), &applied(1, 5));
-        roster.heard(after(9), &applied(1, 5));
-        roster.heard(after(400), &probe(1, Some(6)));
+        roster.on_message(after(8), &applied(1, 5));
+        roster.on_message(after(9), &applied(1, 5));
+        roster.on_message(after(400), &probe(1, Some(6)));
         // This consumer followed no epoch before, so no time is counted.
-        roster.heard(after(400), &probe(2, Some(6)));
-        let ApplyTimes { below, count, sum } = roster.arrivals();
+        roster.on_message(after(400), &probe(2, Some(6)));
+        let ApplyTimes { below, count, sum } = roster.apply_times();
         assert_eq!((below, count), ([0, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3], 3));
         assert!((sum - 0.416).abs() < 1e-9, "{sum}");
     }
@@ -280,27 +288,31 @@ mod tests {
     #[test]
     fn who_fell_silent_is_not_written_any_more() {
         let roster = Consumers::default();
-        roster.heard(START, &probe(1, None));
-        roster.written(START, &roster.due(START, &[]));
-        assert!(roster.due(START.plus(AGAIN), &[]).is_empty());
+        roster.on_message(START, &probe(1, None));
+        roster.mark_recorded(START, &roster.to_record(START, &[]));
+        assert!(roster.to_record(START.plus(RECORD_INTERVAL), &[]).is_empty());
     }
 
     #[test]
     fn progress_is_written_once() {
         let roster = Consumers::default();
-        roster.heard(START, &applied(1, 3));
-        assert!(roster.progressed().is_empty(), "of nobody that is known");
-        roster.heard(START, &probe(1, Some(3)));
-        assert!(roster.progressed().is_empty(), "that is written when it is due");
-        roster.written(START, &roster.due(START, &[]));
-        roster.heard(START, &applied(1, 4));
-        let ahead = roster.progressed();
+        roster.on_message(START, &applied(1, 3));
+        assert!(roster.with_unrecorded_progress().is_empty(), "of nobody that is known");
+        roster.on_message(START, &probe(1, Some(3)));
+        assert!(roster.with_unrecorded_progress().is_empty(), "that is written when it is due");
+        roster.mark_recorded(START, &roster.to_record(START, &[]));
+        roster.on_message(START, &applied(1, 4));
+        let ahead = roster.with_unrecorded_progress();
         assert_eq!(ahead[0].applied, Some(head(4)));
-        roster.heard(START, &applied(1, 5));
-        roster.written(START, &ahead);
-        assert_eq!(roster.progressed()[0].applied, Some(head(5)), "and what came meanwhile is not lost");
-        roster.written(START, &roster.progressed());
-        assert!(roster.progressed().is_empty());
+        roster.on_message(START, &applied(1, 5));
+        roster.mark_recorded(START, &ahead);
+        assert_eq!(
+            roster.with_unrecorded_progress()[0].applied,
+            Some(head(5)),
+            "and what came meanwhile is not lost"
+        );
+        roster.mark_recorded(START, &roster.with_unrecorded_progress());
+        assert!(roster.with_unrecorded_progress().is_empty());
     }
 
     #[test]
@@ -309,23 +321,28 @@ mod tests {
         let many = |at: usize| {
             let mut id = [0; 16];
             id[..8].copy_from_slice(&at.to_be_bytes());
-            let Body::Probe { called, lease, nonce, applied, .. } = probe(0, None) else { unreachable!() };
-            Body::Probe { consumer: ConsumerId(id), called, lease, nonce, applied }
+            let Body::Probe { name: called, lease, nonce, applied, .. } = probe(0, None) else {
+                unreachable!()
+            };
+            Body::Probe { consumer: ConsumerId(id), name: called, lease, nonce, applied }
         };
-        assert!((0..MOST).all(|at| roster.heard(START, &many(at))));
-        assert!(!roster.heard(START, &many(MOST)), "not answered");
-        assert!(roster.heard(START, &many(0)), "who is known is");
-        assert!(roster.heard(START.plus(GONE), &many(MOST)), "and others again once somebody is gone");
+        assert!((0..MAX_CONSUMERS).all(|at| roster.on_message(START, &many(at))));
+        assert!(!roster.on_message(START, &many(MAX_CONSUMERS)), "not answered");
+        assert!(roster.on_message(START, &many(0)), "who is known is");
+        assert!(
+            roster.on_message(START.plus(REMOVE_AFTER), &many(MAX_CONSUMERS)),
+            "and others again once somebody is gone"
+        );
     }
 
     #[test]
     fn all_means_all_and_of_this_history() {
         let roster = Consumers::default();
-        assert!(all_applied(&roster.due(START, &[]), head(9)), "nobody believes anything");
-        roster.heard(START, &probe(1, Some(9)));
-        roster.heard(START, &probe(2, Some(8)));
-        roster.heard(START, &probe(3, None));
-        let all = roster.due(START, &[]);
+        assert!(all_applied(&roster.to_record(START, &[]), head(9)), "nobody believes anything");
+        roster.on_message(START, &probe(1, Some(9)));
+        roster.on_message(START, &probe(2, Some(8)));
+        roster.on_message(START, &probe(3, None));
+        let all = roster.to_record(START, &[]);
         let has: Vec<_> = (1..=3)
             .map(|number| all.iter().find(|one| one.id.0[0] == number).expect("heard"))
             .map(|one| has_applied(one, head(9)))

@@ -16,13 +16,13 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::RwLock;
 
-use crate::log_types::{OwnBytes, Tag};
+use crate::log_types::{Tag, TagHasher};
 
 const SHARDS: usize = 16;
 /// How long an entry is kept beyond its `until`. The verifier's clock may be wrong, and it may
 /// allow for clock skew: a credential that has expired for one node is valid for another. Clock
 /// errors of more than an hour are not supported.
-pub const KEPT: Duration = Duration::from_mins(90);
+pub const RETENTION: Duration = Duration::from_mins(90);
 
 /// Entry of one tag in the denylist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct DenylistEntry {
 impl DenylistEntry {
     /// An entry that denies what either of the two denies.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn merge(self, other: Self) -> Self {
         let not_before = match (self.not_before, other.not_before) {
             (Some(one), Some(other)) => Some(one.max(other)),
             _ => None,
@@ -49,7 +49,7 @@ impl DenylistEntry {
 /// The denylist of one authority.
 #[derive(Debug)]
 pub struct Denylist {
-    shards: [RwLock<HashMap<Tag, DenylistEntry, BuildHasherDefault<OwnBytes>>>; SHARDS],
+    shards: [RwLock<HashMap<Tag, DenylistEntry, BuildHasherDefault<TagHasher>>>; SHARDS],
     count: AtomicUsize,
     limit: usize,
     /// The set has everything that was revoked when the consumer last began to follow an epoch.
@@ -81,14 +81,14 @@ impl Denylist {
     }
 
     /// Whether the set is complete; if not, the authority must be queried.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         // In this order: a reload first clears `loaded`, then `overflowed`. Otherwise a reader in
         // between could take an incomplete set for complete.
         !self.overflowed.load(Ordering::Acquire) && self.loaded.load(Ordering::Acquire)
     }
 
     /// Whether an entry found no room since the last load.
-    pub fn is_full(&self) -> bool {
+    pub fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
@@ -101,7 +101,7 @@ impl Denylist {
     pub fn add(&self, tag: Tag, denial: DenylistEntry) {
         match self.shard(&tag).write().entry(tag) {
             Entry::Occupied(mut known) => {
-                let both = known.get().and(denial);
+                let both = known.get().merge(denial);
                 known.insert(both);
             }
             Entry::Vacant(free) => {
@@ -127,7 +127,7 @@ impl Denylist {
     /// Drops entries whose `until` is more than [`KEPT`] before `now`, in milliseconds since 1970.
     /// If an entry found no room before, the set is complete only after the next load.
     pub fn expire(&self, now: i64) {
-        let now = now.saturating_sub(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
+        let now = now.saturating_sub(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
         for shard in &self.shards {
             let mut shard = shard.write();
             let before = shard.len();
@@ -137,17 +137,17 @@ impl Denylist {
     }
 
     /// Begins a load: events may be missing until it ends. Overflows count from here on.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin_load(&self) {
         self.loaded.store(false, Ordering::Release);
         self.overflowed.store(false, Ordering::Release);
     }
 
     /// Ends a load: the set has everything.
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish_load(&self) {
         self.loaded.store(true, Ordering::Release);
     }
 
-    fn shard(&self, tag: &Tag) -> &RwLock<HashMap<Tag, DenylistEntry, BuildHasherDefault<OwnBytes>>> {
+    fn shard(&self, tag: &Tag) -> &RwLock<HashMap<Tag, DenylistEntry, BuildHasherDefault<TagHasher>>> {
         &self.shards[usize::from(tag.0[1]) % SHARDS]
     }
 }
@@ -197,16 +197,16 @@ mod tests {
             denials.add(tag(number), denial);
         }
         denials.add(tag(1), denial);
-        assert!(!denials.is_whole(), "not loaded");
-        denials.finish();
-        assert!(denials.is_whole());
+        assert!(!denials.is_complete(), "not loaded");
+        denials.finish_load();
+        assert!(denials.is_complete());
         denials.add(tag(3), denial);
-        assert!(!denials.is_whole() && denials.len() == 2);
+        assert!(!denials.is_complete() && denials.len() == 2);
         denials.expire(KEPT_MILLIS + 10);
-        assert!(!denials.is_whole(), "what found no room is still missing");
-        denials.begin();
+        assert!(!denials.is_complete(), "what found no room is still missing");
+        denials.begin_load();
         denials.add(tag(3), denial);
-        denials.finish();
-        assert!(denials.is_whole() && denials.denies(&[tag(3)], 0));
+        denials.finish_load();
+        assert!(denials.is_complete() && denials.denies(&[tag(3)], 0));
     }
 }

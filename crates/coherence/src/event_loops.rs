@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::authority::{self, LogAuthority};
 use crate::consumer::{self, Consumer, FlushCause};
-use crate::consumers::{Consumers, Follower};
+use crate::consumers::{ConsumerRecord, Consumers};
 use crate::denylist::Denylist;
 use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce};
 use crate::message_channel::MessageChannel;
@@ -31,15 +31,15 @@ use crate::transport::Topic;
 use crate::wire::Body;
 
 /// Most messages that are processed before the clock is read again.
-const TOGETHER: usize = 64;
+const MAX_BATCH: usize = 64;
 /// How long a progress report waits for those of other consumers, so that they are recorded
 /// together.
-const NOTED: Duration = Duration::from_millis(10);
+const RECORD_DELAY: Duration = Duration::from_millis(10);
 /// Most messages that answer one question.
-const AT_ONCE: usize = 500;
+const MAX_ANSWERS: usize = 500;
 /// How long to wait until consumers are recorded. A database that accepts no writes may report that
 /// late.
-const WRITING: Duration = Duration::from_secs(1);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a consumer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub trait Log: Clone + Send + Sync + 'static {
     /// The head, read in the same way, and those of `followers` that the same read finds in the
     /// list of consumers without a mark. For a log that accepts no writes. `None` also where this
     /// cannot be read.
-    fn listed(
+    fn head_and_listed(
         &self,
         followers: &[ConsumerId],
     ) -> impl Future<Output = Option<(LogHead, Vec<ConsumerId>)>> + Send {
@@ -69,7 +69,7 @@ pub trait Log: Clone + Send + Sync + 'static {
 
     /// Records consumers where every node of the authority finds them. Returns whether that is
     /// durable. An entry never goes back to less progress in the same epoch.
-    fn note(&self, followers: &[Follower]) -> impl Future<Output = bool> + Send;
+    fn record_consumers(&self, followers: &[ConsumerRecord]) -> impl Future<Output = bool> + Send;
 
     /// At most `limit` events after `after`, the oldest first, with their epoch; `None` when they
     /// cannot be read.
@@ -77,14 +77,14 @@ pub trait Log: Clone + Send + Sync + 'static {
 }
 
 /// The whole denylist of an authority, for consumers that verify its credentials without a query.
-pub trait DenylistCopy: Clone + Send + Sync + 'static {
+pub trait DenylistSource: Clone + Send + Sync + 'static {
     /// Reads the head, then adds everything that is denied. Returns the head; `None` when not
     /// everything could be read.
     fn load(&self, denials: &Denylist) -> impl Future<Output = Option<LogHead>> + Send;
 }
 
 /// For consumers that query every credential.
-impl DenylistCopy for () {
+impl DenylistSource for () {
     async fn load(&self, _: &Denylist) -> Option<LogHead> {
         None
     }
@@ -92,10 +92,10 @@ impl DenylistCopy for () {
 
 /// Follows a log, and reports what happens to `told`. `nonce` draws values that cannot be guessed
 /// and are never used twice.
-pub async fn follow(
+pub async fn run_consumer(
     end: MessageChannel,
     mut consumer: Consumer,
-    copies: impl DenylistCopy,
+    copies: impl DenylistSource,
     mut nonce: impl FnMut() -> Nonce,
     mut told: impl FnMut(AuthorityNotice),
 ) {
@@ -106,35 +106,35 @@ pub async fn follow(
         consumer.tick(end.clock.now(), &mut nonce, &mut actions);
         for action in actions.drain(..) {
             match action {
-                consumer::Action::Send(body) => end.send(&questions, body),
-                consumer::Action::Load { ticket } => {
+                consumer::ConsumerAction::Send(body) => end.publish(&questions, body),
+                consumer::ConsumerAction::LoadDenylist { ticket } => {
                     let (copies, view) = (copies.clone(), consumer.view().clone());
                     loads.spawn(async move {
-                        let head = match view.denials() {
+                        let head = match view.denylist() {
                             Some(denials) => copies.load(denials).await,
                             None => None,
                         };
                         (ticket, head)
                     });
                 }
-                consumer::Action::Revoked(event) => told(AuthorityNotice::Revoked(event)),
-                consumer::Action::Flushed(cause) => told(AuthorityNotice::Flushed(cause)),
+                consumer::ConsumerAction::Revoked(event) => told(AuthorityNotice::Revoked(event)),
+                consumer::ConsumerAction::Flushed(cause) => told(AuthorityNotice::Flushed(cause)),
             }
         }
-        let sleep = consumer.wakes_at().since(end.clock.now());
+        let sleep = consumer.next_tick_at().since(end.clock.now());
         let mut next = tokio::select! {
             // When the transport is gone, no message arrives any more, and the lease expires.
             Some(message) = events.recv() => Some(message),
             Some(Ok((ticket, head))) = loads.join_next() => {
-                consumer.loaded(end.clock.now(), ticket, head);
+                consumer.denylist_loaded(end.clock.now(), ticket, head);
                 None
             }
             () = tokio::time::sleep(sleep) => None,
         };
-        for _ in 0..TOGETHER {
+        for _ in 0..MAX_BATCH {
             let Some(bytes) = next else { break };
             if let Some(body) = end.read(&bytes) {
-                consumer.message(end.clock.now(), &body, &mut nonce, &mut actions);
+                consumer.on_message(end.clock.now(), &body, &mut nonce, &mut actions);
             }
             next = events.try_recv().ok();
         }
@@ -145,11 +145,11 @@ pub async fn follow(
 #[derive(Clone)]
 pub struct QueryAnswers<L> {
     /// Channel on which questions arrive.
-    pub end: MessageChannel,
+    pub channel: MessageChannel,
     /// The log that it answers for.
     pub log: L,
     /// The consumers of the log.
-    pub roster: Arc<Consumers>,
+    pub consumers: Arc<Consumers>,
     /// Relay to consumers that have a connection of their own.
     pub relay: Relay,
 }
@@ -161,37 +161,39 @@ struct ReadOutcome {
     unlisted: Vec<ConsumerId>,
 }
 
-enum Done {
+enum TaskResult {
     Head(ReadOutcome),
     Range(Nonce, LogHead, Option<(Epoch, Vec<LogEvent>)>),
     Answer(Vec<u8>, Option<(Nonce, Vec<u8>)>),
-    Noted,
+    Recorded,
 }
 
 impl<L: Log + RevocationQuery> QueryAnswers<L> {
     /// Creates a node on this channel, for this log, without known consumers.
     pub fn new(end: MessageChannel, log: L) -> Self {
-        Self { end, log, roster: Arc::default(), relay: Relay::default() }
+        Self { channel: end, log, consumers: Arc::default(), relay: Relay::default() }
     }
 
     /// The body of a message, if it is to be answered.
-    fn take(&self, question: &[u8]) -> Option<Body> {
-        let body = self.end.read(question)?;
-        self.roster.heard(self.end.clock.now(), &body).then_some(body)
+    fn accept_message(&self, question: &[u8]) -> Option<Body> {
+        let body = self.channel.read(question)?;
+        self.consumers.on_message(self.channel.clock.now(), &body).then_some(body)
     }
 
     /// Reads the head for the `asking` consumers, once all of them are recorded: every consumer
     /// with an answer is in the list. While nothing can be written, only consumers that are in the
     /// list already get the head.
     async fn head(&self, asking: &[ConsumerId]) -> ReadOutcome {
-        let now = self.end.clock.now();
-        let noting = self.note(now, self.roster.due(now, asking));
-        let noted = matches!(tokio::time::timeout(WRITING, noting).await, Ok(true));
-        let mut unlisted = self.roster.unlisted(now, asking);
+        let now = self.channel.clock.now();
+        let noting = self.record(now, self.consumers.to_record(now, asking));
+        let noted = matches!(tokio::time::timeout(RECORD_TIMEOUT, noting).await, Ok(true));
+        let mut unlisted = self.consumers.not_recently_recorded(now, asking);
         if noted || unlisted.is_empty() {
             return ReadOutcome { head: self.log.head().await, unlisted };
         }
-        let Some((head, listed)) = self.log.listed(&unlisted).await else { return ReadOutcome::default() };
+        let Some((head, listed)) = self.log.head_and_listed(&unlisted).await else {
+            return ReadOutcome::default();
+        };
         unlisted.retain(|id| !listed.contains(id));
         ReadOutcome { head: Some(head), unlisted }
     }
@@ -199,53 +201,53 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
     /// The sealed answer to a query that came as a message, and its nonce. Only queries about
     /// single tags are answered this way: a copy of the denylist is requested over HTTP.
     async fn answer(&self, query: &[u8]) -> Option<(Nonce, Vec<u8>)> {
-        let query = LogQuery::read(&self.end.authority, query).ok()?;
-        let LogQuestion::Confirm(tags) = query.question() else { return None };
-        let (head, denied) = self.log.denied(tags.clone()).await?;
-        Some((query.nonce(), query.seal(&LogAnswer { head, denied, more: false }, &self.end.keys)))
+        let query = LogQuery::read(&self.channel.authority, query).ok()?;
+        let LogQuestion::Tags(tags) = query.question() else { return None };
+        let (head, denied) = self.log.query_denied(tags.clone()).await?;
+        Some((query.nonce(), query.seal(&LogAnswer { head, denied, more: false }, &self.channel.keys)))
     }
 
     /// Records how far consumers have applied the log, for revokers that wait for it.
-    async fn progress(&self) {
-        self.note(self.end.clock.now(), self.roster.progressed()).await;
+    async fn record_progress(&self) {
+        self.record(self.channel.clock.now(), self.consumers.with_unrecorded_progress()).await;
     }
 
-    async fn note(&self, now: Boot, followers: Vec<Follower>) -> bool {
+    async fn record(&self, now: Boot, followers: Vec<ConsumerRecord>) -> bool {
         if followers.is_empty() {
             return true;
         }
-        let noted = self.log.note(&followers).await;
+        let noted = self.log.record_consumers(&followers).await;
         if noted {
-            self.roster.written(now, &followers);
+            self.consumers.mark_recorded(now, &followers);
         }
         noted
     }
 
     /// Answers one question, for transports that carry the answer back by themselves. A long range
     /// is sent in part; the consumer requests the rest.
-    pub async fn once(&self, question: &[u8]) -> Vec<Bytes> {
-        let Some(body) = self.take(question) else { return Vec::new() };
+    pub async fn answer_once(&self, question: &[u8]) -> Vec<Bytes> {
+        let Some(body) = self.accept_message(question) else { return Vec::new() };
         if matches!(body, Body::Applied { .. }) {
-            self.progress().await;
+            self.record_progress().await;
         }
         let (mut authority, mut actions, mut answers) = (LogAuthority::new(), Vec::new(), Vec::new());
-        authority.message(&body, &mut actions);
+        authority.on_message(&body, &mut actions);
         let mut actions = VecDeque::from(actions);
         let mut next = Vec::new();
         while let Some(action) = actions.pop_front() {
             match action {
-                authority::AuthorityAction::Send(_) if answers.len() >= AT_ONCE => {}
-                authority::AuthorityAction::Send(body) => answers.extend(self.end.write(body)),
+                authority::AuthorityAction::Send(_) if answers.len() >= MAX_ANSWERS => {}
+                authority::AuthorityAction::Send(body) => answers.extend(self.channel.write(body)),
                 authority::AuthorityAction::ReadHead(asking) => {
                     let ReadOutcome { head, unlisted } = self.head(&asking).await;
-                    authority.head(head, &unlisted, &mut next);
+                    authority.head_read(head, &unlisted, &mut next);
                 }
                 authority::AuthorityAction::Answer(query) => {
-                    authority.answer(&query, self.answer(&query).await, &mut next);
+                    authority.query_answered(&query, self.answer(&query).await, &mut next);
                 }
                 authority::AuthorityAction::ReadRange { nonce, after, limit } => {
                     let read = self.log.range(after.seq, limit).await;
-                    authority.range(nonce, after, read, &mut next);
+                    authority.range_read(nonce, after, read, &mut next);
                 }
             }
             actions.extend(next.drain(..));
@@ -256,8 +258,9 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
     /// Answers questions and publishes what is `appended` to the log, without end. These are the
     /// events that this node has made durable, in any order.
     pub async fn run(self, mut appended: mpsc::Receiver<(Epoch, LogEvent)>) {
-        let topic = Topic::Events(self.end.authority.clone());
-        let mut questions = self.end.transport.subscribe(Topic::Questions(self.end.authority.clone()));
+        let topic = Topic::Events(self.channel.authority.clone());
+        let mut questions =
+            self.channel.transport.subscribe(Topic::Questions(self.channel.authority.clone()));
         let mut authority = LogAuthority::new();
         let mut tasks = JoinSet::new();
         let (mut progressed, mut noting) = (false, false);
@@ -269,35 +272,35 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         let mut appends = true;
         loop {
             tokio::select! {
-                Some(bytes) = questions.recv() => if let Some(body) = self.take(&bytes) {
+                Some(bytes) = questions.recv() => if let Some(body) = self.accept_message(&bytes) {
                     progressed |= matches!(body, Body::Applied { .. });
-                    authority.message(&body, &mut actions);
+                    authority.on_message(&body, &mut actions);
                 },
                 event = appended.recv(), if appends => match event {
                     Some((epoch, event)) => {
-                        self.roster.appended(LogHead { epoch, seq: event.seq }, self.end.clock.now());
-                        LogAuthority::appended(epoch, event, &mut actions);
+                        self.consumers.note_append(LogHead { epoch, seq: event.seq }, self.channel.clock.now());
+                        LogAuthority::publish(epoch, event, &mut actions);
                     }
                     None => appends = false,
                 },
                 Some(done) = tasks.join_next_with_id() => match done {
-                    Ok((_, Done::Head(ReadOutcome { head, unlisted }))) => authority.head(head, &unlisted, &mut actions),
-                    Ok((_, Done::Range(nonce, after, read))) => authority.range(nonce, after, read, &mut actions),
-                    Ok((id, Done::Answer(query, answered))) => {
+                    Ok((_, TaskResult::Head(ReadOutcome { head, unlisted }))) => authority.head_read(head, &unlisted, &mut actions),
+                    Ok((_, TaskResult::Range(nonce, after, read))) => authority.range_read(nonce, after, read, &mut actions),
+                    Ok((id, TaskResult::Answer(query, answered))) => {
                         answering.remove(&id);
-                        authority.answer(&query, answered, &mut actions);
+                        authority.query_answered(&query, answered, &mut actions);
                     }
-                    Ok((_, Done::Noted)) => noting = false,
+                    Ok((_, TaskResult::Recorded)) => noting = false,
                     // The panic has been logged. The consumer asks again, and the head is read
                     // again. Not while another read is in progress: that one would answer consumers
                     // that asked after it began.
                     Err(failed) => {
                         noting = false;
                         if reading == Some(failed.id()) {
-                            authority.head(None, &[], &mut actions);
+                            authority.head_read(None, &[], &mut actions);
                         }
                         if let Some(query) = answering.remove(&failed.id()) {
-                            authority.answer(&query, None, &mut actions);
+                            authority.query_answered(&query, None, &mut actions);
                         }
                     }
                 },
@@ -306,22 +309,22 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
             for action in actions.drain(..) {
                 let answers = self.clone();
                 match action {
-                    authority::AuthorityAction::Send(body) => self.end.send(&topic, body),
+                    authority::AuthorityAction::Send(body) => self.channel.publish(&topic, body),
                     authority::AuthorityAction::ReadHead(asking) => {
-                        let task = tasks.spawn(async move { Done::Head(answers.head(&asking).await) });
+                        let task = tasks.spawn(async move { TaskResult::Head(answers.head(&asking).await) });
                         reading = Some(task.id());
                     }
                     authority::AuthorityAction::Answer(query) => {
                         let asked = query.clone();
                         let task = tasks.spawn(async move {
                             let answered = answers.answer(&asked).await;
-                            Done::Answer(asked, answered)
+                            TaskResult::Answer(asked, answered)
                         });
                         answering.insert(task.id(), query);
                     }
                     authority::AuthorityAction::ReadRange { nonce, after, limit } => {
                         tasks.spawn(async move {
-                            Done::Range(nonce, after, answers.log.range(after.seq, limit).await)
+                            TaskResult::Range(nonce, after, answers.log.range(after.seq, limit).await)
                         });
                     }
                 }
@@ -331,9 +334,9 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                 let answers = self.clone();
                 tasks.spawn(async move {
                     // Other consumers are about to report the same event.
-                    tokio::time::sleep(NOTED).await;
-                    answers.progress().await;
-                    Done::Noted
+                    tokio::time::sleep(RECORD_DELAY).await;
+                    answers.record_progress().await;
+                    TaskResult::Recorded
                 });
             }
         }

@@ -63,4 +63,4 @@ pub mod wire;
 #[cfg(test)]
 mod simulation;
 
-pub use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+pub use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};

@@ -45,9 +45,9 @@ pub struct LogEvent {
 /// Name of an authority or a consumer in configurations, messages and metrics: at most
 /// [`ConsumerName::MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConsumerName(Box<str>);
+pub struct PeerName(Box<str>);
 
-impl ConsumerName {
+impl PeerName {
     /// Length of the longest name, in bytes.
     pub const MAX: usize = 64;
 
@@ -62,7 +62,7 @@ impl ConsumerName {
     }
 }
 
-impl fmt::Display for ConsumerName {
+impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -78,9 +78,9 @@ pub struct Nonce(pub [u8; 16]);
 
 /// Hasher for tags: they are keyed hashes already, so their own last bytes are the hash.
 #[derive(Debug, Default)]
-pub(crate) struct OwnBytes(u64);
+pub(crate) struct TagHasher(u64);
 
-impl Hasher for OwnBytes {
+impl Hasher for TagHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::log_types::ConsumerName;
+use crate::log_types::PeerName;
 use crate::time::BootTime;
 use crate::transport::{Topic, Transport};
 use crate::wire::{Body, Keys, Message};
@@ -18,7 +18,7 @@ use crate::wire::{Body, Keys, Message};
 #[derive(Clone)]
 pub struct MessageChannel {
     /// Authority whose log the messages are about.
-    pub authority: ConsumerName,
+    pub authority: PeerName,
     /// Transport that carries the messages.
     pub transport: Arc<dyn Transport>,
     /// Keys of the MACs: a message made with another key is refused.
@@ -41,7 +41,7 @@ pub struct ChannelCounts {
 }
 
 impl MessageChannel {
-    pub(crate) fn send(&self, topic: &Topic, body: Body) {
+    pub(crate) fn publish(&self, topic: &Topic, body: Body) {
         if let Some(bytes) = self.write(body) {
             self.transport.send(topic, bytes);
         }

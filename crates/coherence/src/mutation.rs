@@ -20,11 +20,11 @@ pub(crate) enum Mutation {
     /// A tombstone is removed before the floor is raised.
     ForgetFirst,
     /// A query in flight is joined, however old it is.
-    OldFlight,
+    OldQueryJoined,
     /// A query that was sent without a lease is joined.
-    JoinedUnheard,
+    JoinedWithoutLease,
     /// An answer that was queried before the view opened admits a request after it.
-    OnceAfterOpening,
+    AdmittedOnceAfterOpening,
     /// A query without an answer is cached as a denial.
     ErrorsCached,
     /// Events that find no room count as applied.
@@ -36,31 +36,31 @@ pub(crate) enum Mutation {
     /// Another epoch is taken for the same one.
     EpochIgnored,
     /// The denylist decides before it is loaded.
-    NotLoaded,
+    DenylistNotLoaded,
     /// A copy of the denylist may be older than the epoch's first head.
-    OldCopy,
+    StaleCopy,
     /// A consumer gets an answer although it is not recorded.
-    Unlisted,
+    UnrecordedConsumer,
     /// An entry as new as the tombstone is refused.
     VersionCompare,
     /// A probe without an answer is not repeated before the next one is due.
     NoRetry,
     /// A query without an answer is not repeated.
-    AskedOnce,
+    QueryNotRepeated,
     /// A silent authority stays silent, whatever it answers.
     EndlessSilence,
     /// An authority that has not answered for a tenth of a lease counts as silent.
-    HastySilence,
+    EarlySilence,
     /// A server answers with the head that it has read, without proof that it is the primary.
     HeadUnproven,
     /// A server answers from the denylist that it has read, without proof that it is the primary.
-    ConfirmUnproven,
+    TagsUnproven,
     /// While nothing can be written, every consumer gets an answer.
-    UnlistedReadOnly,
+    UnrecordedReadOnly,
     /// Entries of the consumer list are removed in one step.
-    StruckAtOnce,
+    RemovedInOneStep,
     /// A copy counts as including everything that its first page included.
-    OldPage,
+    StalePage,
     /// A page of the denylist comes from a deposed primary, and its head from the current one.
     PageUnproven,
     /// The MAC of a message is not checked.
@@ -88,18 +88,18 @@ thread_local! {
 
 /// Chooses the fault of this thread.
 #[cfg(test)]
-pub(crate) fn choose(mutation: Option<Mutation>) {
+pub(crate) fn set_active(mutation: Option<Mutation>) {
     CHOSEN.set(mutation);
 }
 
 /// Whether this fault is active on this thread.
 #[cfg(test)]
-pub(crate) fn is(mutation: Mutation) -> bool {
+pub(crate) fn is_active(mutation: Mutation) -> bool {
     CHOSEN.get() == Some(mutation)
 }
 
 /// Whether this fault is active: never, outside tests.
 #[cfg(not(test))]
-pub(crate) const fn is(_: Mutation) -> bool {
+pub(crate) const fn is_active(_: Mutation) -> bool {
     false
 }

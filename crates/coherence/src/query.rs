@@ -23,9 +23,9 @@
 //! at random for each query: a recorded answer fits no other query.
 
 use crate::denylist::{Denylist, DenylistEntry};
-use crate::log_types::{ConsumerName, LogHead, Nonce, Tag};
+use crate::log_types::{LogHead, Nonce, PeerName, Tag};
 use crate::mutation::{self, Mutation};
-use crate::wire::{Keys, MAC, Reader, VERSION, WireError, put_head, put_name};
+use crate::wire::{Keys, MAC_BYTES, Reader, VERSION, WireError, put_head, put_name};
 
 /// Separates this use of a key from every other.
 const CONTEXT: &[u8] = b"postern coherence answer\0";
@@ -33,17 +33,17 @@ const CONTEXT: &[u8] = b"postern coherence answer\0";
 const PREFIX: usize = 2;
 const NONCE: usize = 16;
 /// Epoch and sequence number.
-const HEAD: usize = 24;
+const HEAD_BYTES: usize = 24;
 /// Length of one denylist entry, in bytes.
-const DENIED: usize = Tag::LENGTH + 1 + 8 + 8;
+const ENTRY_BYTES: usize = Tag::LENGTH + 1 + 8 + 8;
 
 /// What a query asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogQuestion {
     /// Asks which of these tags are denied.
-    Confirm(Vec<Tag>),
+    Tags(Vec<Tag>),
     /// Asks for one page of the denylist: what is denied after this tag, in the order of tags.
-    Denials {
+    DenylistPage {
         /// Last tag of the page before; `None`: from the beginning.
         after: Option<Tag>,
     },
@@ -72,11 +72,11 @@ pub struct LogAnswer {
 impl LogQuery {
     /// A question about the log of this authority. The nonce is random: an attacker who could guess
     /// it could obtain the answer in advance.
-    pub fn new(authority: &ConsumerName, nonce: Nonce, question: LogQuestion) -> Self {
+    pub fn new(authority: &PeerName, nonce: Nonce, question: LogQuestion) -> Self {
         let mut bytes = vec![VERSION, question.kind()];
         bytes.extend(nonce.0);
         question.write(&mut bytes);
-        Self { authority: Self::of(authority), question, bytes }
+        Self { authority: Self::encode_name(authority), question, bytes }
     }
 
     /// Reads a query about the log of this authority.
@@ -84,7 +84,7 @@ impl LogQuery {
     /// # Errors
     /// [`WireError::Version`] when the version is another one, and [`WireError::Malformed`] when
     /// the bytes are not a query.
-    pub fn read(authority: &ConsumerName, bytes: &[u8]) -> Result<Self, WireError> {
+    pub fn read(authority: &PeerName, bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let version = from.byte().ok_or(WireError::Malformed)?;
         if version != VERSION {
@@ -92,10 +92,10 @@ impl LogQuery {
         }
         let question = LogQuestion::read(&mut from).filter(|_| from.0.is_empty());
         let question = question.ok_or(WireError::Malformed)?;
-        Ok(Self { authority: Self::of(authority), question, bytes: bytes.to_vec() })
+        Ok(Self { authority: Self::encode_name(authority), question, bytes: bytes.to_vec() })
     }
 
-    fn of(authority: &ConsumerName) -> Vec<u8> {
+    fn encode_name(authority: &PeerName) -> Vec<u8> {
         let mut name = Vec::new();
         put_name(&mut name, authority);
         name
@@ -122,7 +122,7 @@ impl LogQuery {
     pub fn seal(&self, answer: &LogAnswer, keys: &Keys) -> Vec<u8> {
         let body = answer.write();
         let prefix = [VERSION, self.question.kind(), keys.number()];
-        let mac = keys.sign(CONTEXT, &self.covered(&prefix, &body));
+        let mac = keys.sign(CONTEXT, &self.mac_input(&prefix, &body));
         [&prefix[..], &mac, &body].concat()
     }
 
@@ -140,55 +140,55 @@ impl LogQuery {
         if kind != self.question.kind() {
             return Err(WireError::Malformed);
         }
-        let mac: [u8; MAC] = from.take().ok_or(WireError::Malformed)?;
-        if from.0.len() <= HEAD {
+        let mac: [u8; MAC_BYTES] = from.take().ok_or(WireError::Malformed)?;
+        if from.0.len() <= HEAD_BYTES {
             return Err(WireError::Malformed);
         }
-        if !mutation::is(Mutation::AnswerMac) {
-            keys.verify(number, CONTEXT, &self.covered(&prefix, from.0), &mac)?;
+        if !mutation::is_active(Mutation::AnswerMac) {
+            keys.verify(number, CONTEXT, &self.mac_input(&prefix, from.0), &mac)?;
         }
         LogAnswer::read(&mut from).filter(|_| from.0.is_empty()).ok_or(WireError::Malformed)
     }
 
     /// The parts that the MAC covers; `answer` is longer than a head.
-    fn covered<'a>(&'a self, prefix: &'a [u8; 3], answer: &'a [u8]) -> [&'a [u8]; 8] {
+    fn mac_input<'a>(&'a self, prefix: &'a [u8; 3], answer: &'a [u8]) -> [&'a [u8]; 8] {
         let (kind, asked) = self.bytes.split_at(PREFIX);
         let (nonce, question) = asked.split_at(NONCE);
-        let (head, rest) = answer.split_at(HEAD);
+        let (head, rest) = answer.split_at(HEAD_BYTES);
         let (more, denied) = rest.split_at(1);
         [
             &self.authority,
             kind,
-            unless(Mutation::AnswerNonce, nonce),
-            unless(Mutation::AnswerQuestion, question),
+            unless_mutated(Mutation::AnswerNonce, nonce),
+            unless_mutated(Mutation::AnswerQuestion, question),
             prefix,
-            unless(Mutation::AnswerHead, head),
-            unless(Mutation::AnswerMore, more),
-            unless(Mutation::AnswerDenied, denied),
+            unless_mutated(Mutation::AnswerHead, head),
+            unless_mutated(Mutation::AnswerMore, more),
+            unless_mutated(Mutation::AnswerDenied, denied),
         ]
     }
 }
 
 /// The part, or nothing under a mutation. Release builds leave nothing out.
-fn unless(mutation: Mutation, part: &[u8]) -> &[u8] {
-    if mutation::is(mutation) { &[] } else { part }
+fn unless_mutated(mutation: Mutation, part: &[u8]) -> &[u8] {
+    if mutation::is_active(mutation) { &[] } else { part }
 }
 
 impl LogQuestion {
     fn kind(&self) -> u8 {
         match self {
-            Self::Confirm(_) => 1,
-            Self::Denials { .. } => 2,
+            Self::Tags(_) => 1,
+            Self::DenylistPage { .. } => 2,
         }
     }
 
     fn write(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Confirm(tags) => {
+            Self::Tags(tags) => {
                 put_count(to, tags.len());
                 to.extend(tags.iter().flat_map(|tag| tag.0));
             }
-            Self::Denials { after } => {
+            Self::DenylistPage { after } => {
                 to.push(u8::from(after.is_some()));
                 to.extend(after.map_or([0; Tag::LENGTH], |tag| tag.0));
             }
@@ -201,11 +201,11 @@ impl LogQuestion {
         match kind {
             1 => {
                 let count = from.count(Tag::LENGTH)?;
-                (0..count).map(|_| from.take().map(Tag)).collect::<Option<_>>().map(Self::Confirm)
+                (0..count).map(|_| from.take().map(Tag)).collect::<Option<_>>().map(Self::Tags)
             }
             2 => {
                 let (begun, tag) = (from.flag()?, from.take()?);
-                Some(Self::Denials { after: begun.then_some(Tag(tag)) })
+                Some(Self::DenylistPage { after: begun.then_some(Tag(tag)) })
             }
             _ => None,
         }
@@ -214,7 +214,7 @@ impl LogQuestion {
 
 impl LogAnswer {
     fn write(&self) -> Vec<u8> {
-        let mut to = Vec::with_capacity(HEAD + 5 + self.denied.len() * DENIED);
+        let mut to = Vec::with_capacity(HEAD_BYTES + 5 + self.denied.len() * ENTRY_BYTES);
         put_head(&mut to, self.head);
         to.push(u8::from(self.more));
         put_count(&mut to, self.denied.len());
@@ -229,7 +229,7 @@ impl LogAnswer {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let (head, more) = (from.head()?, from.flag()?);
-        let count = from.count(DENIED)?;
+        let count = from.count(ENTRY_BYTES)?;
         let denied = (0..count).map(|_| {
             let (tag, limited, not_before, until) =
                 (from.take()?, from.flag()?, from.millis()?, from.millis()?);
@@ -247,7 +247,7 @@ fn put_count(to: &mut Vec<u8>, count: usize) {
 
 /// A copy of the denylist, read page by page. It continues where it was when an answer failed.
 #[derive(Debug, Default)]
-pub struct DenylistCopying {
+pub struct DenylistCopier {
     /// The lowest head of the pages: what the whole copy includes at least.
     head: Option<LogHead>,
     after: Option<Tag>,
@@ -259,15 +259,15 @@ pub enum CopyProgress {
     /// There are more pages.
     More,
     /// The copy is complete, as of this head at least.
-    Whole(LogHead),
+    Complete(LogHead),
     /// The log has another epoch now, or the page is invalid: the copy must begin again.
-    Void,
+    Invalid,
 }
 
-impl DenylistCopying {
+impl DenylistCopier {
     /// Question for the next page.
     pub fn question(&self) -> LogQuestion {
-        LogQuestion::Denials { after: self.after }
+        LogQuestion::DenylistPage { after: self.after }
     }
 
     /// Tag after which the next page begins.
@@ -276,21 +276,21 @@ impl DenylistCopying {
     }
 
     /// Applies the next page.
-    pub fn take(&mut self, answer: LogAnswer, denials: &Denylist) -> CopyProgress {
+    pub fn add_page(&mut self, answer: LogAnswer, denials: &Denylist) -> CopyProgress {
         let LogAnswer { head, denied, more } = answer;
         let known = self.head.unwrap_or(head);
         let last = denied.last().map(|(tag, _)| *tag);
         if known.epoch != head.epoch || more && last <= self.after {
-            return CopyProgress::Void;
+            return CopyProgress::Invalid;
         }
         // The nodes that answer different pages may have read different heads.
-        let seq = if mutation::is(Mutation::OldPage) { known.seq } else { known.seq.min(head.seq) };
+        let seq = if mutation::is_active(Mutation::StalePage) { known.seq } else { known.seq.min(head.seq) };
         let known = *self.head.insert(LogHead { seq, ..head });
         for (tag, denial) in denied {
             denials.add(tag, denial);
         }
         self.after = last.or(self.after);
-        if more { CopyProgress::More } else { CopyProgress::Whole(known) }
+        if more { CopyProgress::More } else { CopyProgress::Complete(known) }
     }
 }
 
@@ -303,11 +303,11 @@ mod tests {
     use crate::wire::Message;
 
     fn keys() -> Keys {
-        Keys::one(1, &[1; 32])
+        Keys::single(1, &[1; 32])
     }
 
-    fn name() -> ConsumerName {
-        ConsumerName::new("main").expect("a name")
+    fn name() -> PeerName {
+        PeerName::new("main").expect("a name")
     }
 
     fn tag() -> impl Strategy<Value = Tag> {
@@ -316,8 +316,8 @@ mod tests {
 
     fn question() -> impl Strategy<Value = LogQuestion> {
         prop_oneof![
-            prop::collection::vec(tag(), 0..20).prop_map(LogQuestion::Confirm),
-            prop::option::of(tag()).prop_map(|after| LogQuestion::Denials { after }),
+            prop::collection::vec(tag(), 0..20).prop_map(LogQuestion::Tags),
+            prop::option::of(tag()).prop_map(|after| LogQuestion::DenylistPage { after }),
         ]
     }
 
@@ -349,7 +349,7 @@ mod tests {
         fn an_answer_fits_no_other_question(one in query(), other in query(), answer in answer()) {
             prop_assume!(one != other);
             prop_assert!(other.open(&one.seal(&answer, &keys()), &keys()).is_err());
-            let elsewhere = LogQuery { authority: LogQuery::of(&ConsumerName::new("other").expect("a name")), ..one.clone() };
+            let elsewhere = LogQuery { authority: LogQuery::encode_name(&PeerName::new("other").expect("a name")), ..one.clone() };
             prop_assert!(elsewhere.open(&one.seal(&answer, &keys()), &keys()).is_err());
         }
 
@@ -399,7 +399,7 @@ mod tests {
         let (old, new) = ((1, [1; 32]), (2, [2; 32]));
         let stages = [vec![old], vec![old, new], vec![new, old], vec![new]];
         let stages: Vec<_> = stages.iter().map(|stage| Keys::new(stage).expect("keys")).collect();
-        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Confirm(Vec::new()));
+        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Tags(Vec::new()));
         let answer = page(HEAD, 0..2, false);
         for neighbours in stages.windows(2) {
             for (one, other) in [(0, 1), (1, 0)] {
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_message_is_no_answer() {
-        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Confirm(Vec::new()));
+        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Tags(Vec::new()));
         let body = crate::wire::Body::Echo { nonce: Nonce([1; 16]), head: HEAD };
         let message = keys().write(&Message { authority: name(), body }).expect("it fits");
         assert!(query.open(&message, &keys()).is_err());
@@ -421,19 +421,19 @@ mod tests {
 
     #[test]
     fn a_copy_is_whole_after_its_last_page_and_as_of_the_oldest() {
-        let (mut copying, denials) = (DenylistCopying::default(), Denylist::new(100));
-        assert_eq!(copying.question(), LogQuestion::Denials { after: None });
-        assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), CopyProgress::More);
-        assert_eq!(copying.question(), LogQuestion::Denials { after: Some(numbered(3)) });
+        let (mut copying, denials) = (DenylistCopier::default(), Denylist::new(100));
+        assert_eq!(copying.question(), LogQuestion::DenylistPage { after: None });
+        assert_eq!(copying.add_page(page(HEAD, 1..4, true), &denials), CopyProgress::More);
+        assert_eq!(copying.question(), LogQuestion::DenylistPage { after: Some(numbered(3)) });
         let later = LogHead { seq: 9, ..HEAD };
-        assert_eq!(copying.take(page(later, 4..6, true), &denials), CopyProgress::More);
+        assert_eq!(copying.add_page(page(later, 4..6, true), &denials), CopyProgress::More);
         let older = LogHead { seq: 5, ..HEAD };
-        assert_eq!(copying.take(page(older, 6..8, true), &denials), CopyProgress::More);
-        assert_eq!(copying.take(page(later, 8..9, false), &denials), CopyProgress::Whole(older));
+        assert_eq!(copying.add_page(page(older, 6..8, true), &denials), CopyProgress::More);
+        assert_eq!(copying.add_page(page(later, 8..9, false), &denials), CopyProgress::Complete(older));
         assert_eq!(denials.len(), 8);
         assert_eq!(
-            DenylistCopying::default().take(page(HEAD, 0..0, false), &denials),
-            CopyProgress::Whole(HEAD)
+            DenylistCopier::default().add_page(page(HEAD, 0..0, false), &denials),
+            CopyProgress::Complete(HEAD)
         );
     }
 
@@ -441,17 +441,17 @@ mod tests {
     fn a_copy_of_two_histories_or_without_an_end_is_none() {
         let denials = Denylist::new(100);
         let begun = || {
-            let mut copying = DenylistCopying::default();
-            assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), CopyProgress::More);
+            let mut copying = DenylistCopier::default();
+            assert_eq!(copying.add_page(page(HEAD, 1..4, true), &denials), CopyProgress::More);
             copying
         };
         let another = LogHead { epoch: Epoch([2; 16]), seq: 9 };
-        assert_eq!(begun().take(page(another, 4..6, false), &denials), CopyProgress::Void);
+        assert_eq!(begun().add_page(page(another, 4..6, false), &denials), CopyProgress::Invalid);
         assert_eq!(
-            begun().take(page(HEAD, 0..0, true), &denials),
-            CopyProgress::Void,
+            begun().add_page(page(HEAD, 0..0, true), &denials),
+            CopyProgress::Invalid,
             "it would be asked again"
         );
-        assert_eq!(begun().take(page(HEAD, 1..4, true), &denials), CopyProgress::Void);
+        assert_eq!(begun().add_page(page(HEAD, 1..4, true), &denials), CopyProgress::Invalid);
     }
 }

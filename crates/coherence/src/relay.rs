@@ -26,7 +26,7 @@ impl Default for Relay {
 
 impl Relay {
     /// Receives events from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Bytes> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Bytes> {
         self.0.subscribe()
     }
 
@@ -54,7 +54,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::log_types::{ConsumerName, Epoch, LogEvent, LogHead, Nonce};
+    use crate::log_types::{Epoch, LogEvent, LogHead, Nonce, PeerName};
     use crate::time::BootClock;
     use crate::transport::Transport as _;
     use crate::transport::memory::Memory;
@@ -62,8 +62,8 @@ mod tests {
 
     #[tokio::test]
     async fn listeners_are_told_of_events_and_of_nothing_else() {
-        let (way, own) = (Memory::default(), Keys::one(1, &[1; 32]));
-        let name = ConsumerName::new("main").expect("a name");
+        let (way, own) = (Memory::default(), Keys::single(1, &[1; 32]));
+        let name = PeerName::new("main").expect("a name");
         let end = MessageChannel {
             authority: name.clone(),
             transport: Arc::new(way.clone()),
@@ -73,7 +73,7 @@ mod tests {
         };
         let relay = Relay::default();
         tokio::spawn(relay.clone().run(end));
-        let mut listener = relay.listen();
+        let mut listener = relay.subscribe();
         tokio::task::yield_now().await;
         let topic = Topic::Events(name.clone());
         let event = |seq| Body::Event {
@@ -81,12 +81,12 @@ mod tests {
             event: LogEvent { seq, tags: vec![], not_before: None, until: 0 },
         };
         let send = |keys: &Keys, authority: &str, body: Body| {
-            let authority = ConsumerName::new(authority).expect("a name");
+            let authority = PeerName::new(authority).expect("a name");
             let bytes = Bytes::from(keys.write(&Message { authority, body }).expect("it fits"));
             way.send(&topic, bytes.clone());
             bytes
         };
-        send(&Keys::one(1, &[2; 32]), "main", event(1));
+        send(&Keys::single(1, &[2; 32]), "main", event(1));
         send(&own, "another", event(2));
         let head = LogHead { epoch: Epoch([1; 16]), seq: 3 };
         send(&own, "main", Body::Echo { nonce: Nonce([0; 16]), head });

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::denylist::DenylistEntry;
-use crate::log_types::{ConsumerName, LogHead, Nonce, Tag};
+use crate::log_types::{LogHead, Nonce, PeerName, Tag};
 use crate::message_channel::MessageChannel;
 use crate::mutation::{self, Mutation};
 use crate::query::{LogAnswer, LogQuery, LogQuestion};
@@ -30,68 +30,65 @@ use crate::transport::Topic;
 use crate::wire::{self, Body, Keys};
 
 /// Tags in one query: even if all of them are denied, the answer fits into a message.
-const TAGS: usize = 480;
+const MAX_TAGS_PER_QUERY: usize = 480;
 /// Pause between two copies of a query, if few are open. Most messages may be lost; a request waits
 /// for two seconds.
-const AGAIN: Duration = Duration::from_millis(25);
+const REPEAT_INTERVAL: Duration = Duration::from_millis(25);
 /// Number of queries that are repeated without a longer pause; with more of them the pause grows.
-const FEW: u32 = 4;
+const QUERIES_PER_INTERVAL: u32 = 4;
 /// Most answers that wait to be read.
 const ANSWERS: usize = 256;
 /// Delay before the other transports are queried as well, if the nearest one answered last time.
-const NEAREST_ALONE: Duration = Duration::from_millis(50);
+const OTHER_DELAY: Duration = Duration::from_millis(50);
 /// Delay before the nearest transport is queried a second time beside the first: the first query
 /// may be lost.
-const NEAREST_AGAIN: Duration = Duration::from_millis(500);
+const NEAREST_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The same for an empty query, for which no request waits.
-const NEAREST_AGAIN_FOR_NOBODY: Duration = Duration::from_secs(10);
+const EMPTY_QUERY_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Queries about some tags, until all are answered.
 #[derive(Debug)]
-pub struct RepeatedMessage {
+pub struct RepeatedQuery {
     queries: Vec<(LogQuery, Option<LogAnswer>)>,
     next_at: Option<Boot>,
 }
 
-impl RepeatedMessage {
+impl RepeatedQuery {
     /// Queries about these tags of this authority's log; `None` where no nonce can be drawn. Each
     /// nonce is random, as [`LogQuery::new`] requires.
-    pub fn new(
-        authority: &ConsumerName,
-        tags: &[Tag],
-        nonce: &mut dyn FnMut() -> Option<Nonce>,
-    ) -> Option<Self> {
-        let mut query = |tags: &[Tag]| {
-            Some((LogQuery::new(authority, nonce()?, LogQuestion::Confirm(tags.to_vec())), None))
-        };
+    pub fn new(authority: &PeerName, tags: &[Tag], nonce: &mut dyn FnMut() -> Option<Nonce>) -> Option<Self> {
+        let mut query =
+            |tags: &[Tag]| Some((LogQuery::new(authority, nonce()?, LogQuestion::Tags(tags.to_vec())), None));
         // An empty query still asks for the head of the log.
         let queries = if tags.is_empty() {
             vec![query(&[])?]
         } else {
-            tags.chunks(TAGS).map(query).collect::<Option<_>>()?
+            tags.chunks(MAX_TAGS_PER_QUERY).map(query).collect::<Option<_>>()?
         };
         Some(Self { queries, next_at: None })
     }
 
     /// When [`RepeatedMessage::tick`] has something to do; at once before the first time.
-    pub fn wakes_at(&self) -> Boot {
+    pub fn next_tick_at(&self) -> Boot {
         self.next_at.unwrap_or_default()
     }
 
     /// Adds the queries without an answer to `bodies`, when they are due.
     pub fn tick(&mut self, now: Boot, bodies: &mut Vec<Body>) {
-        if now < self.wakes_at() || mutation::is(Mutation::AskedOnce) && self.next_at.is_some() {
+        if now < self.next_tick_at()
+            || mutation::is_active(Mutation::QueryNotRepeated) && self.next_at.is_some()
+        {
             return;
         }
         let open = self.queries.iter().filter(|(_, answer)| answer.is_none());
         let before = bodies.len();
         bodies.extend(open.map(|(query, _)| Body::Query(query.bytes().to_vec())));
         let open = u32::try_from(bodies.len() - before).unwrap_or(u32::MAX);
-        self.next_at = Some(now.plus(AGAIN * open.div_ceil(FEW).max(1)));
+        self.next_at = Some(now.plus(REPEAT_INTERVAL * open.div_ceil(QUERIES_PER_INTERVAL).max(1)));
     }
 
     /// Applies an answer, if it belongs to one of the queries.
-    pub fn message(&mut self, body: &Body, keys: &Keys) {
+    pub fn on_message(&mut self, body: &Body, keys: &Keys) {
         let Body::Answer { nonce, sealed } = body else { return };
         let Some((query, answer)) = self.queries.iter_mut().find(|(query, _)| query.nonce() == *nonce) else {
             return;
@@ -115,19 +112,19 @@ impl RepeatedMessage {
     }
 }
 
-type Draw = Box<dyn FnMut() -> Option<Nonce> + Send>;
+type NonceSource = Box<dyn FnMut() -> Option<Nonce> + Send>;
 
 /// Queries by messages. Clones share one channel, and one call is in progress at a time.
 #[derive(Clone)]
-pub struct ByMessage(Arc<RepeatTransport>);
+pub struct MessageQueryClient(Arc<MessageQueryState>);
 
-struct RepeatTransport {
-    end: MessageChannel,
-    nonce: Mutex<Draw>,
+struct MessageQueryState {
+    channel: MessageChannel,
+    nonce: Mutex<NonceSource>,
     answers: tokio::sync::Mutex<mpsc::Receiver<Body>>,
 }
 
-impl ByMessage {
+impl MessageQueryClient {
     /// Creates a client on this channel, and the future that must run for answers to arrive.
     /// `nonce` draws at random, as [`LogQuery::new`] requires.
     pub fn new(
@@ -148,25 +145,25 @@ impl ByMessage {
                 }
             }
         };
-        let (nonce, answers) = (Mutex::new(Box::new(nonce) as Draw), tokio::sync::Mutex::new(answers));
-        (Self(Arc::new(RepeatTransport { end, nonce, answers })), hear)
+        let (nonce, answers) = (Mutex::new(Box::new(nonce) as NonceSource), tokio::sync::Mutex::new(answers));
+        (Self(Arc::new(MessageQueryState { channel: end, nonce, answers })), hear)
     }
 }
 
-impl RevocationQuery for ByMessage {
+impl RevocationQuery for MessageQueryClient {
     /// Queries until there is an answer: a caller that has no more time drops the future.
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
-        let RepeatTransport { end, nonce, answers } = &*self.0;
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        let MessageQueryState { channel: end, nonce, answers } = &*self.0;
         let topic = Topic::Questions(end.authority.clone());
         let mut answers = answers.lock().await;
-        let mut asked = RepeatedMessage::new(&end.authority, &tags, &mut *nonce.lock())?;
+        let mut asked = RepeatedQuery::new(&end.authority, &tags, &mut *nonce.lock())?;
         let mut bodies = Vec::new();
         loop {
             asked.tick(end.clock.now(), &mut bodies);
-            bodies.drain(..).for_each(|body| end.send(&topic, body));
-            let pause = asked.wakes_at().since(end.clock.now());
+            bodies.drain(..).for_each(|body| end.publish(&topic, body));
+            let pause = asked.next_tick_at().since(end.clock.now());
             tokio::select! {
-                body = answers.recv() => asked.message(&body?, &end.keys),
+                body = answers.recv() => asked.on_message(&body?, &end.keys),
                 () = sleep(pause) => {}
             }
             if let Some(answer) = asked.answer() {
@@ -178,30 +175,30 @@ impl RevocationQuery for ByMessage {
 
 /// Queries the nearest transport, and another one as well when the nearest does not answer soon, or
 /// did not answer last time.
-pub struct EveryTransport<A> {
+pub struct FastestTransport<A> {
     nearest: A,
-    other: Option<ByMessage>,
+    other: Option<MessageQueryClient>,
     nearest_fails: AtomicBool,
 }
 
-impl<A: RevocationQuery> EveryTransport<A> {
+impl<A: RevocationQuery> FastestTransport<A> {
     /// Combines the nearest transport with another one.
-    pub fn new(nearest: A, other: Option<ByMessage>) -> Self {
+    pub fn new(nearest: A, other: Option<MessageQueryClient>) -> Self {
         Self { nearest, other, nearest_fails: AtomicBool::new(false) }
     }
 
     /// Queries until there is an answer: a caller that has no more time drops the future.
-    pub async fn ask(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+    pub async fn query(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let other = async {
             let Some(other) = &self.other else { return std::future::pending().await };
             if !self.nearest_fails.load(Ordering::Relaxed) {
-                sleep(NEAREST_ALONE).await;
+                sleep(OTHER_DELAY).await;
             }
-            other.denied(tags.clone()).await
+            other.query_denied(tags.clone()).await
         };
-        let again = if tags.is_empty() { NEAREST_AGAIN_FOR_NOBODY } else { NEAREST_AGAIN };
+        let again = if tags.is_empty() { EMPTY_QUERY_RETRY_DELAY } else { NEAREST_RETRY_DELAY };
         tokio::select! {
-            answer = until_answered(again, || self.nearest.denied(tags.clone())) => {
+            answer = until_answered(again, || self.nearest.query_denied(tags.clone())) => {
                 self.nearest_fails.store(false, Ordering::Relaxed);
                 Some(answer)
             }

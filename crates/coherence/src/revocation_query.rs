@@ -23,25 +23,25 @@ use tokio::time::{sleep, timeout};
 
 use crate::denylist::DenylistEntry;
 use crate::log_types::{LogHead, Tag};
-use crate::silence::{Hearing, Silence};
+use crate::silence::{Responsiveness, Silence};
 
 /// Most credentials in one query: with all their tags some 200 KB, over HTTP.
-const TOGETHER: usize = 1000;
+const MAX_BATCH: usize = 1000;
 /// Most credentials in the queue; when it is full, callers wait for room.
-const WAITING: usize = 4096;
+const QUEUE: usize = 4096;
 /// Time limit for an answer; after it the caller gets none.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of an empty query: it may take longer, since no request waits for it.
-const LONG: Duration = Duration::from_secs(5);
+const EMPTY_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two empty queries.
-const AGAIN: Duration = Duration::from_secs(1);
+const EMPTY_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Queries the authority.
 pub trait RevocationQuery: Send + Sync + 'static {
     /// Those of `tags` that are denied, and the head of the log, all read after this call; the head
     /// may be older than the denials. `None` when the authority cannot be reached, or its server is
     /// not certain to be the primary.
-    fn denied(
+    fn query_denied(
         &self,
         tags: Vec<Tag>,
     ) -> impl Future<Output = Option<(LogHead, Vec<(Tag, DenylistEntry)>)>> + Send;
@@ -64,20 +64,20 @@ struct Question {
 
 /// Handle to which questions are submitted. Clones share one queue.
 #[derive(Debug, Clone)]
-pub struct QueryDesk {
+pub struct QueryHandle {
     questions: mpsc::Sender<Question>,
     silence: Arc<Silence>,
 }
 
-impl QueryDesk {
+impl QueryHandle {
     /// Creates a handle, and the future that must run for it to answer. `silence` records whether
     /// the authority answers.
     pub fn new(
         authority: impl RevocationQuery,
         silence: Arc<Silence>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (questions, waiting) = mpsc::channel(WAITING);
-        (Self { questions, silence: silence.clone() }, attend(authority, waiting, silence))
+        let (questions, waiting) = mpsc::channel(QUEUE);
+        (Self { questions, silence: silence.clone() }, run_queries(authority, waiting, silence))
     }
 
     /// Whether the authority is silent, so that callers get no answer at once.
@@ -86,13 +86,13 @@ impl QueryDesk {
     }
 
     /// Waits until the authority is silent; returns at once if it is.
-    pub async fn silent(&self) {
-        self.silence.until(Hearing::Silent).await;
+    pub async fn wait_silent(&self) {
+        self.silence.wait_until(Responsiveness::Silent).await;
     }
 
     /// Whether a credential that carries these tags and was issued at `issued_at`, in milliseconds
     /// since 1970, is revoked. `None`: it is unknown now.
-    pub async fn ask(&self, tags: &[Tag], issued_at: i64) -> Option<RevocationAnswer> {
+    pub async fn query(&self, tags: &[Tag], issued_at: i64) -> Option<RevocationAnswer> {
         let (answer, answered) = oneshot::channel();
         let question = Question { tags: tags.into(), issued_at, answer };
         // The wait for room counts like the wait for the answer. When a lease is lost, every open
@@ -103,24 +103,24 @@ impl QueryDesk {
         };
         tokio::select! {
             biased;
-            () = self.silent() => None,
-            told = timeout(PATIENCE, told) => told.ok()?,
+            () = self.wait_silent() => None,
+            told = timeout(ANSWER_TIMEOUT, told) => told.ok()?,
         }
     }
 }
 
-async fn attend(
+async fn run_queries(
     authority: impl RevocationQuery,
     mut waiting: mpsc::Receiver<Question>,
     silence: Arc<Silence>,
 ) {
-    let mut questions = Vec::with_capacity(TOGETHER);
+    let mut questions = Vec::with_capacity(MAX_BATCH);
     loop {
         tokio::select! {
             biased;
-            taken = waiting.recv_many(&mut questions, TOGETHER) => if taken == 0 { return },
+            taken = waiting.recv_many(&mut questions, MAX_BATCH) => if taken == 0 { return },
             // Dropped when a question arrives: its answer shows as much.
-            never = knock(&authority, &silence) => match never {},
+            never = send_empty_queries(&authority, &silence) => match never {},
         }
         // The first callers may have left meanwhile.
         questions.retain(|question| !question.answer.is_closed());
@@ -129,11 +129,11 @@ async fn attend(
         tags.dedup();
         let denied = tokio::select! {
             biased;
-            () = silence.until(Hearing::Silent) => None,
-            answered = timeout(PATIENCE, authority.denied(tags)) => answered.ok().flatten(),
+            () = silence.wait_until(Responsiveness::Silent) => None,
+            answered = timeout(ANSWER_TIMEOUT, authority.query_denied(tags)) => answered.ok().flatten(),
         };
         if denied.is_some() {
-            silence.heard();
+            silence.answer_received();
         }
         for question in questions.drain(..) {
             let Some((as_of, denied)) = &denied else { continue };
@@ -148,13 +148,13 @@ async fn attend(
 }
 
 /// Sends empty queries as long as nothing is answered.
-async fn knock(authority: &impl RevocationQuery, silence: &Silence) -> Infallible {
+async fn send_empty_queries(authority: &impl RevocationQuery, silence: &Silence) -> Infallible {
     loop {
-        silence.until(Hearing::Doubtful).await;
-        if matches!(timeout(LONG, authority.denied(Vec::new())).await, Ok(Some(_))) {
-            silence.heard();
+        silence.wait_until(Responsiveness::Suspect).await;
+        if matches!(timeout(EMPTY_QUERY_TIMEOUT, authority.query_denied(Vec::new())).await, Ok(Some(_))) {
+            silence.answer_received();
         } else {
-            sleep(AGAIN).await;
+            sleep(EMPTY_QUERY_INTERVAL).await;
         }
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     impl RevocationQuery for Slow {
-        async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(self.takes).await;
             let denial = DenylistEntry { not_before: Some(100), until: 1000 };
@@ -188,19 +188,19 @@ mod tests {
         }
     }
 
-    fn desk(takes: Duration) -> (QueryDesk, Arc<AtomicUsize>) {
+    fn desk(takes: Duration) -> (QueryHandle, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
-        let (desk, attended) = QueryDesk::new(Slow { asked: asked.clone(), takes }, Arc::default());
+        let (desk, attended) = QueryHandle::new(Slow { asked: asked.clone(), takes }, Arc::default());
         tokio::spawn(attended);
         (desk, asked)
     }
 
     /// Leaves everything unanswered for this long.
     fn unanswered(silence: &Silence, time: Duration) {
-        silence.heard();
-        silence.look(Boot(0), time, LEASE, Boot(0));
-        silence.asked(Boot(0), Duration::ZERO);
-        silence.look(Boot(0).plus(time), time, LEASE, Boot(0));
+        silence.answer_received();
+        silence.update(Boot(0), time, LEASE, Boot(0));
+        silence.query_sent(Boot(0), Duration::ZERO);
+        silence.update(Boot(0).plus(time), time, LEASE, Boot(0));
     }
 
     const LEASE: Duration = Duration::from_secs(5);
@@ -214,7 +214,7 @@ mod tests {
             // Two credentials carry the denied tag; one of them was issued after the revocation.
             let issued_at = if number == 51 { 200 } else { 50 };
             let tags = [tag(if number == 50 || number == 51 { 1 } else { 2 }), tag(3)];
-            askers.spawn(async move { (number, desk.ask(&tags, issued_at).await) });
+            askers.spawn(async move { (number, desk.query(&tags, issued_at).await) });
         }
         while let Some(answered) = askers.join_next().await {
             let (number, confirmed) = answered.expect("no panic");
@@ -228,22 +228,22 @@ mod tests {
     async fn a_full_line_is_no_answer_to_anybody() {
         let (desk, asked) = desk(Duration::from_millis(100));
         let mut askers = tokio::task::JoinSet::new();
-        for _ in 0..3 * WAITING {
+        for _ in 0..3 * QUEUE {
             let desk = desk.clone();
-            askers.spawn(async move { desk.ask(&[tag(2)], 0).await });
+            askers.spawn(async move { desk.query(&[tag(2)], 0).await });
         }
         while let Some(answered) = askers.join_next().await {
             assert_eq!(answered.expect("no panic"), Some(RevocationAnswer { as_of: HEAD, denied: None }));
         }
-        assert!(asked.load(Ordering::Relaxed) <= 1 + (3 * WAITING).div_ceil(TOGETHER), "{asked:?}");
+        assert!(asked.load(Ordering::Relaxed) <= 1 + (3 * QUEUE).div_ceil(MAX_BATCH), "{asked:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_no_answer_in_time_gets_none() {
         let (desk, _) = desk(Duration::from_mins(1));
         let began = tokio::time::Instant::now();
-        assert_eq!(desk.ask(&[tag(1)], 0).await, None);
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(desk.query(&[tag(1)], 0).await, None);
+        assert_eq!(began.elapsed(), ANSWER_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,20 +251,20 @@ mod tests {
         let (desk, asked) = desk(Duration::from_mins(1));
         let waits = tokio::spawn({
             let desk = desk.clone();
-            async move { desk.ask(&[tag(1)], 0).await }
+            async move { desk.query(&[tag(1)], 0).await }
         });
         sleep(Duration::from_millis(500)).await;
         unanswered(&desk.silence, LEASE);
         let began = tokio::time::Instant::now();
         assert_eq!(waits.await.expect("no panic"), None);
         for _ in 0..1000 {
-            assert_eq!(desk.ask(&[tag(1)], 0).await, None);
+            assert_eq!(desk.query(&[tag(1)], 0).await, None);
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         let before = asked.load(Ordering::Relaxed);
         sleep(Duration::from_mins(1)).await;
         // One empty query at a time, and a pause after it.
-        let most = 60 / (LONG + AGAIN).as_secs() + 1;
+        let most = 60 / (EMPTY_QUERY_TIMEOUT + EMPTY_QUERY_INTERVAL).as_secs() + 1;
         let empty = asked.load(Ordering::Relaxed) - before;
         assert!(empty > 1 && empty as u64 <= most, "{empty} questions");
     }
@@ -277,8 +277,8 @@ mod tests {
             assert_eq!(asked.load(Ordering::Relaxed), 0);
             sleep(Duration::from_millis(200)).await;
             assert_eq!(asked.load(Ordering::Relaxed), 1, "asked although nobody asks");
-            assert_eq!(desk.silence.hearing(), Hearing::Answers);
-            assert!(desk.ask(&[tag(2)], 0).await.is_some());
+            assert_eq!(desk.silence.current(), Responsiveness::Responsive);
+            assert!(desk.query(&[tag(2)], 0).await.is_some());
         }
     }
 }

@@ -15,10 +15,10 @@ use base64::engine::general_purpose::STANDARD;
 use crate::log_types::{Epoch, LogHead, Tag};
 
 /// Name of the header field.
-pub const FIELD: &str = "postern-revocable";
+pub const REVOCATION_FIELD: &str = "postern-revocable";
 
 /// Name of the header field with the `iss` of the authority, when another server answers.
-pub const ISSUER: &str = "postern-revocable-by";
+pub const ISSUER_FIELD: &str = "postern-revocable-by";
 
 /// Head of the log when the answer was read, and what can revoke the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::tags::TagKey;
 use crate::wire::Keys;
 
 /// Length of each half, in bytes.
-const HALF: usize = 32;
+const HALF_BYTES: usize = 32;
 
 /// Most generations that are accepted at the same time.
 pub const MAX_GENERATIONS: usize = 4;
@@ -26,11 +26,11 @@ pub const MAX_GENERATIONS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The text has another form.
-    #[error("not a revocation secret: expected lines of {} bytes in base64, a dot and a number, as `postern admin revocation secret` prints", 2 * HALF)]
+    #[error("not a revocation secret: expected lines of {} bytes in base64, a dot and a number, as `postern admin revocation secret` prints", 2 * HALF_BYTES)]
     Malformed,
     /// The bytes are not random.
     #[error("not a random secret: its bytes repeat or count up")]
-    Regular,
+    NotRandom,
     /// The lines belong to different providers.
     #[error("its lines are secrets of different providers: use one file for each")]
     Mixed,
@@ -44,9 +44,9 @@ pub enum SecretError {
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret {
     /// Half that tags are made with, for as long as the log exists.
-    tags: Zeroizing<[u8; HALF]>,
+    tags: Zeroizing<[u8; HALF_BYTES]>,
     /// Numbered halves that the other keys are derived from; never none.
-    roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
+    roots: Vec<(u8, Zeroizing<[u8; HALF_BYTES]>)>,
 }
 
 impl SharedSecret {
@@ -56,8 +56,8 @@ impl SharedSecret {
     /// [`SecretError::Generations`] when a number occurs twice, there are too many roots, or there
     /// is none.
     pub fn new(
-        tags: Zeroizing<[u8; HALF]>,
-        roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
+        tags: Zeroizing<[u8; HALF_BYTES]>,
+        roots: Vec<(u8, Zeroizing<[u8; HALF_BYTES]>)>,
     ) -> Result<Self, SecretError> {
         let twice = |at: usize| roots[..at].iter().any(|(number, _)| *number == roots[at].0);
         if !(1..=MAX_GENERATIONS).contains(&roots.len()) || (0..roots.len()).any(twice) {
@@ -76,10 +76,10 @@ impl SharedSecret {
             let (secret, number) = line.split_once('.').ok_or(SecretError::Malformed)?;
             let number = number.parse().map_err(|_| SecretError::Malformed)?;
             let bytes = Zeroizing::new(STANDARD.decode(secret).map_err(|_| SecretError::Malformed)?);
-            let (own, root) = bytes.split_first_chunk::<HALF>().ok_or(SecretError::Malformed)?;
-            let root: [u8; HALF] = root.try_into().map_err(|_| SecretError::Malformed)?;
-            if is_regular(own) || is_regular(&root) {
-                return Err(SecretError::Regular);
+            let (own, root) = bytes.split_first_chunk::<HALF_BYTES>().ok_or(SecretError::Malformed)?;
+            let root: [u8; HALF_BYTES] = root.try_into().map_err(|_| SecretError::Malformed)?;
+            if looks_non_random(own) || looks_non_random(&root) {
+                return Err(SecretError::NotRandom);
             }
             if *tags.get_or_insert_with(|| Zeroizing::new(*own)) != Zeroizing::new(*own) {
                 return Err(SecretError::Mixed);
@@ -91,7 +91,7 @@ impl SharedSecret {
 
     /// The secret as text, a line for each generation.
     pub fn to_text(&self) -> Zeroizing<String> {
-        let line = |(number, root): &(u8, Zeroizing<[u8; HALF]>)| {
+        let line = |(number, root): &(u8, Zeroizing<[u8; HALF_BYTES]>)| {
             Zeroizing::new(format!("{}.{number}", STANDARD.encode([&self.tags[..], &root[..]].concat())))
         };
         let lines: Vec<_> = self.roots.iter().map(line).collect();
@@ -101,7 +101,7 @@ impl SharedSecret {
     /// A secret derived from this one, the same for all holders under the same name. It reveals
     /// nothing of this one.
     #[must_use]
-    pub fn of(&self, name: &str) -> Self {
+    pub fn derive_for(&self, name: &str) -> Self {
         let roots = self.roots.iter().map(|(number, root)| (*number, derive(root, name.as_bytes())));
         Self { tags: derive(&self.tags, name.as_bytes()), roots: roots.collect() }
     }
@@ -125,7 +125,7 @@ impl SharedSecret {
 
     /// Whether this is the bearer token of any generation.
     pub fn is_bearer(&self, shown: &[u8]) -> bool {
-        let is = |(_, root): &(u8, Zeroizing<[u8; HALF]>)| {
+        let is = |(_, root): &(u8, Zeroizing<[u8; HALF_BYTES]>)| {
             constant_time::verify_slices_are_equal(shown, bearer(root).as_bytes()).is_ok()
         };
         self.roots.iter().any(is)
@@ -134,11 +134,11 @@ impl SharedSecret {
 
 /// Fewer distinct bytes than any random secret has: 32 random bytes have about 30 distinct ones,
 /// and fewer than 8 once in 10^34 times.
-const LEAST_DIFFERENT: usize = 8;
+const MIN_DISTINCT_BYTES: usize = 8;
 
 /// Whether bytes that should be random repeat or count up, as those of a placeholder do. Its
 /// duration reveals nothing of a secret: only bytes that are not random take another time.
-pub fn is_regular(secret: &[u8]) -> bool {
+pub fn looks_non_random(secret: &[u8]) -> bool {
     let mut seen = [false; 256];
     for byte in secret {
         seen[usize::from(*byte)] = true;
@@ -146,16 +146,16 @@ pub fn is_regular(secret: &[u8]) -> bool {
     let different = seen.iter().filter(|seen| **seen).count();
     let mut steps = secret.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     let first = steps.next();
-    different < LEAST_DIFFERENT || steps.all(|step| Some(step) == first)
+    different < MIN_DISTINCT_BYTES || steps.all(|step| Some(step) == first)
 }
 
-fn bearer(root: &[u8; HALF]) -> Zeroizing<String> {
+fn bearer(root: &[u8; HALF_BYTES]) -> Zeroizing<String> {
     Zeroizing::new(URL_SAFE_NO_PAD.encode(*derive(root, b"facts")))
 }
 
-fn derive(root: &[u8; HALF], purpose: &[u8]) -> Zeroizing<[u8; HALF]> {
+fn derive(root: &[u8; HALF_BYTES], purpose: &[u8]) -> Zeroizing<[u8; HALF_BYTES]> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, root);
-    let mut derived = Zeroizing::new([0; HALF]);
+    let mut derived = Zeroizing::new([0; HALF_BYTES]);
     derived.copy_from_slice(hmac::sign(&key, purpose).as_ref());
     derived
 }
@@ -179,8 +179,8 @@ mod tests {
 
     fn secret(tags: u8, numbers: &[u8]) -> SharedSecret {
         let half = |plus: u8| {
-            let bytes: Vec<u8> = drawn(HALF).iter().map(|byte| byte.wrapping_add(plus)).collect();
-            Zeroizing::new(<[u8; HALF]>::try_from(bytes).expect("a half"))
+            let bytes: Vec<u8> = drawn(HALF_BYTES).iter().map(|byte| byte.wrapping_add(plus)).collect();
+            Zeroizing::new(<[u8; HALF_BYTES]>::try_from(bytes).expect("a half"))
         };
         let roots = numbers.iter().map(|number| (*number, half(100 + number))).collect();
         SharedSecret::new(half(tags), roots).expect("a few, each once")
@@ -191,13 +191,13 @@ mod tests {
         let counted: Vec<u8> = (0..32).map(|at| 250_u8.wrapping_add(at * 3)).collect();
         let few: Vec<u8> = (0..32).map(|at| at % 7).collect();
         for regular in [&[0; 32][..], &[7; 32], &counted, &few, b"changeme"] {
-            assert!(is_regular(regular), "{regular:?}");
+            assert!(looks_non_random(regular), "{regular:?}");
         }
-        assert!(!is_regular(&drawn(32)));
-        let zeros = format!("{}.1", STANDARD.encode([0; 2 * HALF]));
-        assert_eq!(SharedSecret::parse(&zeros), Err(SecretError::Regular));
-        let half = format!("{}.1", STANDARD.encode([&drawn(HALF)[..], &[5; HALF]].concat()));
-        assert_eq!(SharedSecret::parse(&half), Err(SecretError::Regular));
+        assert!(!looks_non_random(&drawn(32)));
+        let zeros = format!("{}.1", STANDARD.encode([0; 2 * HALF_BYTES]));
+        assert_eq!(SharedSecret::parse(&zeros), Err(SecretError::NotRandom));
+        let half = format!("{}.1", STANDARD.encode([&drawn(HALF_BYTES)[..], &[5; HALF_BYTES]].concat()));
+        assert_eq!(SharedSecret::parse(&half), Err(SecretError::NotRandom));
     }
 
     #[test]
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(secret.tag_key().tag(TagSubject::User("x")), again.tag_key().tag(TagSubject::User("x")));
         assert!(secret.is_bearer(again.bearer().as_bytes()) && !secret.is_bearer(b""));
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
-        assert_eq!(secret.of("a"), again.of("a"));
-        assert!(secret.of("a") != secret.of("b") && secret.of("a") != secret);
+        assert_eq!(secret.derive_for("a"), again.derive_for("a"));
+        assert!(secret.derive_for("a") != secret.derive_for("b") && secret.derive_for("a") != secret);
         let line = |bytes: usize| format!("{}.1", STANDARD.encode(drawn(bytes)));
         for text in [
             "",

@@ -30,12 +30,12 @@ use crate::time::Boot;
 
 /// How well an authority responds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hearing {
+pub enum Responsiveness {
     /// It answers, or no query has been open for long.
     #[default]
-    Answers,
+    Responsive,
     /// Nothing was answered for half a lease: it is queried over every available transport.
-    Doubtful,
+    Suspect,
     /// Nothing was answered for a lease, less the time between two probes, and the lease has
     /// expired.
     Silent,
@@ -45,91 +45,91 @@ pub enum Hearing {
 #[derive(Debug, Default)]
 pub struct Silence {
     state: Mutex<State>,
-    hearing: watch::Sender<Hearing>,
+    published: watch::Sender<Responsiveness>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// From when on the time without an answer counts; `None` if everything was answered, or
     /// nothing was queried.
-    unanswered: Option<Boot>,
+    unanswered_since: Option<Boot>,
     /// When [`Silence::look`] was last called.
-    looked: Option<Boot>,
+    last_update: Option<Boot>,
     /// When the state changes next, if nothing is answered by then.
-    turns_at: Option<Boot>,
+    next_change_at: Option<Boot>,
 }
 
 impl Silence {
     /// Notes that something was queried, as is done each `often`.
-    pub(crate) fn asked(&self, now: Boot, often: Duration) {
-        self.state.lock().unanswered.get_or_insert(now.minus(often));
+    pub(crate) fn query_sent(&self, now: Boot, often: Duration) {
+        self.state.lock().unanswered_since.get_or_insert(now.minus(often));
     }
 
     /// Notes that something was answered.
-    pub fn heard(&self) {
-        if mutation::is(Mutation::EndlessSilence) {
+    pub fn answer_received(&self) {
+        if mutation::is_active(Mutation::EndlessSilence) {
             return;
         }
         let mut state = self.state.lock();
-        state.unanswered = None;
-        self.turn(Hearing::Answers);
+        state.unanswered_since = None;
+        self.publish(Responsiveness::Responsive);
     }
 
     /// Updates the state at `now`, by this node's clock, where a lease lasts for `lease` and the
     /// present one ends at `ends`. The caller looks and queries each `often`, or more often. If it
     /// did not, the node was suspended, and an answer may have arrived that was not read: the wait
     /// begins again.
-    pub(crate) fn look(&self, now: Boot, often: Duration, lease: Duration, ends: Boot) {
+    pub(crate) fn update(&self, now: Boot, often: Duration, lease: Duration, ends: Boot) {
         let mut state = self.state.lock();
-        let stood_still = state.looked.replace(now).is_some_and(|last| now.since(last) > 2 * often);
-        if stood_still && *self.hearing.borrow() != Hearing::Silent {
-            state.unanswered = state.unanswered.map(|_| now);
+        let stood_still = state.last_update.replace(now).is_some_and(|last| now.since(last) > 2 * often);
+        if stood_still && *self.published.borrow() != Responsiveness::Silent {
+            state.unanswered_since = state.unanswered_since.map(|_| now);
         }
         let (lease, ends) =
-            if mutation::is(Mutation::HastySilence) { (lease / 10, Boot(0)) } else { (lease, ends) };
-        let doubtful = state.unanswered.map(|since| since.plus(lease / 2));
-        let silent = state.unanswered.map(|since| since.plus(lease).max(ends));
+            if mutation::is_active(Mutation::EarlySilence) { (lease / 10, Boot(0)) } else { (lease, ends) };
+        let doubtful = state.unanswered_since.map(|since| since.plus(lease / 2));
+        let silent = state.unanswered_since.map(|since| since.plus(lease).max(ends));
         let is_over = |at: Option<Boot>| at.is_some_and(|at| now >= at);
         let (hearing, turns_at) = if is_over(silent) {
-            (Hearing::Silent, None)
+            (Responsiveness::Silent, None)
         } else if is_over(doubtful) {
-            (Hearing::Doubtful, silent)
+            (Responsiveness::Suspect, silent)
         } else {
-            (Hearing::Answers, doubtful)
+            (Responsiveness::Responsive, doubtful)
         };
-        state.turns_at = turns_at;
-        self.turn(hearing);
+        state.next_change_at = turns_at;
+        self.publish(hearing);
     }
 
     /// Latest time at which [`Silence::look`] must be called.
-    pub(crate) fn turns_at(&self) -> Option<Boot> {
-        self.state.lock().turns_at
+    pub(crate) fn next_change_at(&self) -> Option<Boot> {
+        self.state.lock().next_change_at
     }
 
     /// The current state of the authority.
-    pub fn hearing(&self) -> Hearing {
-        *self.hearing.borrow()
+    pub fn current(&self) -> Responsiveness {
+        *self.published.borrow()
     }
 
     /// The current state, and each change of it.
-    pub fn watch(&self) -> watch::Receiver<Hearing> {
-        self.hearing.subscribe()
+    pub fn watch(&self) -> watch::Receiver<Responsiveness> {
+        self.published.subscribe()
     }
 
     /// Whether a query would be in vain.
     pub fn is_silent(&self) -> bool {
-        self.hearing() == Hearing::Silent
+        self.current() == Responsiveness::Silent
     }
 
     /// Waits until the state is `hearing` or worse; returns at once if it is.
-    pub async fn until(&self, hearing: Hearing) {
+    pub async fn wait_until(&self, hearing: Responsiveness) {
         // Cannot fail: the sender is in `self`.
-        let _ = self.hearing.subscribe().wait_for(|now| *now >= hearing).await;
+        let _ = self.published.subscribe().wait_for(|now| *now >= hearing).await;
     }
 
     /// Publishes a state. Called under the lock of `state`, which it follows from.
-    fn turn(&self, hearing: Hearing) {
-        self.hearing.send_if_modified(|before| std::mem::replace(before, hearing) != hearing);
+    fn publish(&self, hearing: Responsiveness) {
+        self.published.send_if_modified(|before| std::mem::replace(before, hearing) != hearing);
     }
 }
 
@@ -145,23 +145,23 @@ mod tests {
     }
 
     /// Looks twice a second, with a lease that ends at `ends`.
-    fn pass(silence: &Silence, millis: std::ops::Range<u64>, ends: u64) -> Hearing {
-        millis.step_by(500).for_each(|now| silence.look(at(now), OFTEN, LEASE, at(ends)));
-        silence.hearing()
+    fn pass(silence: &Silence, millis: std::ops::Range<u64>, ends: u64) -> Responsiveness {
+        millis.step_by(500).for_each(|now| silence.update(at(now), OFTEN, LEASE, at(ends)));
+        silence.current()
     }
 
     #[test]
     fn silence_begins_a_lease_after_the_last_answer_at_the_latest() {
         let silence = Silence::default();
-        assert_eq!(pass(&silence, 0..60_000, 0), Hearing::Answers, "nothing was asked");
-        silence.asked(at(60_000), OFTEN);
-        assert_eq!(pass(&silence, 60_000..62_000, 0), Hearing::Answers);
-        silence.asked(at(61_900), OFTEN);
-        assert_eq!(pass(&silence, 62_000..64_500, 0), Hearing::Doubtful);
-        assert_eq!(pass(&silence, 64_500..90_000, 0), Hearing::Silent);
-        silence.heard();
-        assert_eq!(silence.hearing(), Hearing::Answers, "at once");
-        assert_eq!(pass(&silence, 90_000..99_000, 0), Hearing::Answers, "and nothing is asked");
+        assert_eq!(pass(&silence, 0..60_000, 0), Responsiveness::Responsive, "nothing was asked");
+        silence.query_sent(at(60_000), OFTEN);
+        assert_eq!(pass(&silence, 60_000..62_000, 0), Responsiveness::Responsive);
+        silence.query_sent(at(61_900), OFTEN);
+        assert_eq!(pass(&silence, 62_000..64_500, 0), Responsiveness::Suspect);
+        assert_eq!(pass(&silence, 64_500..90_000, 0), Responsiveness::Silent);
+        silence.answer_received();
+        assert_eq!(silence.current(), Responsiveness::Responsive, "at once");
+        assert_eq!(pass(&silence, 90_000..99_000, 0), Responsiveness::Responsive, "and nothing is asked");
     }
 
     #[test]
@@ -169,18 +169,18 @@ mod tests {
         for answered in [10, 400, 499] {
             let silence = Silence::default();
             // A probe and its echo, and the answer to another query some time later.
-            silence.asked(at(0), OFTEN);
-            silence.look(at(0), OFTEN, LEASE, at(0));
-            silence.heard();
-            silence.look(at(10), OFTEN, LEASE, at(5_000));
-            silence.asked(at(answered - 5), OFTEN);
-            silence.heard();
-            silence.asked(at(500), OFTEN);
-            assert_eq!(pass(&silence, 500..5_000, 5_000), Hearing::Doubtful);
-            assert_eq!(silence.turns_at(), Some(at(5_000)));
-            silence.look(at(4_999), OFTEN, LEASE, at(5_000));
-            assert_eq!(silence.hearing(), Hearing::Doubtful);
-            silence.look(at(5_000), OFTEN, LEASE, at(5_000));
+            silence.query_sent(at(0), OFTEN);
+            silence.update(at(0), OFTEN, LEASE, at(0));
+            silence.answer_received();
+            silence.update(at(10), OFTEN, LEASE, at(5_000));
+            silence.query_sent(at(answered - 5), OFTEN);
+            silence.answer_received();
+            silence.query_sent(at(500), OFTEN);
+            assert_eq!(pass(&silence, 500..5_000, 5_000), Responsiveness::Suspect);
+            assert_eq!(silence.next_change_at(), Some(at(5_000)));
+            silence.update(at(4_999), OFTEN, LEASE, at(5_000));
+            assert_eq!(silence.current(), Responsiveness::Suspect);
+            silence.update(at(5_000), OFTEN, LEASE, at(5_000));
             assert!(silence.is_silent(), "answered at {answered}");
         }
     }
@@ -188,29 +188,29 @@ mod tests {
     #[test]
     fn it_does_not_begin_before_the_lease_ends() {
         let silence = Silence::default();
-        silence.asked(at(10), OFTEN);
-        assert_eq!(pass(&silence, 0..7_500, 7_500), Hearing::Doubtful);
-        assert_eq!(pass(&silence, 7_500..8_000, 7_500), Hearing::Silent);
+        silence.query_sent(at(10), OFTEN);
+        assert_eq!(pass(&silence, 0..7_500, 7_500), Responsiveness::Suspect);
+        assert_eq!(pass(&silence, 7_500..8_000, 7_500), Responsiveness::Silent);
     }
 
     #[test]
     fn an_answer_within_each_lease_is_enough() {
         let silence = Silence::default();
         for second in (0..60_000).step_by(4_500) {
-            silence.asked(at(second), OFTEN);
-            assert_ne!(pass(&silence, second..second + 4_500, 0), Hearing::Silent);
-            silence.heard();
+            silence.query_sent(at(second), OFTEN);
+            assert_ne!(pass(&silence, second..second + 4_500, 0), Responsiveness::Silent);
+            silence.answer_received();
         }
     }
 
     #[test]
     fn a_node_that_stood_still_waits_for_answers_anew() {
         let silence = Silence::default();
-        silence.look(at(0), OFTEN, LEASE, at(0));
-        silence.asked(at(0), OFTEN);
-        assert_eq!(pass(&silence, 60_000..64_500, 0), Hearing::Doubtful);
-        assert_eq!(pass(&silence, 65_000..66_000, 0), Hearing::Silent);
-        silence.look(at(100_000), OFTEN, LEASE, at(0));
+        silence.update(at(0), OFTEN, LEASE, at(0));
+        silence.query_sent(at(0), OFTEN);
+        assert_eq!(pass(&silence, 60_000..64_500, 0), Responsiveness::Suspect);
+        assert_eq!(pass(&silence, 65_000..66_000, 0), Responsiveness::Silent);
+        silence.update(at(100_000), OFTEN, LEASE, at(0));
         assert!(silence.is_silent(), "who was silent before is so after");
     }
 
@@ -219,9 +219,9 @@ mod tests {
         let silence = std::sync::Arc::new(Silence::default());
         let waits = tokio::spawn({
             let silence = silence.clone();
-            async move { silence.until(Hearing::Silent).await }
+            async move { silence.wait_until(Responsiveness::Silent).await }
         });
-        silence.asked(at(0), OFTEN);
+        silence.query_sent(at(0), OFTEN);
         pass(&silence, 0..4_500, 0);
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());

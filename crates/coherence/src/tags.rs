@@ -49,50 +49,50 @@ impl TagKey {
     /// Name of the subject in the log.
     pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         match subject {
-            TagSubject::Token(jti) => self.of(&["token", jti]),
-            TagSubject::Family(id) => self.of(&["family", id]),
-            TagSubject::Session(sid) => self.of(&["session", sid]),
-            TagSubject::User(id) => self.of(&["user", id]),
-            TagSubject::Client(id) => self.of(&["client", id]),
-            TagSubject::Consent(user, client) => self.of(&["consent", user, client]),
-            TagSubject::Key(kid) => self.of(&["key", kid]),
-            TagSubject::Email(address) => self.of(&["email", address]),
+            TagSubject::Token(jti) => self.hash_parts(&["token", jti]),
+            TagSubject::Family(id) => self.hash_parts(&["family", id]),
+            TagSubject::Session(sid) => self.hash_parts(&["session", sid]),
+            TagSubject::User(id) => self.hash_parts(&["user", id]),
+            TagSubject::Client(id) => self.hash_parts(&["client", id]),
+            TagSubject::Consent(user, client) => self.hash_parts(&["consent", user, client]),
+            TagSubject::Key(kid) => self.hash_parts(&["key", kid]),
+            TagSubject::Email(address) => self.hash_parts(&["email", address]),
         }
     }
 
     /// Tag of tokens that carry claims about a subject: a token from before a change of the claims
     /// is no longer valid.
-    pub fn said(&self, subject: TagSubject<'_>) -> Tag {
-        self.about("said", self.tag(subject))
+    pub fn claims_tag(&self, subject: TagSubject<'_>) -> Tag {
+        self.derived_tag("said", self.tag(subject))
     }
 
     /// Tag of what the authority answered about a subject, as in an introspection or a login: an
     /// answer from before a change no longer holds, and must be requested again.
-    pub fn told(&self, subject: TagSubject<'_>) -> Tag {
-        self.about("told", self.tag(subject))
+    pub fn answer_tag(&self, subject: TagSubject<'_>) -> Tag {
+        self.derived_tag("told", self.tag(subject))
     }
 
-    fn about(&self, what: &str, Tag(subject): Tag) -> Tag {
+    fn derived_tag(&self, what: &str, Tag(subject): Tag) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(what.as_bytes());
         // Subjects have a fixed length. This input differs from that of `of`, which begins with a
         // length in eight bytes.
         context.update(&subject);
-        short(&context.sign())
+        truncate(&context.sign())
     }
 
     /// Hashes each part after its length, so that no two lists have the same input.
-    fn of(&self, parts: &[&str]) -> Tag {
+    fn hash_parts(&self, parts: &[&str]) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());
         }
-        short(&context.sign())
+        truncate(&context.sign())
     }
 }
 
-fn short(hash: &hmac::Tag) -> Tag {
+fn truncate(hash: &hmac::Tag) -> Tag {
     let mut tag = [0; Tag::LENGTH];
     tag.copy_from_slice(&hash.as_ref()[..Tag::LENGTH]);
     Tag(tag)
@@ -125,7 +125,7 @@ mod tests {
         for (at, one) in subjects.iter().enumerate() {
             assert_eq!(ours.tag(*one), ours.tag(*one));
             assert_ne!(ours.tag(*one), theirs.tag(*one));
-            let [tag, said, told] = [ours.tag(*one), ours.said(*one), ours.told(*one)];
+            let [tag, said, told] = [ours.tag(*one), ours.claims_tag(*one), ours.answer_tag(*one)];
             assert!(tag != said && said != told && told != tag, "{one:?}");
             for other in &subjects[..at] {
                 assert_ne!(ours.tag(*one), ours.tag(*other), "{one:?} and {other:?}");

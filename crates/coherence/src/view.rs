@@ -32,21 +32,21 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::denylist::{Denylist, DenylistEntry};
-use crate::log_types::{Epoch, LogEvent, OwnBytes, Tag};
+use crate::log_types::{Epoch, LogEvent, Tag, TagHasher};
 use crate::mutation::{self, Mutation};
 use crate::silence::Silence;
 use crate::time::Boot;
 
-type Keyed = BuildHasherDefault<OwnBytes>;
+type TagHashBuilder = BuildHasherDefault<TagHasher>;
 
 /// Longest time that an answer may take to be kept. After that it is unknown when it was true.
-pub const MAX_FLIGHT: Duration = Duration::from_secs(5);
+pub const MAX_QUERY_TIME: Duration = Duration::from_secs(5);
 /// Few enough to visit all of them, and more than the threads that write.
 const SHARDS: usize = 16;
 /// Most epochs besides the followed one that are remembered from denials.
-const HISTORIES: usize = 8;
+const MAX_OTHER_EPOCHS: usize = 8;
 /// Floor during a flush: above every answer.
-const SHUT: u64 = u64::MAX;
+const FLOOR_CLOSED: u64 = u64::MAX;
 
 /// State of one authority, as the caches of a node see it.
 #[derive(Debug)]
@@ -57,41 +57,41 @@ pub struct View {
     /// Answers and entries below this are too old for the tombstones that are kept.
     floor: AtomicU64,
     /// Every event up to this number is applied.
-    contiguous: AtomicU64,
+    applied_up_to: AtomicU64,
     /// Highest number that the log is known to have.
-    wanted: AtomicU64,
+    known_head: AtomicU64,
     /// Number of changes that were applied.
-    changes: AtomicU64,
+    change_count: AtomicU64,
     /// How often the view began to accept answers: at the start, and after each flush.
-    openings: AtomicU64,
+    open_count: AtomicU64,
     epoch: RwLock<Option<Epoch>>,
-    tombstones: [RwLock<HashMap<Tag, u64, Keyed>>; SHARDS],
+    tombstones: [RwLock<HashMap<Tag, u64, TagHashBuilder>>; SHARDS],
     /// The tombstones by number: the oldest is removed first.
-    order: Mutex<Order>,
+    tombstone_order: Mutex<TombstoneOrder>,
     limit: usize,
     /// Denylist for credentials that are verified here, if any are.
-    denials: Option<Denylist>,
+    denylist: Option<Denylist>,
     silence: Arc<Silence>,
 }
 
 #[derive(Debug, Default)]
-struct Order {
+struct TombstoneOrder {
     by_seq: BTreeSet<(u64, Tag)>,
     /// The highest `as_of` of denials from epochs that are not followed, for at most the last
     /// [`HISTORIES`] epochs. If one of them is followed later, answers must include that event.
-    elsewhere: VecDeque<(Epoch, u64)>,
+    other_epochs: VecDeque<(Epoch, u64)>,
     /// Highest number of a tombstone that was removed.
-    forgotten: u64,
+    highest_removed: u64,
 }
 
 /// Records when an authority was queried.
 #[derive(Debug, Clone, Copy)]
-pub struct QuestionTicket {
+pub struct QueryTicket {
     generation: u64,
     openings: u64,
     /// The view accepted no answer then: a flush was in progress, or no probe was answered yet.
-    shut: bool,
-    began: Boot,
+    closed_at_departure: bool,
+    departed_at: Boot,
 }
 
 /// Stamp that a cache keeps with an entry.
@@ -101,46 +101,46 @@ pub struct EntryStamp {
     /// Last event that the entry's answer includes.
     version: u64,
     /// Count of changes when the entry was last compared with the tombstones.
-    compared: AtomicU64,
+    compared_at_change: AtomicU64,
 }
 
 /// Whether a cache entry may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
     /// The entry is valid.
-    Good,
+    Valid,
     /// The entry is revoked or flushed, and never becomes valid again.
-    Void,
+    Evicted,
     /// Unknown: the authority has not answered for too long.
-    NoLease,
+    LeaseExpired,
 }
 
 /// Revocation status of a credential that was verified here.
 #[derive(Debug)]
 pub enum CredentialCheck {
     /// No revocation of it is known.
-    Good(EntryStamp),
+    NotRevoked(EntryStamp),
     /// It was revoked.
     Denied,
     /// The denylist is incomplete, or cannot decide: the authority must be queried.
-    Ask,
+    Unknown,
 }
 
 /// Why an answer may not be kept. It may still be used to deny; to admit, the caller queries again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerVoided {
+pub enum FillError {
     /// The cache was flushed after the departure.
     #[error("the cache was flushed meanwhile")]
     Flushed,
     /// The answer is of another epoch.
     #[error("the answer belongs to another epoch of the log")]
-    Epoch,
+    OtherEpoch,
     /// The answer took longer than [`MAX_FLIGHT`].
-    #[error("the answer took longer than {MAX_FLIGHT:?}")]
-    Late,
+    #[error("the answer took longer than {MAX_QUERY_TIME:?}")]
+    TooLate,
     /// The answer is older than the tombstones that are kept.
     #[error("the answer is older than the revocations that are remembered")]
-    Old,
+    TooOld,
     /// A revocation is known here that the answer does not include.
     #[error("the credential was revoked after the answer was read")]
     Revoked,
@@ -152,16 +152,16 @@ impl View {
         Self {
             lease: AtomicU64::new(0),
             generation: AtomicU64::new(1),
-            floor: AtomicU64::new(SHUT),
-            contiguous: AtomicU64::new(0),
-            wanted: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
-            openings: AtomicU64::new(0),
+            floor: AtomicU64::new(FLOOR_CLOSED),
+            applied_up_to: AtomicU64::new(0),
+            known_head: AtomicU64::new(0),
+            change_count: AtomicU64::new(0),
+            open_count: AtomicU64::new(0),
             epoch: RwLock::new(None),
             tombstones: std::array::from_fn(|_| RwLock::default()),
-            order: Mutex::default(),
+            tombstone_order: Mutex::default(),
             limit,
-            denials: None,
+            denylist: None,
             silence: Arc::default(),
         }
     }
@@ -169,14 +169,14 @@ impl View {
     /// Adds a denylist of up to `limit` tags, for credentials that are verified without a query to
     /// the authority.
     #[must_use]
-    pub fn with_denials(mut self, limit: usize) -> Self {
-        self.denials = Some(Denylist::new(limit));
+    pub fn with_denylist(mut self, limit: usize) -> Self {
+        self.denylist = Some(Denylist::new(limit));
         self
     }
 
     /// The denylist, if credentials are verified here.
-    pub fn denials(&self) -> Option<&Denylist> {
-        self.denials.as_ref()
+    pub fn denylist(&self) -> Option<&Denylist> {
+        self.denylist.as_ref()
     }
 
     /// Whether the authority answers at all.
@@ -195,13 +195,13 @@ impl View {
     }
 
     /// Every event up to this number is applied.
-    pub fn contiguous(&self) -> u64 {
-        self.contiguous.load(Ordering::Acquire)
+    pub fn applied_up_to(&self) -> u64 {
+        self.applied_up_to.load(Ordering::Acquire)
     }
 
     /// Events that the log is known to have and that are not yet applied without a gap.
     pub fn lag(&self) -> u64 {
-        self.wanted.load(Ordering::Relaxed).saturating_sub(self.contiguous())
+        self.known_head.load(Ordering::Relaxed).saturating_sub(self.applied_up_to())
     }
 
     /// Epoch that is followed; `None` while none is known.
@@ -211,22 +211,23 @@ impl View {
 
     /// Number of tombstones that are kept.
     pub fn tombstones(&self) -> usize {
-        self.order.lock().by_seq.len()
+        self.tombstone_order.lock().by_seq.len()
     }
 
     /// Records a departure: called before the authority is queried.
-    pub fn depart(&self, now: Boot) -> QuestionTicket {
+    pub fn start_query(&self, now: Boot) -> QueryTicket {
         // The generation first: a view that is shut after this load has another generation.
         let generation = self.generation();
-        let openings = self.openings.load(Ordering::Acquire);
-        let shut = self.floor.load(Ordering::Acquire) == SHUT;
-        QuestionTicket { generation, openings, shut, began: now }
+        let openings = self.open_count.load(Ordering::Acquire);
+        let shut = self.floor.load(Ordering::Acquire) == FLOOR_CLOSED;
+        QueryTicket { generation, openings, closed_at_departure: shut, departed_at: now }
     }
 
     /// Whether another request may wait for the query of this ticket: its answer could still be
     /// kept.
-    pub fn may_join(&self, ticket: &QuestionTicket, now: Boot) -> bool {
-        let young = now.since(ticket.began) < MAX_FLIGHT || mutation::is(Mutation::OldFlight);
+    pub fn may_join(&self, ticket: &QueryTicket, now: Boot) -> bool {
+        let young =
+            now.since(ticket.departed_at) < MAX_QUERY_TIME || mutation::is_active(Mutation::OldQueryJoined);
         young && ticket.generation == self.generation()
     }
 
@@ -234,30 +235,34 @@ impl View {
     /// that can revoke it.
     pub fn fill(
         &self,
-        ticket: QuestionTicket,
+        ticket: QueryTicket,
         (epoch, as_of): (Epoch, u64),
         tags: &[Tag],
         now: Boot,
-    ) -> Result<EntryStamp, AnswerVoided> {
-        if now.since(ticket.began) >= MAX_FLIGHT && !mutation::is(Mutation::OldFlight) {
-            return Err(AnswerVoided::Late);
+    ) -> Result<EntryStamp, FillError> {
+        if now.since(ticket.departed_at) >= MAX_QUERY_TIME && !mutation::is_active(Mutation::OldQueryJoined) {
+            return Err(FillError::TooLate);
         }
-        if *self.epoch.read() != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
-            return Err(AnswerVoided::Epoch);
+        if *self.epoch.read() != Some(epoch) && !mutation::is_active(Mutation::EpochIgnored) {
+            return Err(FillError::OtherEpoch);
         }
         // Before the tombstones: what is applied from here on is compared at the first hit.
-        let compared = self.changes.load(Ordering::Acquire);
+        let compared = self.change_count.load(Ordering::Acquire);
         if tags.iter().any(|tag| self.is_revoked(tag, as_of)) {
-            return Err(AnswerVoided::Revoked);
+            return Err(FillError::Revoked);
         }
         if self.is_below_floor(as_of) {
-            return Err(AnswerVoided::Old);
+            return Err(FillError::TooOld);
         }
         // Last: a flush from here on voids the stamp by its generation.
-        if ticket.generation != self.generation() && !mutation::is(Mutation::NoGeneration) {
-            return Err(AnswerVoided::Flushed);
+        if ticket.generation != self.generation() && !mutation::is_active(Mutation::NoGeneration) {
+            return Err(FillError::Flushed);
         }
-        Ok(EntryStamp { generation: ticket.generation, version: as_of, compared: AtomicU64::new(compared) })
+        Ok(EntryStamp {
+            generation: ticket.generation,
+            version: as_of,
+            compared_at_change: AtomicU64::new(compared),
+        })
     }
 
     /// Whether an answer that [`View::fill`] refused for this reason still admits the request that
@@ -267,114 +272,121 @@ impl View {
     /// It does not, once this view knows of something that the answer need not include: everything
     /// up to the head at which the view opened, or a removed tombstone. The revoker may have been
     /// told that it is applied here.
-    pub fn admits_once(&self, ticket: &QuestionTicket, why: AnswerVoided) -> bool {
+    pub fn may_admit_once(&self, ticket: &QueryTicket, why: FillError) -> bool {
         // After the reason was found: `open` counts before it changes what the reason rests on.
         let as_before = ticket.generation == self.generation()
-            && ticket.openings == self.openings.load(Ordering::Acquire);
+            && ticket.openings == self.open_count.load(Ordering::Acquire);
         match why {
-            AnswerVoided::Old if mutation::is(Mutation::OnceAfterOpening) => {
+            FillError::TooOld if mutation::is_active(Mutation::AdmittedOnceAfterOpening) => {
                 ticket.generation == self.generation()
             }
             // A view that was shut and has not opened since is still shut. The floor itself may
             // have been shut after the reason was found.
-            AnswerVoided::Old => as_before && ticket.shut,
-            AnswerVoided::Epoch => as_before,
-            AnswerVoided::Flushed | AnswerVoided::Late | AnswerVoided::Revoked => false,
+            FillError::TooOld => as_before && ticket.closed_at_departure,
+            FillError::OtherEpoch => as_before,
+            FillError::Flushed | FillError::TooLate | FillError::Revoked => false,
         }
     }
 
     /// Whether an entry with this stamp, which `tags` can revoke, is valid now.
     #[inline]
-    pub fn standing(&self, stamp: &EntryStamp, tags: &[Tag], now: Boot) -> EntryState {
+    pub fn entry_state(&self, stamp: &EntryStamp, tags: &[Tag], now: Boot) -> EntryState {
         if now >= self.lease() {
-            return EntryState::NoLease;
+            return EntryState::LeaseExpired;
         }
-        let changes = self.changes.load(Ordering::Acquire);
-        if stamp.compared.load(Ordering::Relaxed) != changes {
+        let changes = self.change_count.load(Ordering::Acquire);
+        if stamp.compared_at_change.load(Ordering::Relaxed) != changes {
             if tags.iter().any(|tag| self.is_revoked(tag, stamp.version)) {
-                return EntryState::Void;
+                return EntryState::Evicted;
             }
-            stamp.compared.store(changes, Ordering::Relaxed);
+            stamp.compared_at_change.store(changes, Ordering::Relaxed);
         }
         let void = self.is_below_floor(stamp.version)
-            || stamp.generation != self.generation() && !mutation::is(Mutation::NoGeneration);
-        if void { EntryState::Void } else { EntryState::Good }
+            || stamp.generation != self.generation() && !mutation::is_active(Mutation::NoGeneration);
+        if void { EntryState::Evicted } else { EntryState::Valid }
     }
 
     /// Checks a credential that was verified here against its tags and the denylist. `issued_at` is
     /// in milliseconds since 1970. The stamp is as good as one of [`View::fill`]: before each use,
     /// [`View::standing`] is called as on every hit.
-    pub fn verify(&self, tags: &[Tag], issued_at: i64) -> CredentialCheck {
+    pub fn check_credential(&self, tags: &[Tag], issued_at: i64) -> CredentialCheck {
         // What is counted here is in the denylist already; what comes later is compared at the hit.
         let generation = self.generation();
-        let compared = self.changes.load(Ordering::Acquire);
-        let version = self.contiguous();
+        let compared = self.change_count.load(Ordering::Acquire);
+        let version = self.applied_up_to();
         // A denylist that is being loaded may deny what answers in flight do not include: it
         // decides nothing yet.
-        let whole = |denials: &&Denylist| denials.is_whole() || mutation::is(Mutation::NotLoaded);
-        match self.denials.as_ref().filter(whole) {
+        let whole =
+            |denials: &&Denylist| denials.is_complete() || mutation::is_active(Mutation::DenylistNotLoaded);
+        match self.denylist.as_ref().filter(whole) {
             Some(denials) if denials.denies(tags, issued_at) => CredentialCheck::Denied,
             // An answer that denied is a tombstone, and may include more than the events applied so
             // far.
             Some(_) if !tags.iter().any(|tag| self.is_revoked(tag, version)) => {
-                CredentialCheck::Good(EntryStamp { generation, version, compared: AtomicU64::new(compared) })
+                CredentialCheck::NotRevoked(EntryStamp {
+                    generation,
+                    version,
+                    compared_at_change: AtomicU64::new(compared),
+                })
             }
-            _ => CredentialCheck::Ask,
+            _ => CredentialCheck::Unknown,
         }
     }
 
     /// Applies an answer that denied, as if the log had published it. The cache removes the entry
     /// itself.
-    pub fn denied(&self, (epoch, as_of): (Epoch, u64), tag: Tag) {
-        if mutation::is(Mutation::DenialNotApplied) {
+    pub fn apply_denial(&self, (epoch, as_of): (Epoch, u64), tag: Tag) {
+        if mutation::is_active(Mutation::DenialNotApplied) {
             return;
         }
         // Another epoch is opened under the same lock: numbers of two epochs are never mixed.
-        let mut order = self.order.lock();
+        let mut order = self.tombstone_order.lock();
         let followed = *self.epoch.read();
         if followed == Some(epoch) {
-            self.bury(&mut order, &[tag], as_of);
-            self.changes.fetch_add(1, Ordering::Release);
+            self.write_tombstones(&mut order, &[tag], as_of);
+            self.change_count.fetch_add(1, Ordering::Release);
             return;
         }
         // Its number means nothing here, and the kept state rests on an epoch that may be
         // superseded. Everything is flushed, since the denial must not be lost. Once is enough: a
         // view that is shut again and again never opens.
-        match order.elsewhere.iter_mut().find(|(of, _)| *of == epoch) {
+        match order.other_epochs.iter_mut().find(|(of, _)| *of == epoch) {
             Some((_, known)) => *known = as_of.max(*known),
-            None => order.elsewhere.push_back((epoch, as_of)),
+            None => order.other_epochs.push_back((epoch, as_of)),
         }
-        if order.elsewhere.len() > HISTORIES {
-            order.elsewhere.pop_front();
+        if order.other_epochs.len() > MAX_OTHER_EPOCHS {
+            order.other_epochs.pop_front();
         }
-        if self.floor.load(Ordering::Acquire) != SHUT {
-            self.shut();
+        if self.floor.load(Ordering::Acquire) != FLOOR_CLOSED {
+            self.begin_flush();
         }
     }
 
     fn is_revoked(&self, tag: &Tag, version: u64) -> bool {
         let buried = self.shard(tag).read().get(tag).copied();
-        buried.is_some_and(|seq| seq > version || mutation::is(Mutation::VersionCompare) && seq == version)
+        buried.is_some_and(|seq| {
+            seq > version || mutation::is_active(Mutation::VersionCompare) && seq == version
+        })
     }
 
     fn is_below_floor(&self, version: u64) -> bool {
-        version < self.floor.load(Ordering::Acquire) && !mutation::is(Mutation::NoFloor)
+        version < self.floor.load(Ordering::Acquire) && !mutation::is_active(Mutation::NoFloor)
     }
 
-    fn shard(&self, tag: &Tag) -> &RwLock<HashMap<Tag, u64, Keyed>> {
+    fn shard(&self, tag: &Tag) -> &RwLock<HashMap<Tag, u64, TagHashBuilder>> {
         // Tags are keyed hashes: any byte of them selects a shard equally well.
         &self.tombstones[usize::from(tag.0[0]) % SHARDS]
     }
 
     /// Writes tombstones. The highest number wins, so repeated and late messages change nothing.
-    fn bury(&self, order: &mut Order, tags: &[Tag], seq: u64) {
+    fn write_tombstones(&self, order: &mut TombstoneOrder, tags: &[Tag], seq: u64) {
         for tag in tags {
             let mut shard = self.shard(tag).write();
             let buried = shard.entry(*tag).or_insert(0);
             if *buried >= seq {
                 continue;
             }
-            if order.by_seq.len() >= self.limit && mutation::is(Mutation::OverflowIgnored) {
+            if order.by_seq.len() >= self.limit && mutation::is_active(Mutation::OverflowIgnored) {
                 continue;
             }
             if *buried > 0 {
@@ -384,15 +396,15 @@ impl View {
             order.by_seq.insert((seq, *tag));
         }
         while order.by_seq.len() > self.limit {
-            self.forget_oldest(order);
+            self.remove_oldest_tombstone(order);
         }
     }
 
     /// Makes room. A reader that misses the removed tombstone finds the floor raised.
-    fn forget_oldest(&self, order: &mut Order) {
+    fn remove_oldest_tombstone(&self, order: &mut TombstoneOrder) {
         let Some((seq, tag)) = order.by_seq.pop_first() else { return };
-        order.forgotten = order.forgotten.max(seq);
-        if !mutation::is(Mutation::ForgetFirst) {
+        order.highest_removed = order.highest_removed.max(seq);
+        if !mutation::is_active(Mutation::ForgetFirst) {
             self.floor.fetch_max(seq, Ordering::AcqRel);
         }
         self.shard(&tag).write().remove(&tag);
@@ -403,42 +415,43 @@ impl View {
 impl View {
     /// Applies an event of the current epoch.
     pub(crate) fn apply(&self, event: &LogEvent) {
-        for (denials, tag) in self.denials.iter().flat_map(|set| event.tags.iter().map(move |tag| (set, tag)))
+        for (denials, tag) in
+            self.denylist.iter().flat_map(|set| event.tags.iter().map(move |tag| (set, tag)))
         {
             denials.add(*tag, DenylistEntry { not_before: event.not_before, until: event.until });
         }
-        self.bury(&mut self.order.lock(), &event.tags, event.seq);
-        self.changes.fetch_add(1, Ordering::Release);
+        self.write_tombstones(&mut self.tombstone_order.lock(), &event.tags, event.seq);
+        self.change_count.fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn set_contiguous(&self, seq: u64) {
-        self.contiguous.store(seq, Ordering::Release);
+    pub(crate) fn set_applied_up_to(&self, seq: u64) {
+        self.applied_up_to.store(seq, Ordering::Release);
     }
 
-    pub(crate) fn set_wanted(&self, seq: u64) {
-        self.wanted.store(seq, Ordering::Relaxed);
+    pub(crate) fn set_known_head(&self, seq: u64) {
+        self.known_head.store(seq, Ordering::Relaxed);
     }
 
     /// Extends the lease to `until`, unless it lasts longer already.
-    pub(crate) fn extend(&self, until: Boot) {
+    pub(crate) fn extend_lease(&self, until: Boot) {
         self.lease.fetch_max(until.0, Ordering::AcqRel);
     }
 
     /// Notes that the denylist is loaded, as of `head`: answers that include less are too old from
     /// here on.
-    pub(crate) fn loaded(&self, head: u64) {
+    pub(crate) fn denylist_loaded(&self, head: u64) {
         self.floor.fetch_max(head, Ordering::AcqRel);
-        if let Some(denials) = &self.denials {
-            denials.finish();
+        if let Some(denials) = &self.denylist {
+            denials.finish_load();
         }
     }
 
     /// Flushes: no kept entry and no answer in flight is valid any more, and no answer is accepted.
-    pub(crate) fn shut(&self) {
-        if let Some(denials) = &self.denials {
-            denials.begin();
+    pub(crate) fn begin_flush(&self) {
+        if let Some(denials) = &self.denylist {
+            denials.begin_load();
         }
-        self.floor.store(SHUT, Ordering::Release);
+        self.floor.store(FLOOR_CLOSED, Ordering::Release);
         // After the denylist and the floor: a thread that sees the new generation also sees its
         // initial state. It gets no stamp of this generation that rests on numbers from before.
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -446,28 +459,28 @@ impl View {
     }
 
     /// Flushes because the epoch has changed: sequence numbers mean something else from here on.
-    pub(crate) fn abandon(&self) {
-        self.shut();
+    pub(crate) fn flush_epoch(&self) {
+        self.begin_flush();
         *self.epoch.write() = None;
     }
 
     /// Accepts answers again that include every event up to `head`. Tombstones of those events may
     /// go.
-    pub(crate) fn open(&self, epoch: Epoch, head: u64) {
-        let mut order = self.order.lock();
-        self.openings.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn end_flush(&self, epoch: Epoch, head: u64) {
+        let mut order = self.tombstone_order.lock();
+        self.open_count.fetch_add(1, Ordering::AcqRel);
         // Before the epoch: a thread that sees the epoch sees no number of another one.
-        self.set_contiguous(head);
+        self.set_applied_up_to(head);
         let another = self.epoch.write().replace(epoch) != Some(epoch);
-        if another && !mutation::is(Mutation::EpochIgnored) {
+        if another && !mutation::is_active(Mutation::EpochIgnored) {
             // Numbers of another epoch mean nothing in this one.
             order.by_seq.clear();
-            order.forgotten = 0;
+            order.highest_removed = 0;
             self.tombstones.iter().for_each(|shard| shard.write().clear());
         }
-        let elsewhere = order.elsewhere.iter().find(|(of, _)| *of == epoch).map_or(0, |(_, as_of)| *as_of);
-        order.elsewhere.clear();
-        let floor = head.max(order.forgotten).max(elsewhere);
+        let elsewhere = order.other_epochs.iter().find(|(of, _)| *of == epoch).map_or(0, |(_, as_of)| *as_of);
+        order.other_epochs.clear();
+        let floor = head.max(order.highest_removed).max(elsewhere);
         self.floor.store(floor, Ordering::Release);
         while order.by_seq.first().is_some_and(|(seq, _)| *seq <= floor) {
             if let Some((_, tag)) = order.by_seq.pop_first() {
@@ -478,13 +491,13 @@ impl View {
 
     /// Whether there is a tombstone.
     #[cfg(test)]
-    pub(crate) fn is_buried(&self, tag: &Tag) -> bool {
+    pub(crate) fn has_tombstone(&self, tag: &Tag) -> bool {
         self.shard(tag).read().get(tag).is_some_and(|seq| *seq > 0)
     }
 
     /// Forgets the oldest tombstone, as if there were no room for it.
     #[cfg(test)]
-    pub(crate) fn forget_one(&self) {
-        self.forget_oldest(&mut self.order.lock());
+    pub(crate) fn remove_one_tombstone(&self) {
+        self.remove_oldest_tombstone(&mut self.tombstone_order.lock());
     }
 }

@@ -19,18 +19,18 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
-use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};
 use crate::mutation::{self, Mutation};
 
 /// Version of the format, which is its first byte.
 pub const VERSION: u8 = 1;
 /// Length of the largest message, in bytes.
-pub const MAX: usize = 16 * 1024;
+pub const MAX_MESSAGE: usize = 16 * 1024;
 /// Most tags of one event. The writer of the log splits a larger revocation into several events.
 pub const MAX_TAGS: usize = 64;
 
 /// Length of a MAC, in bytes.
-pub(crate) const MAC: usize = 16;
+pub(crate) const MAC_BYTES: usize = 16;
 /// Version, kind, number of the key.
 const PREFIX: usize = 3;
 /// Kinds that are recognized before the MAC is checked.
@@ -44,7 +44,7 @@ const CONTEXT: &[u8] = b"postern coherence message\0";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Authority whose log the message is about.
-    pub authority: ConsumerName,
+    pub authority: PeerName,
     /// Content of the message.
     pub body: Body,
 }
@@ -64,7 +64,7 @@ pub enum Body {
         /// Consumer that asks.
         consumer: ConsumerId,
         /// Human-readable name of the consumer.
-        called: ConsumerName,
+        name: PeerName,
         /// Lease of the consumer, in whole milliseconds.
         lease: Duration,
         /// Identifies the probe.
@@ -80,14 +80,14 @@ pub enum Body {
         head: LogHead,
     },
     /// To the authority: send the events after this one again.
-    Ask {
+    RangeRequest {
         /// Identifies the request.
         nonce: Nonce,
         /// Last event that is applied, and its epoch.
         after: LogHead,
     },
     /// To the consumer that asked: the events cannot be sent any more, or are too many.
-    Gone {
+    RangeUnavailable {
         /// Nonce of the request.
         nonce: Nonce,
     },
@@ -128,7 +128,7 @@ pub(crate) fn is_answer(bytes: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message is longer than [`MAX`].
-    #[error("message longer than {MAX} bytes")]
+    #[error("message longer than {MAX_MESSAGE} bytes")]
     Long,
     /// The first byte is not [`VERSION`].
     #[error("message format version {0} is not supported")]
@@ -157,7 +157,7 @@ impl std::fmt::Debug for Keys {
 
 impl Keys {
     /// One key, by its number.
-    pub fn one(number: u8, secret: &[u8; 32]) -> Self {
+    pub fn single(number: u8, secret: &[u8; 32]) -> Self {
         Self([(number, hmac::Key::new(hmac::HMAC_SHA256, secret))].into())
     }
 
@@ -178,7 +178,7 @@ impl Keys {
     }
 
     /// MAC of these parts, one after the other, by the key that signs.
-    pub(crate) fn sign(&self, context: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
+    pub(crate) fn sign(&self, context: &[u8], parts: &[&[u8]]) -> [u8; MAC_BYTES] {
         mac(&self.0[0].1, context, parts)
     }
 
@@ -203,25 +203,25 @@ impl Keys {
         }
         let mut to = Vec::with_capacity(192);
         to.extend([VERSION, message.body.kind(), self.number()]);
-        to.extend([0; MAC]);
+        to.extend([0; MAC_BYTES]);
         put_name(&mut to, &message.authority);
         message.body.write(&mut to);
-        let mac = self.sign(CONTEXT, &[&to[..PREFIX], &to[PREFIX + MAC..]]);
-        to[PREFIX..PREFIX + MAC].copy_from_slice(&mac);
+        let mac = self.sign(CONTEXT, &[&to[..PREFIX], &to[PREFIX + MAC_BYTES..]]);
+        to[PREFIX..PREFIX + MAC_BYTES].copy_from_slice(&mac);
         Some(to)
     }
 
     /// Reads a message from bytes, and checks its MAC.
     pub fn read(&self, bytes: &[u8]) -> Result<Message, WireError> {
-        if bytes.len() > MAX {
+        if bytes.len() > MAX_MESSAGE {
             return Err(WireError::Long);
         }
         let [version, kind, number] = *bytes.first_chunk::<PREFIX>().ok_or(WireError::Malformed)?;
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let (given, body) = bytes[PREFIX..].split_at_checked(MAC).ok_or(WireError::Malformed)?;
-        if !mutation::is(Mutation::MessageMac) {
+        let (given, body) = bytes[PREFIX..].split_at_checked(MAC_BYTES).ok_or(WireError::Malformed)?;
+        if !mutation::is_active(Mutation::MessageMac) {
             self.verify(number, CONTEXT, &[&bytes[..PREFIX], body], given)?;
         }
         let mut from = Reader(body);
@@ -230,14 +230,14 @@ impl Keys {
     }
 }
 
-fn mac(key: &hmac::Key, context: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
+fn mac(key: &hmac::Key, context: &[u8], parts: &[&[u8]]) -> [u8; MAC_BYTES] {
     let mut hash = hmac::Context::with_key(key);
     hash.update(context);
     for part in parts {
         hash.update(part);
     }
-    let mut mac = [0; MAC];
-    mac.copy_from_slice(&hash.sign().as_ref()[..MAC]);
+    let mut mac = [0; MAC_BYTES];
+    mac.copy_from_slice(&hash.sign().as_ref()[..MAC_BYTES]);
     mac
 }
 
@@ -247,8 +247,8 @@ impl Body {
             Self::Event { .. } => 1,
             Self::Probe { .. } => PROBE,
             Self::Echo { .. } => ECHO,
-            Self::Ask { .. } => 4,
-            Self::Gone { .. } => 5,
+            Self::RangeRequest { .. } => 4,
+            Self::RangeUnavailable { .. } => 5,
             Self::Applied { .. } => 6,
             Self::Query(_) => 7,
             Self::Answer { .. } => ANSWER,
@@ -265,7 +265,7 @@ impl Body {
                 to.push(u8::try_from(event.tags.len()).unwrap_or(u8::MAX));
                 to.extend(event.tags.iter().flat_map(|tag| tag.0));
             }
-            Self::Probe { consumer, called, lease, nonce, applied } => {
+            Self::Probe { consumer, name: called, lease, nonce, applied } => {
                 to.extend(consumer.0);
                 put_name(to, called);
                 to.extend(u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
@@ -273,11 +273,11 @@ impl Body {
                 to.push(u8::from(applied.is_some()));
                 put_head(to, applied.unwrap_or(LogHead { epoch: Epoch([0; 16]), seq: 0 }));
             }
-            Self::Echo { nonce, head } | Self::Ask { nonce, after: head } => {
+            Self::Echo { nonce, head } | Self::RangeRequest { nonce, after: head } => {
                 to.extend(nonce.0);
                 put_head(to, *head);
             }
-            Self::Gone { nonce } => to.extend(nonce.0),
+            Self::RangeUnavailable { nonce } => to.extend(nonce.0),
             Self::Applied { consumer, head } => {
                 to.extend(consumer.0);
                 put_head(to, *head);
@@ -291,7 +291,7 @@ impl Body {
     }
 }
 
-pub(crate) fn put_name(to: &mut Vec<u8>, name: &ConsumerName) {
+pub(crate) fn put_name(to: &mut Vec<u8>, name: &PeerName) {
     to.push(u8::try_from(name.as_str().len()).unwrap_or(u8::MAX));
     to.extend(name.as_str().as_bytes());
 }
@@ -342,11 +342,11 @@ impl Reader<'_> {
         std::mem::take(&mut self.0).to_vec()
     }
 
-    fn name(&mut self) -> Option<ConsumerName> {
+    fn name(&mut self) -> Option<PeerName> {
         let length = usize::from(self.byte()?);
         let (name, left) = self.0.split_at_checked(length)?;
         self.0 = left;
-        ConsumerName::new(std::str::from_utf8(name).ok()?)
+        PeerName::new(std::str::from_utf8(name).ok()?)
     }
 
     fn message(&mut self, kind: u8) -> Option<Message> {
@@ -367,11 +367,11 @@ impl Reader<'_> {
                 let (consumer, called) = (ConsumerId(self.take()?), self.name()?);
                 let lease = Duration::from_millis(u32::from_be_bytes(self.take()?).into());
                 let (nonce, known, head) = (Nonce(self.take()?), self.flag()?, self.head()?);
-                Body::Probe { consumer, called, lease, nonce, applied: known.then_some(head) }
+                Body::Probe { consumer, name: called, lease, nonce, applied: known.then_some(head) }
             }
             ECHO => Body::Echo { nonce: Nonce(self.take()?), head: self.head()? },
-            4 => Body::Ask { nonce: Nonce(self.take()?), after: self.head()? },
-            5 => Body::Gone { nonce: Nonce(self.take()?) },
+            4 => Body::RangeRequest { nonce: Nonce(self.take()?), after: self.head()? },
+            5 => Body::RangeUnavailable { nonce: Nonce(self.take()?) },
             6 => Body::Applied { consumer: ConsumerId(self.take()?), head: self.head()? },
             7 => Body::Query(self.rest()),
             ANSWER => Body::Answer { nonce: Nonce(self.take()?), sealed: self.rest() },
@@ -410,15 +410,15 @@ mod tests {
             (consumer(), "[a-z]{1,64}", any::<u32>(), nonce(), prop::option::of(head())).prop_map(
                 |(consumer, called, lease, nonce, applied)| Body::Probe {
                     consumer,
-                    called: ConsumerName::new(&called).expect("1 to 64 bytes"),
+                    name: PeerName::new(&called).expect("1 to 64 bytes"),
                     lease: Duration::from_millis(lease.into()),
                     nonce,
                     applied
                 }
             ),
             (nonce(), head()).prop_map(|(nonce, head)| Body::Echo { nonce, head }),
-            (nonce(), head()).prop_map(|(nonce, after)| Body::Ask { nonce, after }),
-            nonce().prop_map(|nonce| Body::Gone { nonce }),
+            (nonce(), head()).prop_map(|(nonce, after)| Body::RangeRequest { nonce, after }),
+            nonce().prop_map(|nonce| Body::RangeUnavailable { nonce }),
             (consumer(), head()).prop_map(|(consumer, head)| Body::Applied { consumer, head }),
             prop::collection::vec(any::<u8>(), 0..100).prop_map(Body::Query),
             (nonce(), prop::collection::vec(any::<u8>(), 0..100))
@@ -428,7 +428,7 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         ("[a-z]{1,64}", body()).prop_map(|(name, body)| Message {
-            authority: ConsumerName::new(&name).expect("1 to 64 bytes"),
+            authority: PeerName::new(&name).expect("1 to 64 bytes"),
             body,
         })
     }
@@ -437,7 +437,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(message in message()) {
             let bytes = written(&keys(1), &message);
-            prop_assert!(bytes.len() <= MAX);
+            prop_assert!(bytes.len() <= MAX_MESSAGE);
             prop_assert_eq!(keys(1).read(&bytes), Ok(message));
         }
 
@@ -472,7 +472,7 @@ mod tests {
     fn an_event_is_told_whole_or_not_at_all() {
         let event = |tags| LogEvent { seq: 1, tags: vec![Tag([1; 16]); tags], not_before: None, until: 0 };
         let message = |tags| Message {
-            authority: ConsumerName::new("main").expect("a name"),
+            authority: PeerName::new("main").expect("a name"),
             body: Body::Event { epoch: Epoch([1; 16]), event: event(tags) },
         };
         assert!(keys(1).write(&message(MAX_TAGS)).is_some());
@@ -481,8 +481,8 @@ mod tests {
 
     fn gone() -> Message {
         Message {
-            authority: ConsumerName::new("main").expect("a name"),
-            body: Body::Gone { nonce: Nonce([7; 16]) },
+            authority: PeerName::new("main").expect("a name"),
+            body: Body::RangeUnavailable { nonce: Nonce([7; 16]) },
         }
     }
 
@@ -515,7 +515,7 @@ mod tests {
         let mut bytes = written(&keys(1), &gone());
         bytes[0] = 2;
         assert_eq!(keys(1).read(&bytes), Err(WireError::Version(2)));
-        assert_eq!(keys(1).read(&vec![VERSION; MAX + 1]), Err(WireError::Long));
+        assert_eq!(keys(1).read(&vec![VERSION; MAX_MESSAGE + 1]), Err(WireError::Long));
     }
 
     #[test]

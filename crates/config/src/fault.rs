@@ -24,7 +24,7 @@ impl KeyPath {
     }
 
     /// The path of a top-level key.
-    pub(super) fn of(key: &str) -> Self {
+    pub(super) fn top_level(key: &str) -> Self {
         Self(vec![Step::Key(key.into())])
     }
 
@@ -118,12 +118,12 @@ pub struct Fault {
     pub hint: Option<String>,
     /// Bytes of the file that are wrong, once they are known.
     pub span: Option<Range<usize>>,
-    aim: Aim,
+    highlight: HighlightTarget,
 }
 
 /// Which bytes of a path are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum HighlightTarget {
     /// The key, because it should not be there.
     Key,
     /// The value, because the key is right.
@@ -139,22 +139,28 @@ pub(super) struct Faults {
 impl Faults {
     /// Notes a fault of a value.
     pub(super) fn add(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Fault, Aim::Value, path, (what.into(), hint.into()));
+        self.push(Severity::Fault, HighlightTarget::Value, path, (what.into(), hint.into()));
     }
 
     /// Notes a fault of a key.
     pub(super) fn add_key(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Fault, Aim::Key, path, (what.into(), hint.into()));
+        self.push(Severity::Fault, HighlightTarget::Key, path, (what.into(), hint.into()));
     }
 
     /// Notes a warning about a value.
     pub(super) fn warn(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Warning, Aim::Value, path, (what.into(), hint.into()));
+        self.push(Severity::Warning, HighlightTarget::Value, path, (what.into(), hint.into()));
     }
 
-    fn push(&mut self, severity: Severity, aim: Aim, path: &KeyPath, (what, hint): (String, String)) {
+    fn push(
+        &mut self,
+        severity: Severity,
+        aim: HighlightTarget,
+        path: &KeyPath,
+        (what, hint): (String, String),
+    ) {
         let hint = Some(hint).filter(|h| !h.is_empty());
-        let fault = Fault { severity, path: path.clone(), what, hint, span: None, aim };
+        let fault = Fault { severity, path: path.clone(), what, hint, span: None, highlight: aim };
         if !self.list.contains(&fault) {
             self.list.push(fault);
         }
@@ -163,11 +169,11 @@ impl Faults {
     /// Notes a fault whose bytes in the file are already known.
     pub(super) fn add_at(&mut self, span: Option<Range<usize>>, what: String) {
         let (severity, path) = (Severity::Fault, KeyPath::default());
-        self.list.push(Fault { severity, path, what, hint: None, span, aim: Aim::Value });
+        self.list.push(Fault { severity, path, what, hint: None, span, highlight: HighlightTarget::Value });
     }
 
     /// Whether any fault prevents the configuration from being applied.
-    pub(super) fn refuse(&self) -> bool {
+    pub(super) fn has_faults(&self) -> bool {
         self.list.iter().any(|f| f.severity == Severity::Fault)
     }
 
@@ -180,11 +186,11 @@ impl Faults {
         mut self,
         name: &str,
         text: &str,
-        locate: impl Fn(&KeyPath, Aim) -> Range<usize>,
+        locate: impl Fn(&KeyPath, HighlightTarget) -> Range<usize>,
     ) -> Report {
         for fault in &mut self.list {
             if fault.span.is_none() {
-                fault.span = Some(locate(&fault.path, fault.aim));
+                fault.span = Some(locate(&fault.path, fault.highlight));
             }
         }
         self.list.sort_by_key(|f| (f.span.as_ref().map_or(usize::MAX, |s| s.start), f.severity));
@@ -204,7 +210,7 @@ impl Report {
     /// A report for a file that cannot be read at all.
     pub(super) fn unreadable(name: &str, what: String) -> Self {
         let (severity, path) = (Severity::Fault, KeyPath::default());
-        let fault = Fault { severity, path, what, hint: None, span: None, aim: Aim::Value };
+        let fault = Fault { severity, path, what, hint: None, span: None, highlight: HighlightTarget::Value };
         Self { name: name.into(), text: String::new(), faults: vec![fault] }
     }
 
@@ -214,7 +220,7 @@ impl Report {
     }
 
     /// Whether the configuration is refused.
-    pub fn refuses(&self) -> bool {
+    pub fn has_faults(&self) -> bool {
         self.count(Severity::Fault) > 0
     }
 
@@ -226,7 +232,7 @@ impl Report {
     /// One line per finding, without the text of the file. Meant for logs.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.faults.iter().map(|fault| {
-            let mut line = self.place(fault);
+            let mut line = self.location(fault);
             if !fault.path.0.is_empty() {
                 let _ = write!(line, ": {}", fault.path);
             }
@@ -238,7 +244,7 @@ impl Report {
         })
     }
 
-    fn place(&self, fault: &Fault) -> String {
+    fn location(&self, fault: &Fault) -> String {
         match self.position(fault) {
             Some((line, column)) => format!("{}:{line}:{column}", self.name),
             None => self.name.clone(),
@@ -257,7 +263,7 @@ impl Report {
     pub fn excerpts(&self) -> impl Iterator<Item = Excerpt<'_>> {
         self.faults.iter().map(|fault| Excerpt {
             fault,
-            place: self.place(fault),
+            location: self.location(fault),
             line: self.position(fault).map(|(number, column)| {
                 let text = self.text.lines().nth(number - 1).unwrap_or("").trim_end();
                 let rest = text.chars().count() + 1 - column.min(text.chars().count() + 1);
@@ -275,7 +281,7 @@ pub struct Excerpt<'a> {
     /// The fault or warning.
     pub fault: &'a Fault,
     /// File, line and column of the finding.
-    pub place: String,
+    pub location: String,
     /// The line of the file. `None`: the finding has no line.
     pub line: Option<ExcerptLine<'a>>,
 }

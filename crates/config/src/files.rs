@@ -50,7 +50,7 @@ pub struct Stamp(Option<(u64, u64, u64, i64, i64)>);
 
 impl Stamp {
     /// Current state of a file on disk. Symbolic links are followed.
-    pub fn of(path: &Path) -> Self {
+    pub fn of_path(path: &Path) -> Self {
         let state = |m: std::fs::Metadata| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec());
         Self(std::fs::metadata(path).ok().map(state))
     }
@@ -58,15 +58,15 @@ impl Stamp {
 
 /// The real file system.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Disk;
+pub struct FileSystem;
 
-impl Files for Disk {
+impl Files for FileSystem {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(path)
     }
 
     fn stamp(&self, path: &Path) -> Stamp {
-        Stamp::of(path)
+        Stamp::of_path(path)
     }
 
     fn access(&self, path: &Path) -> io::Result<Access> {
@@ -105,7 +105,7 @@ impl Files for NoFiles {
 pub(super) struct Reader<'f> {
     files: &'f dyn Files,
     base: PathBuf,
-    seen: BTreeMap<PathBuf, Stamp>,
+    stamps: BTreeMap<PathBuf, Stamp>,
     digests: Digests,
 }
 
@@ -117,7 +117,7 @@ impl<'f> Reader<'f> {
     /// Creates a reader. Relative paths are resolved against `base`, the folder of the
     /// configuration file.
     pub(super) fn new(files: &'f dyn Files, base: &Path) -> Self {
-        Self { files, base: base.into(), seen: BTreeMap::new(), digests: Digests::new() }
+        Self { files, base: base.into(), stamps: BTreeMap::new(), digests: Digests::new() }
     }
 
     pub(super) fn resolve(&self, path: &Path) -> PathBuf {
@@ -134,8 +134,9 @@ impl<'f> Reader<'f> {
         // Take the stamp before the content, so that a change in between is noticed.
         let stamp = self.files.stamp(&path);
         let content = self.files.read(&path);
-        let content = content.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)));
-        self.seen.insert(path, stamp);
+        let content =
+            content.map_err(|error| format!("cannot read {}: {}", path.display(), describe_io_error(&error)));
+        self.stamps.insert(path, stamp);
         if let Ok(content) = &content {
             self.digests.insert(written.to_owned(), version([content.as_slice()]));
         }
@@ -149,13 +150,13 @@ impl<'f> Reader<'f> {
 
     /// The files that were requested with their states at that time, and digests of those that were
     /// read.
-    pub(super) fn into_seen(self) -> (BTreeMap<PathBuf, Stamp>, Digests) {
-        (self.seen, self.digests)
+    pub(super) fn into_parts(self) -> (BTreeMap<PathBuf, Stamp>, Digests) {
+        (self.stamps, self.digests)
     }
 }
 
 /// Describes an I/O error without the error number of the system.
-pub(super) fn reason(error: &io::Error) -> String {
+pub(super) fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "the file does not exist".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),

@@ -30,15 +30,15 @@ use std::path::{Path, PathBuf};
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
-    Broker, DatabaseSettings, EventsDatabase, FollowConfig, Otlp, ProcessSettings, ProviderSettings,
+    Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, Otlp, ProcessSettings, ProviderSettings,
     RevocationSettings, SecretFile, SecurityEvents,
 };
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
 use files::Digests;
-pub use files::{Disk, Files, NoFiles, Stamp};
+pub use files::{FileSystem, Files, NoFiles, Stamp};
 use partial::Partial;
-pub use restart_only::{InEffect, RestartOnly};
+pub use restart_only::{EffectiveConfig, RestartOnly};
 use scalar::Word as _;
 use text::Document;
 
@@ -116,7 +116,7 @@ pub fn load(
         Some((checked, sound.into_file()))
     });
     faults.append(context.faults);
-    let (refuse, (files, digests)) = (faults.refuse(), context.reader.into_seen());
+    let (refuse, (files, digests)) = (faults.has_faults(), context.reader.into_parts());
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
@@ -154,18 +154,18 @@ pub fn load_file(
     generation: u64,
 ) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let name = path.display().to_string();
-    let stamp = Stamp::of(path);
+    let stamp = Stamp::of_path(path);
     let refused = |what: String| {
         let report = Report::unreadable(&name, what);
         Box::new(RefusedConfig { report, files: BTreeMap::from([(path.to_owned(), stamp)]) })
     };
-    let bytes =
-        std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
+    let bytes = std::fs::read(path)
+        .map_err(|error| refused(format!("cannot be read: {}", files::describe_io_error(&error))))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     // An absolute base keeps resolved paths valid when they are resolved a second time.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let base = absolute.parent().unwrap_or(Path::new(""));
-    let source = ConfigSource { name: &name, text: &text, base, files: &Disk };
+    let source = ConfigSource { name: &name, text: &text, base, files: &FileSystem };
     match load(source, now, generation) {
         Ok(mut loaded) => {
             loaded.files.insert(path.to_owned(), stamp);
@@ -188,11 +188,11 @@ impl LoadedConfig {
     /// password are redacted: the values of headers that a route matches, and the query of the
     /// collector's URL.
     pub fn effective(&self) -> String {
-        shown(self.raw.clone())
+        redacted_toml(self.raw.clone())
     }
 }
 
-fn shown(mut file: raw::File) -> String {
+fn redacted_toml(mut file: raw::File) -> String {
     for value in file.route.iter_mut().flat_map(|route| route.headers.values_mut()) {
         if let raw::HeaderValue::Exact(value) = value {
             "[redacted]".clone_into(value);

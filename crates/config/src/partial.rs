@@ -17,9 +17,9 @@ use super::text::Document;
 pub(super) struct Partial {
     pub(super) file: raw::File,
     /// Positions in the text of the elements that were read, by section.
-    kept: BTreeMap<String, Vec<usize>>,
+    kept_indices: BTreeMap<String, Vec<usize>>,
     /// Elements that were left out, by section.
-    unfit: BTreeMap<String, NotUsable>,
+    unreadable: BTreeMap<String, NotUsable>,
 }
 
 /// Elements of a section that could not be read.
@@ -27,51 +27,51 @@ pub(super) struct Partial {
 struct NotUsable {
     names: BTreeSet<String>,
     /// Whether an element without a readable name was left out. It may have any name.
-    nameless: bool,
+    any_name: bool,
 }
 
 impl Partial {
     /// Reads the tables of a document. This consumes the document: find positions with another
     /// parse of the same text.
     pub(super) fn read(mut document: Document<'_>, faults: &mut Faults) -> Option<Self> {
-        let Shape { unknown, wrong } = shape::check(document.root(), faults);
-        let unfit_paths: BTreeSet<KeyPath> = wrong.iter().map(holder).collect();
+        let Shape { unknown, invalid: wrong } = shape::check(document.root(), faults);
+        let unfit_paths: BTreeSet<KeyPath> = wrong.iter().map(enclosing_table).collect();
         let mut unfit = BTreeMap::<String, NotUsable>::new();
         for path in &unfit_paths {
             if let [Step::Key(section), element] = path.steps() {
                 let entry = unfit.entry(section.clone()).or_default();
                 match name_of(document.root(), section, element) {
                     Some(name) => drop(entry.names.insert(name)),
-                    None => entry.nameless = true,
+                    None => entry.any_name = true,
                 }
             } else if let [Step::Key(section), Step::Key(inner), Step::Index(_)] = path.steps() {
-                unfit.entry(format!("{section}.{inner}")).or_default().nameless = true;
+                unfit.entry(format!("{section}.{inner}")).or_default().any_name = true;
             } else if let [Step::Key(section)] = path.steps() {
-                unfit.entry(section.clone()).or_default().nameless = true;
+                unfit.entry(section.clone()).or_default().any_name = true;
             }
         }
         let kept = document.root().iter().map(|(key, value)| (key.get_ref().to_string(), value.get_ref()));
         let kept = kept.filter_map(|(section, value)| {
             let count = value.as_array()?.len();
-            let base = KeyPath::of(&section);
+            let base = KeyPath::top_level(&section);
             let kept = (0..count).filter(|i| !unfit_paths.contains(&base.index(*i))).collect();
             Some((section, kept))
         });
         let mut kept: BTreeMap<_, _> = kept.collect();
         let clients = document.root().get("provider").and_then(|provider| provider.get_ref().get("client"));
         if let Some(clients) = clients.and_then(|clients| clients.get_ref().as_array()) {
-            let base = KeyPath::of("provider").key("client");
+            let base = KeyPath::top_level("provider").key("client");
             let indices = (0..clients.len()).filter(|i| !unfit_paths.contains(&base.index(*i)));
             kept.insert("provider.client".into(), indices.collect());
         }
         // The table of an unknown key may be removed as a whole. The key is then not there any
         // more.
-        let inside = |p: &KeyPath| unfit_paths.contains(&holder(p));
+        let inside = |p: &KeyPath| unfit_paths.contains(&enclosing_table(p));
         let mut gone: Vec<KeyPath> = unknown.into_iter().filter(|p| !inside(p)).collect();
         gone.extend(unfit_paths.iter().cloned());
         document.prune(&gone);
         let file = document.read(faults)?;
-        Some(Self { file, kept, unfit })
+        Some(Self { file, kept_indices: kept, unreadable: unfit })
     }
 
     /// Returns the raw tables.
@@ -81,51 +81,53 @@ impl Partial {
 
     /// The elements of a section, each with its path in the text.
     pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
-        let kept = self.kept.get(section).map_or(&[][..], Vec::as_slice);
+        let kept = self.kept_indices.get(section).map_or(&[][..], Vec::as_slice);
         let base = KeyPath::default().join(section);
         elements.iter().zip(kept).map(|(element, index)| (base.index(*index), element)).collect()
     }
 
     /// Whether an element with this name may have been left out.
-    pub(super) fn may_be_unfit(&self, section: &str, name: &str) -> bool {
-        self.unfit.get(section).is_some_and(|u| u.nameless || u.names.contains(name))
+    pub(super) fn may_be_unreadable(&self, section: &str, name: &str) -> bool {
+        self.unreadable.get(section).is_some_and(|u| u.any_name || u.names.contains(name))
     }
 
     /// Names of the elements that were left out.
-    pub(super) fn unfit_names(&self, section: &str) -> impl Iterator<Item = &str> {
-        self.unfit.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
+    pub(super) fn unreadable_names(&self, section: &str) -> impl Iterator<Item = &str> {
+        self.unreadable.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
     }
 
     /// Whether the file configures a provider only: it has neither listeners nor routes.
-    pub(super) fn provider_alone(&self) -> bool {
-        let provider = self.file.provider.is_some() || self.any_unfit("provider");
+    pub(super) fn is_provider_only(&self) -> bool {
+        let provider = self.file.provider.is_some() || self.has_unreadable("provider");
         let gateway = !self.file.listener.is_empty() || !self.file.route.is_empty();
-        provider && !gateway && !self.any_unfit("listener") && !self.any_unfit("route")
+        provider && !gateway && !self.has_unreadable("listener") && !self.has_unreadable("route")
     }
 
     /// Whether any element of the section was left out.
-    pub(super) fn any_unfit(&self, section: &str) -> bool {
-        self.unfit.contains_key(section)
+    pub(super) fn has_unreadable(&self, section: &str) -> bool {
+        self.unreadable.contains_key(section)
     }
 }
 
 /// The table that a faulty value makes unreadable: the element of a section with several, else the
 /// section. The parts of the provider can be checked without each other.
-fn holder(path: &KeyPath) -> KeyPath {
+fn enclosing_table(path: &KeyPath) -> KeyPath {
     match path.steps() {
-        [Step::Key(section), Step::Index(index), ..] => KeyPath::of(section).index(*index),
-        [Step::Key(section), Step::Key(name), ..] if section == "policies" => KeyPath::of(section).key(name),
+        [Step::Key(section), Step::Index(index), ..] => KeyPath::top_level(section).index(*index),
+        [Step::Key(section), Step::Key(name), ..] if section == "policies" => {
+            KeyPath::top_level(section).key(name)
+        }
         [Step::Key(section), Step::Key(inner), Step::Index(index), ..]
             if section == "provider" && inner == "client" =>
         {
-            KeyPath::of(section).key(inner).index(*index)
+            KeyPath::top_level(section).key(inner).index(*index)
         }
         [Step::Key(section), Step::Key(inner), ..]
             if section == "provider" && matches!(&**inner, "lifetimes" | "passwords" | "brand") =>
         {
-            KeyPath::of(section).key(inner)
+            KeyPath::top_level(section).key(inner)
         }
-        [Step::Key(section), ..] => KeyPath::of(section),
+        [Step::Key(section), ..] => KeyPath::top_level(section),
         _ => path.clone(),
     }
 }

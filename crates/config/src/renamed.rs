@@ -33,11 +33,11 @@ mod tests {
 
     #[test]
     fn a_former_key_is_found_at_its_place_only() {
-        let path = KeyPath::of("route").index(3).key("review");
+        let path = KeyPath::top_level("route").index(3).key("review");
         assert_eq!(remedy(&path), Some("write `access_review`"));
-        assert_eq!(remedy(&KeyPath::of("review")), None);
-        assert_eq!(remedy(&KeyPath::of("authority")), Some("write [[token_authority]]"));
-        assert_eq!(remedy(&KeyPath::of("token_authority")), None);
+        assert_eq!(remedy(&KeyPath::top_level("review")), None);
+        assert_eq!(remedy(&KeyPath::top_level("authority")), Some("write [[token_authority]]"));
+        assert_eq!(remedy(&KeyPath::top_level("token_authority")), None);
     }
 
     /// A former name that is a key again would get the wrong remedy.

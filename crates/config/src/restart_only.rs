@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::scalar::Workers;
 use super::version::version;
-use super::{EventsDatabase, LoadedConfig, raw, shown};
+use super::{EventsDatabase, LoadedConfig, raw, redacted_toml};
 
 /// Restart-only values of a process, as it read them at its start.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ type Contents = BTreeMap<&'static str, u64>;
 
 /// Effective configuration of a process after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InEffect {
+pub struct EffectiveConfig {
     /// The configuration as TOML. A comment at its beginning names the keys in [`Self::postponed`].
     pub text: String,
     /// Keys whose value in the file, or whose file, has changed. They take effect at the next
@@ -50,7 +50,7 @@ pub struct InEffect {
 
 impl RestartOnly {
     /// Takes the restart-only part of the configuration that the process starts with.
-    pub fn of(loaded: &LoadedConfig) -> Self {
+    pub fn from_loaded(loaded: &LoadedConfig) -> Self {
         let contents = contents(loaded);
         let raw::File {
             server,
@@ -78,47 +78,51 @@ impl RestartOnly {
     }
 
     /// Effective configuration after the process applies `loaded`.
-    pub fn under(&self, loaded: &LoadedConfig) -> InEffect {
+    pub fn effective_config(&self, loaded: &LoadedConfig) -> EffectiveConfig {
         let mut file = loaded.raw.clone();
-        let mut kept = KeptAtStart { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
-        kept.keep("server.workers", &mut file.server.workers, &self.workers);
-        kept.keep("admin.enabled", &mut file.admin.enabled, &self.admin.enabled);
-        kept.keep("admin.address", &mut file.admin.address, &self.admin.address);
+        let mut kept = StartValues { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
+        kept.keep_start_value("server.workers", &mut file.server.workers, &self.workers);
+        kept.keep_start_value("admin.enabled", &mut file.admin.enabled, &self.admin.enabled);
+        kept.keep_start_value("admin.address", &mut file.admin.address, &self.admin.address);
         let (new, old) = (&mut file.access_log, &self.access_log);
-        kept.keep("access_log.format", &mut new.format, &old.format);
-        kept.keep("access_log.output", &mut new.output, &old.output);
+        kept.keep_start_value("access_log.format", &mut new.format, &old.format);
+        kept.keep_start_value("access_log.output", &mut new.output, &old.output);
         let (new, old) = (&mut file.telemetry, &self.telemetry);
-        kept.keep("telemetry.log", &mut new.log, &old.log);
-        kept.keep("telemetry.log_format", &mut new.log_format, &old.log_format);
-        kept.keep("telemetry.otlp_endpoint", &mut new.otlp_endpoint, &old.otlp_endpoint);
-        kept.keep("telemetry.otlp_headers_file", &mut new.otlp_headers_file, &old.otlp_headers_file);
-        kept.keep("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
-        kept.keep("telemetry.service", &mut new.service, &old.service);
-        kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
-        kept.keep("revocation", &mut file.revocation, &self.revocation);
-        kept.files_of("revocation.");
-        let events = self.events.clone().map(|old| with_tokens_of(old, file.security_events.as_ref()));
-        kept.keep("security_events", &mut file.security_events, &events);
-        kept.files_of("security_events.");
+        kept.keep_start_value("telemetry.log", &mut new.log, &old.log);
+        kept.keep_start_value("telemetry.log_format", &mut new.log_format, &old.log_format);
+        kept.keep_start_value("telemetry.otlp_endpoint", &mut new.otlp_endpoint, &old.otlp_endpoint);
+        kept.keep_start_value(
+            "telemetry.otlp_headers_file",
+            &mut new.otlp_headers_file,
+            &old.otlp_headers_file,
+        );
+        kept.keep_start_value("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
+        kept.keep_start_value("telemetry.service", &mut new.service, &old.service);
+        kept.keep_start_value("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        kept.keep_start_value("revocation", &mut file.revocation, &self.revocation);
+        kept.note_changed_files("revocation.");
+        let events = self.events.clone().map(|old| with_new_tokens(old, file.security_events.as_ref()));
+        kept.keep_start_value("security_events", &mut file.security_events, &events);
+        kept.note_changed_files("security_events.");
         if let Some(login) = &mut file.login {
-            kept.keep("login.database", &mut login.database, &self.sessions.database);
-            kept.keep("login.database_file", &mut login.database_file, &self.sessions.file);
+            kept.keep_start_value("login.database", &mut login.database, &self.sessions.database);
+            kept.keep_start_value("login.database_file", &mut login.database_file, &self.sessions.file);
         }
         self.keep_provider(&mut file.provider, &mut kept);
-        let KeptAtStart { postponed, .. } = kept;
-        let mut text = shown(file);
+        let StartValues { postponed, .. } = kept;
+        let mut text = redacted_toml(file);
         if !postponed.is_empty() {
             let note =
                 format!("# changed in the file, applied after a restart: {}\n\n", postponed.join(", "));
             text.insert_str(0, &note);
         }
-        InEffect { text, postponed }
+        EffectiveConfig { text, postponed }
     }
 
     /// Keeps what the provider reads at the start: whether it exists, its address, its database and
     /// its secret file. Changes of these wait for the next start. Other keys of the provider apply
     /// at once.
-    fn keep_provider(&self, file: &mut Option<raw::Provider>, kept: &mut KeptAtStart<'_>) {
+    fn keep_provider(&self, file: &mut Option<raw::Provider>, kept: &mut StartValues<'_>) {
         let (Some(new), Some(old)) = (file.as_mut(), &self.provider) else {
             if file.is_some() != self.provider.is_some() {
                 file.clone_from(&self.provider);
@@ -126,16 +130,16 @@ impl RestartOnly {
             }
             return;
         };
-        kept.keep("provider.address", &mut new.address, &old.address);
-        kept.keep("provider.database", &mut new.database, &old.database);
-        kept.keep("provider.database_file", &mut new.database_file, &old.database_file);
-        kept.keep("provider.secret_file", &mut new.secret_file, &old.secret_file);
+        kept.keep_start_value("provider.address", &mut new.address, &old.address);
+        kept.keep_start_value("provider.database", &mut new.database, &old.database);
+        kept.keep_start_value("provider.database_file", &mut new.database_file, &old.database_file);
+        kept.keep_start_value("provider.secret_file", &mut new.secret_file, &old.secret_file);
     }
 }
 
 /// The old table with the new token files of pushing transmitters. A reload replaces these tokens,
 /// also when the path of the file changes.
-fn with_tokens_of(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents>) -> raw::SecurityEvents {
+fn with_new_tokens(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents>) -> raw::SecurityEvents {
     for one in old.transmitter.iter_mut().filter(|one| one.endpoint.is_some()) {
         let mut pushing = new.iter().flat_map(|new| &new.transmitter).filter(|new| new.endpoint.is_some());
         if let Some(new) = pushing.find(|new| new.name == one.name) {
@@ -146,15 +150,15 @@ fn with_tokens_of(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents
 }
 
 /// Puts the values of the start back into a new configuration, and collects the keys that differ.
-struct KeptAtStart<'s> {
+struct StartValues<'s> {
     before: &'s Contents,
     now: Contents,
     postponed: Vec<&'static str>,
 }
 
-impl KeptAtStart<'_> {
+impl StartValues<'_> {
     /// Keeps the old value. Notes the key when its value or the content of its file has changed.
-    fn keep<T: Clone + PartialEq>(&mut self, key: &'static str, new: &mut T, old: &T) {
+    fn keep_start_value<T: Clone + PartialEq>(&mut self, key: &'static str, new: &mut T, old: &T) {
         if new != old {
             new.clone_from(old);
             self.postponed.push(key);
@@ -165,7 +169,7 @@ impl KeptAtStart<'_> {
 
     /// Notes the keys of a table that is kept as a whole when the content of their files has
     /// changed.
-    fn files_of(&mut self, table: &str) {
+    fn note_changed_files(&mut self, table: &str) {
         let of_table = self.now.iter().filter(|(key, _)| key.starts_with(table));
         let changed: Vec<_> =
             of_table.filter(|(key, now)| self.differs(key, **now)).map(|(key, _)| *key).collect();

@@ -81,11 +81,11 @@ pub(super) trait Word: Sized {
 }
 
 /// What is wrong with a text, and how to correct it (may be empty).
-pub(super) type Wrong = (String, String);
+pub(super) type ScalarFault = (String, String);
 
 /// Checks a text against the `format` of the schema. A text with an unknown format passes.
-pub(super) fn check(format: &str, text: &str) -> Result<(), Wrong> {
-    type Check = fn(&str) -> Result<(), Wrong>;
+pub(super) fn check(format: &str, text: &str) -> Result<(), ScalarFault> {
+    type Check = fn(&str) -> Result<(), ScalarFault>;
     const WORDS: &[(&str, Check)] = &[
         (Timespan::FORMAT, explain::<Timespan>),
         (Bound::<Timespan>::FORMAT, explain::<Bound<Timespan>>),
@@ -120,7 +120,7 @@ pub(super) fn expected(format: &str) -> Option<&'static str> {
     WORDS.iter().find(|(f, _)| *f == format).map(|(_, e)| *e)
 }
 
-fn explain<W: Word>(text: &str) -> Result<(), Wrong> {
+fn explain<W: Word>(text: &str) -> Result<(), ScalarFault> {
     W::read(text).map(drop).map_err(|why| (format!("{text:?} is not {}", W::EXPECTED), why))
 }
 

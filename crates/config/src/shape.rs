@@ -20,13 +20,13 @@ pub(super) struct Shape {
     pub(super) unknown: Vec<KeyPath>,
     /// Values of a wrong type or without a valid value. The table that contains them is not checked
     /// further.
-    pub(super) wrong: Vec<KeyPath>,
+    pub(super) invalid: Vec<KeyPath>,
 }
 
 /// Compares a whole file with the schema.
 pub(super) fn check(root: &DeTable<'_>, faults: &mut Faults) -> Shape {
     let mut checker = Checker { faults, shape: Shape::default() };
-    checker.table(&SCHEMA, root, &KeyPath::default());
+    checker.check_table(&SCHEMA, root, &KeyPath::default());
     checker.shape
 }
 
@@ -36,73 +36,79 @@ struct Checker<'f> {
 }
 
 impl Checker<'_> {
-    fn wrong(&mut self, path: &KeyPath, what: String, hint: impl Into<String>) {
+    fn add_invalid(&mut self, path: &KeyPath, what: String, hint: impl Into<String>) {
         self.faults.add(path, what, hint);
-        self.shape.wrong.push(path.clone());
+        self.shape.invalid.push(path.clone());
     }
 
-    fn value(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
+    fn check_value(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
         let description = schema.get("description").and_then(Value::as_str).unwrap_or("");
         let schema = resolve(schema);
         if let Some(branches) = alternatives(schema) {
-            return self.alternatives(branches, value, path, description);
+            return self.check_alternatives(branches, value, path, description);
         }
-        if !fits(schema, value) {
-            let what = format!("expected {}, found {}", kind(schema), found(value));
+        if !type_matches(schema, value) {
+            let what = format!("expected {}, found {}", expected_type(schema), actual_type(value));
             let wants_list = schema.get("type").is_some_and(|t| t == "array");
             let hint = match (value, path.last_key()) {
                 (DeValue::String(_), _) if wants_list => "put it in brackets: [\"…\"]".into(),
                 (DeValue::Table(_), Some(key)) if wants_list => format!("write [[{key}]], with two brackets"),
-                _ => meaning(path, description),
+                _ => key_hint(path, description),
             };
-            return self.wrong(path, what, hint);
+            return self.add_invalid(path, what, hint);
         }
         match value {
-            DeValue::Table(table) => self.table(schema, table, path),
+            DeValue::Table(table) => self.check_table(schema, table, path),
             DeValue::Array(array) => {
                 if array.is_empty() && schema.get("minItems").is_some() {
-                    self.wrong(path, "the list is empty".into(), "write at least one element");
+                    self.add_invalid(path, "the list is empty".into(), "write at least one element");
                 }
                 if let Some(items) = schema.get("items") {
                     for (index, item) in array.iter().enumerate() {
-                        self.value(items, item.get_ref(), &path.index(index));
+                        self.check_value(items, item.get_ref(), &path.index(index));
                     }
                 }
             }
-            DeValue::String(text) => self.text(schema, text, path),
-            DeValue::Integer(_) | DeValue::Float(_) => self.number(schema, value, path),
+            DeValue::String(text) => self.check_string(schema, text, path),
+            DeValue::Integer(_) | DeValue::Float(_) => self.check_number(schema, value, path),
             DeValue::Boolean(_) | DeValue::Datetime(_) => {}
         }
     }
 
     /// Picks the branch whose type fits the value. Branches that are all constants form one list of
     /// words.
-    fn alternatives(&mut self, branches: &[Value], value: &DeValue<'_>, path: &KeyPath, description: &str) {
+    fn check_alternatives(
+        &mut self,
+        branches: &[Value],
+        value: &DeValue<'_>,
+        path: &KeyPath,
+        description: &str,
+    ) {
         let words: Vec<&str> =
             branches.iter().filter_map(|b| b.get("const").and_then(Value::as_str)).collect();
         if words.len() == branches.len() {
             if let DeValue::String(text) = value {
-                return self.word(&words, text, path);
+                return self.check_word(&words, text, path);
             }
-            let what = format!("expected {}, found {}", one_of(words), found(value));
-            return self.wrong(path, what, meaning(path, description));
+            let what = format!("expected {}, found {}", one_of(words), actual_type(value));
+            return self.add_invalid(path, what, key_hint(path, description));
         }
-        if let Some(branch) = branches.iter().find(|b| fits(resolve(b), value)) {
-            return self.value(branch, value, path);
+        if let Some(branch) = branches.iter().find(|b| type_matches(resolve(b), value)) {
+            return self.check_value(branch, value, path);
         }
-        let kinds: Vec<String> = branches.iter().map(|b| kind(resolve(b))).collect();
-        let what = format!("expected {}, found {}", kinds.join(", or "), found(value));
-        self.wrong(path, what, meaning(path, description));
+        let kinds: Vec<String> = branches.iter().map(|b| expected_type(resolve(b))).collect();
+        let what = format!("expected {}, found {}", kinds.join(", or "), actual_type(value));
+        self.add_invalid(path, what, key_hint(path, description));
     }
 
-    fn table(&mut self, schema: &Value, table: &DeTable<'_>, path: &KeyPath) {
+    fn check_table(&mut self, schema: &Value, table: &DeTable<'_>, path: &KeyPath) {
         let none = serde_json::Map::new();
         let known = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
         let further = schema.get("additionalProperties").filter(|f| f.is_object());
         for (key, value) in table {
             let (key, at) = (key.get_ref().as_ref(), path.key(key.get_ref()));
             match (known.get(key), further) {
-                (Some(schema), _) | (None, Some(schema)) => self.value(schema, value.get_ref(), &at),
+                (Some(schema), _) | (None, Some(schema)) => self.check_value(schema, value.get_ref(), &at),
                 (None, None) => {
                     let (what, hint) = match renamed::remedy(&at) {
                         Some(remedy) => (format!("`{key}` was renamed"), remedy.to_owned()),
@@ -116,36 +122,36 @@ impl Checker<'_> {
         for required in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
             let Some(key) = required.as_str().filter(|k| !table.contains_key(*k)) else { continue };
             let description = known.get(key).and_then(|s| s.get("description")).and_then(Value::as_str);
-            self.wrong(
+            self.add_invalid(
                 &path.key(key),
                 format!("missing key `{key}`"),
-                meaning(&path.key(key), description.unwrap_or("")),
+                key_hint(&path.key(key), description.unwrap_or("")),
             );
         }
     }
 
-    fn text(&mut self, schema: &Value, text: &str, path: &KeyPath) {
+    fn check_string(&mut self, schema: &Value, text: &str, path: &KeyPath) {
         if let Some(words) = schema.get("enum").and_then(Value::as_array) {
             let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-            return self.word(&words, text, path);
+            return self.check_word(&words, text, path);
         }
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
         if let Err((what, hint)) = scalar::check(format, text) {
-            self.wrong(path, what, hint);
+            self.add_invalid(path, what, hint);
         }
     }
 
-    fn word(&mut self, words: &[&str], text: &str, path: &KeyPath) {
+    fn check_word(&mut self, words: &[&str], text: &str, path: &KeyPath) {
         if !words.contains(&text) {
             let hint = match nearest(text, words.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("write {}", one_of(words.iter().copied())),
             };
-            self.wrong(path, format!("unknown value {text:?}"), hint);
+            self.add_invalid(path, format!("unknown value {text:?}"), hint);
         }
     }
 
-    fn number(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
+    fn check_number(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
         let text = match value {
             DeValue::Integer(i) => i64::from_str_radix(i.as_str(), i.radix()).map(|n| n.to_string()).ok(),
             DeValue::Float(f) => Some(f.as_str().to_owned()),
@@ -163,7 +169,7 @@ impl Checker<'_> {
             (None, Some(high)) => format!("up to {high}"),
             (None, None) => "that fits 64 bits".into(),
         };
-        self.wrong(
+        self.add_invalid(
             path,
             format!("{} is out of range", text.as_deref().unwrap_or("it")),
             format!("write a number {range}"),
@@ -185,7 +191,7 @@ fn alternatives(schema: &Value) -> Option<&[Value]> {
 }
 
 /// Whether the type of the value fits. Does not check the value itself.
-fn fits(schema: &Value, value: &DeValue<'_>) -> bool {
+fn type_matches(schema: &Value, value: &DeValue<'_>) -> bool {
     let Some(kind) = schema.get("type").and_then(Value::as_str) else { return true };
     match value {
         DeValue::String(_) => kind == "string",
@@ -199,7 +205,7 @@ fn fits(schema: &Value, value: &DeValue<'_>) -> bool {
 }
 
 /// Names the type that the schema expects.
-fn kind(schema: &Value) -> String {
+fn expected_type(schema: &Value) -> String {
     let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
         return one_of(words.iter().filter_map(Value::as_str));
@@ -220,7 +226,7 @@ fn kind(schema: &Value) -> String {
 }
 
 /// Names the type of a value in the file.
-fn found(value: &DeValue<'_>) -> &'static str {
+fn actual_type(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",
@@ -234,7 +240,7 @@ fn found(value: &DeValue<'_>) -> &'static str {
 
 /// Purpose of a key: the first sentence of its description, as a hint without capital and full
 /// stop.
-fn meaning(path: &KeyPath, description: &str) -> String {
+fn key_hint(path: &KeyPath, description: &str) -> String {
     let sentence = description.split(". ").next().unwrap_or("").trim_end_matches('.');
     let mut chars = sentence.chars();
     let sentence = match (chars.next(), chars.clone().next()) {

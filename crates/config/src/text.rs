@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
-use super::fault::{Aim, Faults, KeyPath, Step};
+use super::fault::{Faults, HighlightTarget, KeyPath, Step};
 
 /// A syntactically valid TOML document, with positions.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl<'t> Document<'t> {
     /// Byte range of a path: a scalar value itself, else the key that leads to it. When the path
     /// goes further than the file, the range of the last part that exists. Empty for the whole
     /// file.
-    pub(super) fn locate(&self, path: &KeyPath, aim: Aim) -> Range<usize> {
+    pub(super) fn locate(&self, path: &KeyPath, aim: HighlightTarget) -> Range<usize> {
         let (mut span, mut value) = (0..0, None::<&Spanned<DeValue<'t>>>);
         for step in path.steps() {
             let next = match (step, value.map(Spanned::get_ref)) {
@@ -47,7 +47,7 @@ impl<'t> Document<'t> {
             }
         }
         match value {
-            Some(value) if aim == Aim::Value && is_plain(value.get_ref()) => value.span(),
+            Some(value) if aim == HighlightTarget::Value && is_plain(value.get_ref()) => value.span(),
             _ => span,
         }
     }

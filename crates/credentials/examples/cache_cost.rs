@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use coherence::consumer::{Consumer, ConsumerSettings};
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::denylist::{Denylist, DenylistEntry};
 use coherence::event_loops;
 use coherence::event_loops::{Log, QueryAnswers};
@@ -24,7 +24,7 @@ use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
 use coherence::view::{CredentialCheck, View};
 use coherence::wire::Keys;
-use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use coherence::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};
 use credentials::cache::{
     CacheEntryBasis, CacheLookup, CacheScope, CacheSecret, DecisionCache, EntryBasis, Generation, Lifetime,
     Weigh,
@@ -133,7 +133,7 @@ impl Log for Revocations {
         Some(LogHead { epoch: EPOCH, seq: self.0.load(std::sync::atomic::Ordering::SeqCst) })
     }
 
-    async fn note(&self, _: &[Follower]) -> bool {
+    async fn record_consumers(&self, _: &[ConsumerRecord]) -> bool {
         true
     }
 
@@ -144,12 +144,12 @@ impl Log for Revocations {
 }
 
 impl RevocationQuery for Revocations {
-    async fn denied(&self, _: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+    async fn query_denied(&self, _: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         Some((Log::head(self).await?, Vec::new()))
     }
 }
 
-impl event_loops::DenylistCopy for Revocations {
+impl event_loops::DenylistSource for Revocations {
     async fn load(&self, _: &Denylist) -> Option<LogHead> {
         Log::head(self).await
     }
@@ -158,14 +158,14 @@ impl event_loops::DenylistCopy for Revocations {
 /// Starts to follow an authority; the returned channel delivers its revocations to it.
 async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sender<(Epoch, LogEvent)>) {
     let end = MessageChannel {
-        authority: ConsumerName::new("main").expect("a name"),
+        authority: PeerName::new("main").expect("a name"),
         transport: Arc::new(Memory::default()),
-        keys: Keys::one(1, &[7; 32]),
+        keys: Keys::single(1, &[7; 32]),
         clock: Arc::new(BootClock),
         counts: Arc::default(),
     };
-    let view = Arc::new(View::new(100_000).with_denials(1_000_000));
-    let id = (ConsumerId([1; 16]), ConsumerName::new("gateway").expect("a name"));
+    let view = Arc::new(View::new(100_000).with_denylist(1_000_000));
+    let id = (ConsumerId([1; 16]), PeerName::new("gateway").expect("a name"));
     let consumer = Consumer::new(id, ConsumerSettings::default(), view.clone());
     let mut drawn = 0_u128;
     let nonce = move || {
@@ -174,8 +174,8 @@ async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sen
     };
     let (append, appended) = tokio::sync::mpsc::channel(1024);
     tokio::spawn(QueryAnswers::new(end.clone(), revocations.clone()).run(appended));
-    tokio::spawn(event_loops::follow(end, consumer, revocations.clone(), nonce, |_| {}));
-    while !matches!(view.verify(&[], 0), CredentialCheck::Good(_)) {
+    tokio::spawn(event_loops::run_consumer(end, consumer, revocations.clone(), nonce, |_| {}));
+    while !matches!(view.check_credential(&[], 0), CredentialCheck::NotRevoked(_)) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     (view, append)
@@ -185,7 +185,7 @@ fn fill(cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], hold: impl Fn(usi
     let now = SystemClock.now();
     for (at, token) in tokens.iter().enumerate() {
         if let CacheLookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
-            let life = Lifetime { expires: Timestamp::MAX, until: None, hold: hold(at) };
+            let life = Lifetime { expires: Timestamp::MAX, until: None, basis: hold(at) };
             let _ = ticket.fill(Fact([1; 700]), life, now);
         }
     }
@@ -225,7 +225,9 @@ fn main() {
         let tag =
             |kind: u8| Tag(std::array::from_fn(|byte| if byte < 8 { at.to_le_bytes()[byte] } else { kind }));
         let tags: Arc<[Tag]> = (0..7).map(tag).collect();
-        let CredentialCheck::Good(stamp) = view.verify(&tags, 0) else { unreachable!("nothing was revoked") };
+        let CredentialCheck::NotRevoked(stamp) = view.check_credential(&tags, 0) else {
+            unreachable!("nothing was revoked")
+        };
         Some(EntryBasis::Followed(Arc::new(CacheEntryBasis::new(
             view.clone(),
             Arc::new(BootClock),

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 /// Maximum assertions kept beside one credential, one for each audience; the oldest is evicted
 /// first.
-const KEPT: usize = 4;
+const MAX_PER_CREDENTIAL: usize = 4;
 
 /// Why no assertion could be made. The request must not be forwarded without one.
 #[derive(Debug, thiserror::Error)]
@@ -60,23 +60,24 @@ pub struct AssertionReserve {
 impl AssertionReserve {
     /// The reserve under this configuration; zero without assertions.
     pub fn of(config: Option<&crate::config::AssertionConfig>) -> Self {
-        let audiences = config.map_or(0, |config| if config.audience.is_some() { 1 } else { KEPT });
+        let audiences =
+            config.map_or(0, |config| if config.audience.is_some() { 1 } else { MAX_PER_CREDENTIAL });
         Self { audiences }
     }
 
     pub(crate) fn bytes(self, identity: &Identity) -> usize {
         // A third more in base64; plus header, signature and the fixed claims.
-        self.audiences * (identity.weight() * 4 / 3 + 512 + size_of::<Made>())
+        self.audiences * (identity.heap_size() * 4 / 3 + 512 + size_of::<CachedAssertion>())
     }
 }
 
 /// The assertions created for one credential.
 #[derive(Debug, Default)]
-pub(crate) struct Assertions(Mutex<Vec<Made>>);
+pub(crate) struct Assertions(Mutex<Vec<CachedAssertion>>);
 
 #[derive(Debug)]
-struct Made {
-    by: Arc<()>,
+struct CachedAssertion {
+    minter: Arc<()>,
     audience: Box<str>,
     token: Arc<str>,
     at: Instant,
@@ -138,7 +139,7 @@ impl AssertionMinter {
         // Signing (some 30 µs) happens under the lock: concurrent requests need the same assertion.
         let mut made = made.0.lock();
         let known =
-            made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
+            made.iter().position(|made| Arc::ptr_eq(&made.minter, &self.seal) && *made.audience == *audience);
         if let Some(known) = known.map(|at| &made[at])
             && now.monotonic.duration_since(known.at) < self.lifetime / 2
             && now.wall < known.expires
@@ -147,11 +148,17 @@ impl AssertionMinter {
         }
         let expires = now.wall.plus(self.lifetime).min(facts.expires);
         let token: Arc<str> = self.sign(&facts.identity, audience, (now.wall, expires))?.into();
-        if let Some(outdated) = known.or((made.len() == KEPT).then_some(0)) {
+        if let Some(outdated) = known.or((made.len() == MAX_PER_CREDENTIAL).then_some(0)) {
             made.remove(outdated);
         }
         let by = self.seal.clone();
-        made.push(Made { by, audience: audience.into(), token: token.clone(), at: now.monotonic, expires });
+        made.push(CachedAssertion {
+            minter: by,
+            audience: audience.into(),
+            token: token.clone(),
+            at: now.monotonic,
+            expires,
+        });
         Ok(token)
     }
 

@@ -153,17 +153,17 @@ pub struct Transmitter {
     /// The `iss` values of the tokens and sessions that its events are about.
     pub tokens_of: Vec<Box<str>>,
     /// Maximum age at which those tokens are accepted.
-    pub longest: Duration,
+    pub max_token_age: Duration,
     /// How long its events are stored.
-    pub kept: Duration,
+    pub retention: Duration,
     /// How its event tokens arrive.
-    pub way: EventDelivery,
+    pub delivery: EventDelivery,
 }
 
 impl Transmitter {
     /// Whether its event tokens are pushed to this authority and path.
     pub fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
-        matches!(&self.way, EventDelivery::Pushed { authority: at, path: below, .. }
+        matches!(&self.delivery, EventDelivery::Pushed { authority: at, path: below, .. }
             if **at == *authority && **below == *path)
     }
 }
@@ -178,10 +178,10 @@ pub enum EventDelivery {
         /// Path of the endpoint.
         path: Box<str>,
         /// Accepted bearer tokens of the transmitter.
-        tokens: Vec<Zeroizing<String>>,
+        bearer_tokens: Vec<Zeroizing<String>>,
     },
     /// The gateway polls them (RFC 8936).
-    Fetched {
+    Polled {
         /// URL of the poll endpoint.
         url: Url,
         /// Connection, credential and limits for requests to it.

@@ -83,7 +83,7 @@ pub fn is_cookie(name: &str) -> bool {
 
 /// Whether an upstream's `Set-Cookie` would replace one of our cookies. An upstream must not choose
 /// the session.
-pub fn sets_ours(field: &Field<'_>) -> bool {
+pub fn sets_login_cookie(field: &Field<'_>) -> bool {
     if field.name.len() != 10 || !field.name.eq_ignore_ascii_case("set-cookie") {
         return false;
     }
@@ -103,7 +103,7 @@ pub fn sets_ours(field: &Field<'_>) -> bool {
 
 /// The part of a `Cookie` field for an upstream: all but ours, for either scheme. `None`: nothing
 /// is left.
-pub fn without_ours(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+pub fn without_login_cookies(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_ours = |text: &[u8]| {
         let (name, _) = crumb(text);
         let known = |cookie: Cookie| {
@@ -167,10 +167,13 @@ mod tests {
     #[test]
     fn upstreams_see_all_but_ours() {
         let left = |value: &str| {
-            without_ours(value.as_bytes()).map(|left| String::from_utf8_lossy(&left).into_owned())
+            without_login_cookies(value.as_bytes()).map(|left| String::from_utf8_lossy(&left).into_owned())
         };
         assert_eq!(left("a=b; c=d").as_deref(), Some("a=b; c=d"));
-        assert!(matches!(without_ours(b"a=b;c"), Some(Cow::Borrowed(_))), "nothing of ours, nothing copied");
+        assert!(
+            matches!(without_login_cookies(b"a=b;c"), Some(Cow::Borrowed(_))),
+            "nothing of ours, nothing copied"
+        );
         assert_eq!(left("__Host-postern=v"), None);
         assert_eq!(left("__Host-postern=v; __Host-postern-login=w;"), None);
         assert_eq!(left("a=b; __Host-postern=v; c=\"d e\"").as_deref(), Some("a=b; c=\"d e\""));
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn upstreams_set_all_but_ours() {
-        let ours = |name: &str, value: &str| sets_ours(&Field { name, value: value.as_bytes() });
+        let ours = |name: &str, value: &str| sets_login_cookie(&Field { name, value: value.as_bytes() });
         for value in [
             "__Host-postern=x; Path=/",
             " __Host-postern-login = x",

@@ -13,11 +13,11 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use http_engine::clock::Clock;
 
-use crate::revoked_sessions::{RevocationMarks, RevokedSessions};
+use crate::revoked_sessions::{RevokedSessions, SessionKeysToRevoke};
 use crate::session_store::SessionStore;
 
 /// The sources that show whether a session is over.
-pub struct SessionSigns {
+pub struct SessionStatusSources {
     /// The clock to compare with the end time.
     pub clock: Arc<dyn Clock>,
     /// Sessions that were revoked before their end.
@@ -32,11 +32,11 @@ pub struct SessionSigns {
 #[derive(Clone)]
 pub struct OpenSession {
     /// The keys by which the session can be revoked.
-    pub marks: RevocationMarks,
+    pub marks: SessionKeysToRevoke,
     /// End time of the session, at the latest.
     pub ends: Timestamp,
     /// The sources that show whether it is over.
-    pub signs: Arc<SessionSigns>,
+    pub sources: Arc<SessionStatusSources>,
 }
 
 impl OpenSession {
@@ -47,17 +47,17 @@ impl OpenSession {
 
     /// Whether local state shows that the session is over.
     pub fn is_over(&self) -> bool {
-        self.signs.ended.holds(&self.marks) || self.signs.clock.now().wall >= self.ends
+        self.sources.ended.is_revoked(&self.marks) || self.sources.clock.now().wall >= self.ends
     }
 
     /// Interval of reads from the store; `None`: the store does not keep this session.
-    pub fn ask_every(&self) -> Option<Duration> {
-        self.marks.kept.and(self.signs.store.as_ref()).map(|_| self.signs.ttl)
+    pub fn store_interval(&self) -> Option<Duration> {
+        self.marks.store_key.and(self.sources.store.as_ref()).map(|_| self.sources.ttl)
     }
 
     /// Whether the store no longer has the session. A failed read does not count: it is repeated.
-    pub async fn gone(self) -> bool {
-        let (Some(store), Some(id)) = (&self.signs.store, self.marks.kept) else { return false };
-        matches!(store.find(id, self.signs.clock.now().wall).await, Ok(None))
+    pub async fn is_deleted_in_store(self) -> bool {
+        let (Some(store), Some(id)) = (&self.sources.store, self.marks.store_key) else { return false };
+        matches!(store.find(id, self.sources.clock.now().wall).await, Ok(None))
     }
 }

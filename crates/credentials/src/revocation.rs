@@ -40,12 +40,12 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::MAX_CLOCK_SKEW;
 use auth::token::jwt::Lineage;
-use coherence::revocation_query::{QueryDesk, RevocationAnswer};
+use coherence::revocation_query::{QueryHandle, RevocationAnswer};
 use coherence::revocation_tags::RevocationTags;
 use coherence::tags::{TagKey, TagSubject};
 use coherence::time::{Boot, BootTime};
-use coherence::view::{EntryState, QuestionTicket, View};
-use coherence::{ConsumerName, Epoch, Tag};
+use coherence::view::{EntryState, QueryTicket, View};
+use coherence::{Epoch, PeerName, Tag};
 use parking_lot::RwLock;
 
 use self::revocable::AnswerUse;
@@ -54,19 +54,19 @@ pub use self::sample::RevocationSample;
 use crate::cache::{CacheEntryBasis, EntryBasis};
 
 /// Interval between two audited entries.
-const AUDIT: Duration = Duration::from_secs(1);
+const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
 /// `iat` usually has no fractions, and clocks differ: an `iat` that is ahead by no more than this
 /// proves nothing about an issuer's clock.
-const GRAIN: Duration = Duration::from_secs(1);
+const CLOCK_GRANULARITY: Duration = Duration::from_secs(1);
 /// Tolerance for the rate of a clock: one part in so many.
-const DRIFT: u32 = 1000;
+const CLOCK_DRIFT_DIVISOR: u32 = 1000;
 
 /// An issuer whose revocation log is followed.
 pub struct FollowedIssuer {
     /// The `iss` value of its tokens.
     pub issuer: Box<str>,
     /// Its name as an authority in the revocation protocol.
-    pub name: ConsumerName,
+    pub name: PeerName,
     /// The known state of its log.
     pub view: Arc<View>,
     /// The key that makes its tags.
@@ -74,18 +74,18 @@ pub struct FollowedIssuer {
     /// The clock that measures its lease.
     pub clock: Arc<dyn BootTime>,
     /// The queue for queries to the issuer.
-    pub desk: QueryDesk,
+    pub query_desk: QueryHandle,
     /// Lease: how long knowledge of the log is valid. An answer that took longer is not used.
     pub lease: Duration,
     /// Counters of the queries to it.
     pub counts: Arc<RevocationCounts>,
     /// Set for an issuer that reports by security events: maximum age of its tokens. Events about
     /// older tokens may no longer be stored.
-    pub longest: Option<Duration>,
+    pub max_token_age: Option<Duration>,
     /// The follower that replaced this one, when a reload started a new one.
     pub successor: FollowerSuccessor,
     /// Whether its clock runs ahead of ours.
-    pub ahead: IssuerClockSkew,
+    pub clock_skew: IssuerClockSkew,
 }
 
 /// Whether the clock of an issuer was seen to be ahead of ours.
@@ -101,7 +101,7 @@ pub struct IssuerClockSkew(AtomicBool);
 impl IssuerClockSkew {
     /// The corrected issue time, for the comparison with events.
     fn corrected(&self, issued_at: Timestamp, now: Timestamp) -> Timestamp {
-        if issued_at > now.plus(GRAIN) {
+        if issued_at > now.plus(CLOCK_GRANULARITY) {
             self.0.store(true, Relaxed);
         }
         if self.0.load(Relaxed) { issued_at.minus(MAX_CLOCK_SKEW) } else { issued_at }
@@ -116,7 +116,7 @@ pub struct FollowerSuccessor(OnceLock<Arc<FollowedIssuer>>);
 #[derive(Clone)]
 pub struct PendingAnswer {
     followed: Arc<FollowedIssuer>,
-    ticket: QuestionTicket,
+    ticket: QueryTicket,
     began: Boot,
     /// The head of the log at that time, if known.
     as_of: Option<(Epoch, u64)>,
@@ -126,9 +126,9 @@ pub struct PendingAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenEvidence {
     /// From the credential itself, which is as old as its claims.
-    Said,
+    FromCredential,
     /// By a query that can be repeated.
-    Told,
+    FromQuery,
 }
 
 /// Counters of the queries to an issuer, which happen when the local state is unknown.
@@ -160,7 +160,7 @@ impl FollowedIssuers {
     /// Makes everything that depends on an issuer in `before` use its successor, where both follow
     /// the same log. So exchanges stay open even if the log has a new address or secret. Call this
     /// once nothing can return to the previous configuration.
-    pub fn succeed(&self, before: &[Arc<FollowedIssuer>]) {
+    pub fn hand_over(&self, before: &[Arc<FollowedIssuer>]) {
         let now = self.0.read();
         let is_over = |old: &&Arc<FollowedIssuer>| !now.iter().any(|new| Arc::ptr_eq(old, new));
         for old in before.iter().filter(is_over) {
@@ -171,13 +171,13 @@ impl FollowedIssuers {
         }
     }
 
-    fn behind(&self, held: &CacheEntryBasis) -> Option<Arc<FollowedIssuer>> {
+    fn follower_of(&self, held: &CacheEntryBasis) -> Option<Arc<FollowedIssuer>> {
         self.0.read().iter().find(|followed| held.is_of(&followed.view)).cloned()
     }
 
     /// Notes the state of all logs before a query to a service whose answer may depend on any of
     /// them.
-    pub fn depart(&self) -> Vec<PendingAnswer> {
+    pub fn begin_query(&self) -> Vec<PendingAnswer> {
         self.0.read().iter().map(FollowedIssuer::depart).collect()
     }
 
@@ -196,17 +196,17 @@ pub async fn audit(
     mut random: impl FnMut() -> u64,
 ) {
     loop {
-        tokio::time::sleep(AUDIT).await;
+        tokio::time::sleep(AUDIT_INTERVAL).await;
         let Some(held) = any(random()) else { continue };
-        let Some(followed) = follows.behind(&held) else { continue };
+        let Some(followed) = follows.follower_of(&held) else { continue };
         let (tags, issued_at) = held.lineage();
         // Without an answer there is nothing to compare with.
-        let Some(RevocationAnswer { denied, .. }) = followed.desk.ask(tags, issued_at).await else {
+        let Some(RevocationAnswer { denied, .. }) = followed.query_desk.query(tags, issued_at).await else {
             continue;
         };
         if denied.is_some() {
-            tokio::time::sleep(followed.lease + followed.lease / DRIFT).await;
-            if held.standing() == EntryState::Good {
+            tokio::time::sleep(followed.lease + followed.lease / CLOCK_DRIFT_DIVISOR).await;
+            if held.standing() == EntryState::Valid {
                 followed.counts.stale.fetch_add(1, Relaxed);
                 tracing::error!(
                     issuer = &*followed.issuer,
@@ -221,12 +221,12 @@ pub async fn audit(
 impl FollowedIssuer {
     /// Whether its lease is live: then this node knows every event of the log before it takes
     /// effect everywhere.
-    fn is_heard_of(&self) -> bool {
+    fn has_lease(&self) -> bool {
         self.clock.now() < self.view.lease()
     }
 
     /// The current follower of its log.
-    fn latest(self: &Arc<Self>) -> &Arc<Self> {
+    fn current_follower(self: &Arc<Self>) -> &Arc<Self> {
         let mut latest = self;
         while let Some(next) = latest.successor.0.get() {
             latest = next;
@@ -239,18 +239,18 @@ impl FollowedIssuer {
     fn is_succeeded_by(&self, other: &Self) -> bool {
         // Two keys that make the same tag are the same key.
         let same_key = || self.tags.tag(TagSubject::Token("")) == other.tags.tag(TagSubject::Token(""));
-        self.issuer == other.issuer && self.longest == other.longest && same_key()
+        self.issuer == other.issuer && self.max_token_age == other.max_token_age && same_key()
     }
 
     /// Notes the state of its log before the issuer is asked about a token.
     pub(crate) fn depart(self: &Arc<Self>) -> PendingAnswer {
-        let followed = self.latest().clone();
+        let followed = self.current_follower().clone();
         let now = followed.clock.now();
         // First the number: events from here on are compared with the answer. It is valid only if
         // the history is the same before and after.
         let epoch = followed.view.epoch();
-        let seq = followed.view.contiguous();
-        let ticket = followed.view.depart(now);
+        let seq = followed.view.applied_up_to();
+        let ticket = followed.view.start_query(now);
         let same = followed.view.epoch() == epoch;
         let as_of = epoch.filter(|_| same).map(|epoch| (epoch, seq));
         PendingAnswer { followed, ticket, began: now, as_of }
@@ -263,30 +263,36 @@ impl FollowedIssuer {
         evidence: TokenEvidence,
         now: Timestamp,
     ) -> RevocableToken {
-        let ((tags, denying), issued_at) = match self.longest {
+        let ((tags, denying), issued_at) = match self.max_token_age {
             None => {
-                let tags: Vec<Tag> = self.of_own(lineage).collect();
+                let tags: Vec<Tag> = self.own_tags(lineage).collect();
                 let denying = tags.len();
-                ((tags, denying), lineage.in_time_of_log())
+                ((tags, denying), lineage.issued_in_log_time())
             }
             // Events carry the time of another clock.
-            Some(_) => (self.of_others(lineage, evidence), self.ahead.corrected(lineage.issued_at, now)),
+            Some(_) => {
+                (self.event_tags(lineage, evidence), self.clock_skew.corrected(lineage.issued_at, now))
+            }
         };
         RevocableToken::new(self.clone(), tags.into(), denying, millis(issued_at))
     }
 
     /// For a session or another fact that was queried at `told_at`: whether its claims have changed
     /// since, so that it must be queried again.
-    pub fn outdated(self: &Arc<Self>, lineage: &Lineage<'_>, told_at: Timestamp) -> Option<RevocableToken> {
-        self.longest?;
+    pub fn claims_outdated(
+        self: &Arc<Self>,
+        lineage: &Lineage<'_>,
+        told_at: Timestamp,
+    ) -> Option<RevocableToken> {
+        self.max_token_age?;
         let lower = lineage.email.map(str::to_ascii_lowercase);
         let tags: Arc<[Tag]> =
-            subjects(lineage, lower.as_deref()).map(|subject| self.tags.told(subject)).collect();
+            subjects(lineage, lower.as_deref()).map(|subject| self.tags.answer_tag(subject)).collect();
         let denying = tags.len();
         Some(RevocableToken::new(self.clone(), tags, denying, millis(told_at)))
     }
 
-    fn of_own(&self, lineage: &Lineage<'_>) -> impl Iterator<Item = Tag> {
+    fn own_tags(&self, lineage: &Lineage<'_>) -> impl Iterator<Item = Tag> {
         let consent = match (lineage.user, lineage.client) {
             (Some(user), Some(client)) => Some(TagSubject::Consent(user, client)),
             _ => None,
@@ -303,7 +309,7 @@ impl FollowedIssuer {
         subjects.into_iter().flatten().map(|subject| self.tags.tag(subject))
     }
 
-    fn of_others(&self, lineage: &Lineage<'_>, evidence: TokenEvidence) -> (Vec<Tag>, usize) {
+    fn event_tags(&self, lineage: &Lineage<'_>, evidence: TokenEvidence) -> (Vec<Tag>, usize) {
         let lower = lineage.email.map(str::to_ascii_lowercase);
         let subjects = || subjects(lineage, lower.as_deref());
         let mut tags: Vec<Tag> = subjects().map(|subject| self.tags.tag(subject)).collect();
@@ -311,14 +317,14 @@ impl FollowedIssuer {
             tags.push(self.tags.tag(TagSubject::Consent(user, client)));
         }
         match evidence {
-            TokenEvidence::Said => {
-                tags.extend(subjects().map(|subject| self.tags.said(subject)));
+            TokenEvidence::FromCredential => {
+                tags.extend(subjects().map(|subject| self.tags.claims_tag(subject)));
                 let denying = tags.len();
                 (tags, denying)
             }
-            TokenEvidence::Told => {
+            TokenEvidence::FromQuery => {
                 let denying = tags.len();
-                tags.extend(subjects().map(|subject| self.tags.told(subject)));
+                tags.extend(subjects().map(|subject| self.tags.answer_tag(subject)));
                 (tags, denying)
             }
         }
@@ -328,7 +334,7 @@ impl FollowedIssuer {
 impl PendingAnswer {
     /// Whether the lease of the issuer is live ([`RevocableToken::is_heard_of`]).
     pub(crate) fn is_heard_of(&self) -> bool {
-        self.followed.is_heard_of()
+        self.followed.has_lease()
     }
 
     /// Whether the answer may depend on this issuer, given by its `iss`.
@@ -339,19 +345,19 @@ impl PendingAnswer {
     /// The use of the issuer's own answer that confirms a token. That answer was only read, perhaps
     /// from a database that another one has replaced. Under a live lease this does no harm. Without
     /// one the issuer is queried about the tags, which a deposed node cannot answer.
-    pub(crate) async fn hold(self, said: RevocationTags) -> AuthoritativeAnswer {
+    pub(crate) async fn use_issuer_answer(self, said: RevocationTags) -> AuthoritativeAnswer {
         let (revocable, as_of) = self.token_of(said);
-        match revocable.kept(&self, as_of) {
-            AnswerUse::For(hold) if hold.standing() == EntryState::Good => {
+        match revocable.answer_use(&self, as_of) {
+            AnswerUse::Cache(hold) if hold.state() == EntryState::Valid => {
                 AuthoritativeAnswer::Good(revocable, Some(hold))
             }
-            AnswerUse::For(_) | AnswerUse::Once => match revocable.ask().await {
-                IssuerAnswer::Good(hold) => AuthoritativeAnswer::Good(revocable, hold),
+            AnswerUse::Cache(_) | AnswerUse::Once => match revocable.ask().await {
+                IssuerAnswer::NotRevoked(hold) => AuthoritativeAnswer::Good(revocable, hold),
                 IssuerAnswer::Denied => AuthoritativeAnswer::Denied,
-                IssuerAnswer::Silent => AuthoritativeAnswer::Silent,
+                IssuerAnswer::NoAnswer => AuthoritativeAnswer::Silent,
             },
             AnswerUse::Denied => AuthoritativeAnswer::Denied,
-            AnswerUse::Again | AnswerUse::Not => AuthoritativeAnswer::Again,
+            AnswerUse::Retry | AnswerUse::Late => AuthoritativeAnswer::Again,
         }
     }
 
@@ -359,19 +365,19 @@ impl PendingAnswer {
     /// its own. Returns the token and the basis of a cache entry. Without a live lease here nothing
     /// may be cached, because the other service may lag unnoticed. `None`: the answer authorizes no
     /// request.
-    pub fn hold_relayed(self, said: RevocationTags) -> Option<(RevocableToken, Option<EntryBasis>)> {
+    pub fn use_relayed_answer(self, said: RevocationTags) -> Option<(RevocableToken, Option<EntryBasis>)> {
         let (revocable, as_of) = self.token_of(said);
-        match revocable.kept(&self, as_of) {
-            AnswerUse::For(hold) => match hold.standing() {
-                EntryState::Good => Some((revocable, Some(hold))),
-                EntryState::NoLease => Some((revocable, None)),
-                EntryState::Void => None,
+        match revocable.answer_use(&self, as_of) {
+            AnswerUse::Cache(hold) => match hold.state() {
+                EntryState::Valid => Some((revocable, Some(hold))),
+                EntryState::LeaseExpired => Some((revocable, None)),
+                EntryState::Evicted => None,
             },
             // From another history than the current one: a token that this history revokes would be
             // accepted.
             AnswerUse::Once if self.is_heard_of() => None,
             AnswerUse::Once => Some((revocable, None)),
-            AnswerUse::Denied | AnswerUse::Again | AnswerUse::Not => None,
+            AnswerUse::Denied | AnswerUse::Retry | AnswerUse::Late => None,
         }
     }
 

@@ -18,15 +18,15 @@ use parking_lot::RwLock;
 use crate::session_store::{SessionKey, SessionsOf};
 
 /// Maximum number of entries: about 100 bytes each.
-const MOST: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 /// The keys by which a session can be revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RevocationMarks {
+pub struct SessionKeysToRevoke {
     /// Key of the session itself.
     pub id: SessionKey,
     /// Key of the session in the store, if it was found there.
-    pub kept: Option<SessionKey>,
+    pub store_key: Option<SessionKey>,
     /// Key of the session's user.
     pub subject: SessionKey,
     /// Key of the provider's session.
@@ -79,8 +79,8 @@ impl LogoutScope {
 
 impl RevokedList {
     /// Whether an entry for one of the session's keys means this session.
-    fn meant(&self, marks: &RevocationMarks, means: impl Fn(LogoutScope) -> bool) -> bool {
-        let names = [Some(&marks.id), marks.kept.as_ref(), Some(&marks.subject), marks.sid.as_ref()];
+    fn matches(&self, marks: &SessionKeysToRevoke, means: impl Fn(LogoutScope) -> bool) -> bool {
+        let names = [Some(&marks.id), marks.store_key.as_ref(), Some(&marks.subject), marks.sid.as_ref()];
         let mut names = names.into_iter().flatten();
         names.any(|name| self.entries.get(name).is_some_and(|entry| means(entry.logout)))
     }
@@ -88,7 +88,7 @@ impl RevokedList {
 
 impl Default for RevokedSessions {
     fn default() -> Self {
-        Self::bounded(MOST)
+        Self::bounded(MAX_ENTRIES)
     }
 }
 
@@ -98,29 +98,34 @@ impl RevokedSessions {
     }
 
     /// Whether a session is revoked.
-    pub fn holds(&self, marks: &RevocationMarks) -> bool {
+    pub fn is_revoked(&self, marks: &SessionKeysToRevoke) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
         }
         let list = self.list.read();
         list.floor.is_some_and(|floor| marks.began < floor)
-            || list.meant(marks, |logout| marks.began <= logout.began)
+            || list.matches(marks, |logout| marks.began <= logout.began)
     }
 
     /// Whether a session that begins now is already revoked: its user was `sent` to the provider
     /// before the logout arrived here, and the ID token was `issued` no later than the logout.
-    pub fn holds_begun(&self, marks: &RevocationMarks, sent: Timestamp, issued: Timestamp) -> bool {
+    pub fn is_revoked_at_start(
+        &self,
+        marks: &SessionKeysToRevoke,
+        sent: Timestamp,
+        issued: Timestamp,
+    ) -> bool {
         let on_its_way = |logout: LogoutScope| sent <= logout.began && issued <= logout.issued;
-        self.holds(marks) || self.list.read().meant(marks, on_its_way)
+        self.is_revoked(marks) || self.list.read().matches(marks, on_its_way)
     }
 
     /// Revokes one session by either of its keys. From `until` on no cached fact can name it.
-    pub fn end(&self, id: SessionKey, now: Timestamp, until: Timestamp) {
+    pub fn revoke(&self, id: SessionKey, now: Timestamp, until: Timestamp) {
         self.put(id, RevokedEntry { logout: LogoutScope::WHOLE, until }, now);
     }
 
     /// Revokes the sessions of a user, or of a provider's session, that `logout` means.
-    pub fn end_of(&self, whose: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
+    pub fn revoke_all(&self, whose: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
         let (SessionsOf::Sid(digest) | SessionsOf::Subject(digest)) = whose;
         self.put(digest, RevokedEntry { logout, until }, now);
     }
@@ -168,11 +173,11 @@ mod tests {
         LogoutScope { began: time, issued: time }
     }
 
-    fn marks(id: u8, subject: u8, sid: Option<u8>, began: u64) -> RevocationMarks {
+    fn marks(id: u8, subject: u8, sid: Option<u8>, began: u64) -> SessionKeysToRevoke {
         let digest = |n: u8| [n; 32];
-        RevocationMarks {
+        SessionKeysToRevoke {
             id: digest(id),
-            kept: None,
+            store_key: None,
             subject: digest(subject),
             sid: sid.map(digest),
             began: Timestamp::from_secs(began),
@@ -183,45 +188,45 @@ mod tests {
     fn a_session_ends_by_its_name_its_owner_or_the_provider_s_session() {
         let ended = RevokedSessions::default();
         let session = marks(1, 2, Some(3), 900);
-        assert!(!ended.holds(&session));
-        ended.end([1; 32], NOW, LATER);
-        assert!(ended.holds(&session));
-        assert!(!ended.holds(&marks(4, 2, Some(3), 900)), "another of the same person");
-        ended.end([7; 32], NOW, LATER);
-        let kept = RevocationMarks { kept: Some([7; 32]), ..marks(4, 2, Some(3), 900) };
-        assert!(ended.holds(&kept), "by its name in the store");
-        ended.end_of(SessionsOf::Sid([3; 32]), until(NOW), NOW, LATER);
-        assert!(ended.holds(&marks(4, 2, Some(3), 1000)));
-        assert!(!ended.holds(&marks(4, 2, Some(3), 1001)), "began after the logout");
-        assert!(!ended.holds(&marks(4, 2, None, 900)));
-        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
-        assert!(ended.holds(&marks(4, 2, None, 900)));
-        assert!(!ended.holds(&marks(4, 5, None, 900)));
+        assert!(!ended.is_revoked(&session));
+        ended.revoke([1; 32], NOW, LATER);
+        assert!(ended.is_revoked(&session));
+        assert!(!ended.is_revoked(&marks(4, 2, Some(3), 900)), "another of the same person");
+        ended.revoke([7; 32], NOW, LATER);
+        let kept = SessionKeysToRevoke { store_key: Some([7; 32]), ..marks(4, 2, Some(3), 900) };
+        assert!(ended.is_revoked(&kept), "by its name in the store");
+        ended.revoke_all(SessionsOf::Sid([3; 32]), until(NOW), NOW, LATER);
+        assert!(ended.is_revoked(&marks(4, 2, Some(3), 1000)));
+        assert!(!ended.is_revoked(&marks(4, 2, Some(3), 1001)), "began after the logout");
+        assert!(!ended.is_revoked(&marks(4, 2, None, 900)));
+        ended.revoke_all(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
+        assert!(ended.is_revoked(&marks(4, 2, None, 900)));
+        assert!(!ended.is_revoked(&marks(4, 5, None, 900)));
     }
 
     #[test]
     fn a_later_end_counts_for_more_and_an_earlier_one_takes_nothing_back() {
         let ended = RevokedSessions::default();
-        ended.end_of(SessionsOf::Subject([2; 32]), until(LATER), NOW, LATER);
-        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, NOW);
+        ended.revoke_all(SessionsOf::Subject([2; 32]), until(LATER), NOW, LATER);
+        ended.revoke_all(SessionsOf::Subject([2; 32]), until(NOW), NOW, NOW);
         ended.sweep(NOW);
-        assert!(ended.holds(&marks(1, 2, None, 1500)));
+        assert!(ended.is_revoked(&marks(1, 2, None, 1500)));
     }
 
     #[test]
     fn a_login_that_was_under_way_is_over_unless_it_was_confirmed_later() {
         let ended = RevokedSessions::default();
-        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
+        ended.revoke_all(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
         let session = marks(1, 2, None, 1001);
         let at = Timestamp::from_secs;
-        assert!(!ended.holds(&session));
-        assert!(ended.holds_begun(&session, at(999), at(1000)), "sent before, and confirmed before");
-        assert!(!ended.holds_begun(&session, at(999), at(1001)), "the provider has seen them since");
-        assert!(!ended.holds_begun(&session, at(1001), at(1000)), "sent since");
-        assert!(!ended.holds_begun(&marks(1, 5, None, 1001), at(999), at(999)), "somebody else");
-        ended.end_of(SessionsOf::Sid([3; 32]), LogoutScope::WHOLE, NOW, LATER);
+        assert!(!ended.is_revoked(&session));
+        assert!(ended.is_revoked_at_start(&session, at(999), at(1000)), "sent before, and confirmed before");
+        assert!(!ended.is_revoked_at_start(&session, at(999), at(1001)), "the provider has seen them since");
+        assert!(!ended.is_revoked_at_start(&session, at(1001), at(1000)), "sent since");
+        assert!(!ended.is_revoked_at_start(&marks(1, 5, None, 1001), at(999), at(999)), "somebody else");
+        ended.revoke_all(SessionsOf::Sid([3; 32]), LogoutScope::WHOLE, NOW, LATER);
         assert!(
-            ended.holds_begun(&marks(1, 5, Some(3), 1001), at(1001), at(1001)),
+            ended.is_revoked_at_start(&marks(1, 5, Some(3), 1001), at(1001), at(1001)),
             "that never begins again"
         );
     }
@@ -229,7 +234,7 @@ mod tests {
     #[test]
     fn what_nobody_can_believe_in_is_forgotten() {
         let ended = RevokedSessions::default();
-        ended.end([1; 32], NOW, LATER);
+        ended.revoke([1; 32], NOW, LATER);
         ended.sweep(Timestamp::from_secs(1999));
         assert_eq!(ended.entries(), 1);
         ended.sweep(LATER);
@@ -240,18 +245,18 @@ mod tests {
     fn a_full_list_ends_everybody_rather_than_forget_somebody() {
         let ended = RevokedSessions::bounded(3);
         for id in 0..3 {
-            ended.end([id; 32], NOW, LATER);
+            ended.revoke([id; 32], NOW, LATER);
         }
-        assert!(!ended.holds(&marks(9, 9, None, 900)));
-        ended.end([3; 32], NOW, LATER);
+        assert!(!ended.is_revoked(&marks(9, 9, None, 900)));
+        ended.revoke([3; 32], NOW, LATER);
         for id in [0, 1, 2, 3, 9] {
-            assert!(ended.holds(&marks(id, 9, None, 999)), "{id}");
+            assert!(ended.is_revoked(&marks(id, 9, None, 999)), "{id}");
         }
-        assert!(!ended.holds(&marks(9, 9, None, 1000)), "began since");
+        assert!(!ended.is_revoked(&marks(9, 9, None, 1000)), "began since");
         // Expired entries are removed first.
         let ended = RevokedSessions::bounded(1);
-        ended.end([1; 32], NOW, NOW);
-        ended.end([2; 32], NOW, LATER);
-        assert!(!ended.holds(&marks(9, 9, None, 900)));
+        ended.revoke([1; 32], NOW, NOW);
+        ended.revoke([2; 32], NOW, LATER);
+        assert!(!ended.is_revoked(&marks(9, 9, None, 900)));
     }
 }

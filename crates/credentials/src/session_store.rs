@@ -18,9 +18,9 @@ use auth::time::Timestamp;
 /// Interval of searches for sessions that are over, and time limit of a search.
 pub const SWEEP: Duration = Duration::from_mins(1);
 /// Time limit of a read on the request path.
-const ASKED: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a change: longer than a store takes to report that the outcome is unknown.
-const CHANGED: Duration = Duration::from_secs(15);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Key of a session, a user or a provider's session: a SHA-256.
 pub type SessionKey = [u8; 32];
@@ -75,7 +75,7 @@ pub struct OnceKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevokedPage {
     /// Position from which to continue.
-    pub upto: u64,
+    pub position: u64,
     /// Keys of the sessions.
     pub sessions: Vec<SessionKey>,
     /// Whether more can be read at once.
@@ -117,7 +117,7 @@ pub trait SessionStore: Send + Sync {
 
     /// Sessions that any process ended after position `after` (0 at first), no longer ago than
     /// `within`. The result includes every end that was durable when the call was made.
-    fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage>;
+    fn revoked_since(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage>;
 
     /// Deletes expired sessions and expired names, some at a time; returns how many.
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64>;
@@ -142,27 +142,27 @@ fn within<'s, T: Send + 's>(patience: Duration, answer: StoreAnswer<'s, T>) -> S
 
 impl SessionStore for Bounded {
     fn insert(&self, session: StoredSession) -> StoreAnswer<'_, ()> {
-        within(CHANGED, self.0.insert(session))
+        within(WRITE_TIMEOUT, self.0.insert(session))
     }
 
     fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
-        within(ASKED, self.0.find(id, now))
+        within(READ_TIMEOUT, self.0.find(id, now))
     }
 
     fn claim(&self, id: SessionKey, version: u64, now: Timestamp, until: Timestamp) -> StoreAnswer<'_, bool> {
-        within(ASKED, self.0.claim(id, version, now, until))
+        within(READ_TIMEOUT, self.0.claim(id, version, now, until))
     }
 
     fn replace(&self, id: SessionKey, version: u64, content: Vec<u8>) -> StoreAnswer<'_, bool> {
-        within(CHANGED, self.0.replace(id, version, content))
+        within(WRITE_TIMEOUT, self.0.replace(id, version, content))
     }
 
     fn release(&self, id: SessionKey, version: u64) -> StoreAnswer<'_, ()> {
-        within(CHANGED, self.0.release(id, version))
+        within(WRITE_TIMEOUT, self.0.release(id, version))
     }
 
     fn remove(&self, id: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>> {
-        within(CHANGED, self.0.remove(id))
+        within(WRITE_TIMEOUT, self.0.remove(id))
     }
 
     fn remove_of(
@@ -171,11 +171,11 @@ impl SessionStore for Bounded {
         began: Timestamp,
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
-        within(CHANGED, self.0.remove_of(whose, began, once))
+        within(WRITE_TIMEOUT, self.0.remove_of(whose, began, once))
     }
 
-    fn endings(&self, after: u64, longest: Duration) -> StoreAnswer<'_, RevokedPage> {
-        within(ASKED, self.0.endings(after, longest))
+    fn revoked_since(&self, after: u64, longest: Duration) -> StoreAnswer<'_, RevokedPage> {
+        within(READ_TIMEOUT, self.0.revoked_since(after, longest))
     }
 
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
@@ -223,7 +223,7 @@ mod tests {
         ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
             never()
         }
-        fn endings(&self, _: u64, _: Duration) -> StoreAnswer<'_, RevokedPage> {
+        fn revoked_since(&self, _: u64, _: Duration) -> StoreAnswer<'_, RevokedPage> {
             never()
         }
         fn sweep(&self, _: Timestamp) -> StoreAnswer<'_, u64> {
@@ -240,8 +240,8 @@ mod tests {
         let began = Instant::now();
         assert!(store.find(id, now).await.is_err());
         assert!(store.claim(id, 0, now, now).await.is_err());
-        assert!(store.endings(0, ASKED).await.is_err());
-        assert_eq!(began.elapsed(), 3 * ASKED, "what requests wait for");
+        assert!(store.revoked_since(0, READ_TIMEOUT).await.is_err());
+        assert_eq!(began.elapsed(), 3 * READ_TIMEOUT, "what requests wait for");
         assert!(store.insert(kept).await.is_err());
         assert!(store.replace(id, 0, vec![]).await.is_err());
         assert!(store.release(id, 0).await.is_err());

@@ -379,7 +379,7 @@ impl Fixture {
         let settings = load(dir.path(), text);
         let services = Services { clock, access_log, sessions, ..services(1) };
         let metrics = services.metrics.clone();
-        let gateway = Gateway::start(settings, 1, http_engine::listen::Claim::Alone, &services)
+        let gateway = Gateway::start(settings, 1, http_engine::listen::Claim::Exclusive, &services)
             .expect("gateway starts");
         let address = gateway.addresses()[0].1.ip().expect("a port");
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }

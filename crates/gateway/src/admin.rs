@@ -38,7 +38,7 @@ const LIFETIME: Duration = Duration::from_mins(5);
 /// Pause after a failed accept (no descriptor left) before the next one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for open responses to finish once the listener is stopped.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the reasons why a check fails, one line each. Empty: the check passes.
 pub type Check = Box<dyn Fn() -> Vec<String> + Send + Sync>;
@@ -57,7 +57,7 @@ pub struct Admin {
     /// `/debug/config`: the configuration in use without its secrets, as text.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// `/debug/revocation`: the state of all issuers whose revocation log is followed, as JSON.
-    pub followed: Box<dyn Fn() -> String + Send + Sync>,
+    pub followed_issuers: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// Serves until `stop` is ready, then finishes open responses (at most a second) and returns.
@@ -70,7 +70,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let (stopping, stopped) = watch::channel(false);
     tokio::pin!(stop);
-    let outage = Outage::of("admin listener");
+    let outage = Outage::new("admin listener");
     loop {
         let accepted = tokio::select! {
             () = &mut stop => break,
@@ -99,7 +99,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
     stopping.send_replace(true);
     // All permits are back: no connection is being served any more.
     let everyone = room.acquire_many(u32::try_from(CONNECTIONS).unwrap_or(u32::MAX));
-    let _ = tokio::time::timeout(FAREWELL, everyone).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, everyone).await;
 }
 
 async fn connection(
@@ -126,7 +126,7 @@ async fn connection(
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
     serving.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(FAREWELL, serving).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, serving).await;
 }
 
 fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Response<Full<Bytes>> {
@@ -134,12 +134,12 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
         return text(StatusCode::MISDIRECTED_REQUEST, "use an address or localhost\n");
     }
     let answer: fn(&Request<Incoming>, &Admin) -> Response<Full<Bytes>> = match request.uri().path() {
-        "/livez" => |_, admin| checked(&(admin.live)(), "live\n", &[]),
-        "/readyz" => |_, admin| checked(&(admin.ready)(), "ready\n", &(admin.notes)()),
+        "/livez" => |_, admin| check_response(&(admin.live)(), "live\n", &[]),
+        "/readyz" => |_, admin| check_response(&(admin.ready)(), "ready\n", &(admin.notes)()),
         "/metrics" => metrics,
         "/debug/config" => |_, admin| text(StatusCode::OK, (admin.config)()),
         "/debug/revocation" => |_, admin| {
-            let mut response = text(StatusCode::OK, (admin.followed)());
+            let mut response = text(StatusCode::OK, (admin.followed_issuers)());
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         },
@@ -157,7 +157,7 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
     answer(request, admin)
 }
 
-fn checked(reasons: &[String], fine: &str, notes: &[String]) -> Response<Full<Bytes>> {
+fn check_response(reasons: &[String], fine: &str, notes: &[String]) -> Response<Full<Bytes>> {
     // One line each, even if a text contains control characters.
     let lines = |texts: &[String]| {
         texts.iter().map(|text| text.replace(char::is_control, " ") + "\n").collect::<String>()
@@ -191,12 +191,12 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
 fn host_is_local(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next().map(HeaderValue::to_str), hosts.next()) {
-        (Some(Ok(host)), None) => names_local(host),
+        (Some(Ok(host)), None) => is_local_host(host),
         _ => false,
     }
 }
 
-fn names_local(host: &str) -> bool {
+fn is_local_host(host: &str) -> bool {
     let is_address = host.parse::<SocketAddr>().is_ok()
         || host.parse::<IpAddr>().is_ok()
         || host
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn hosts_that_no_web_page_can_have() {
         for host in ["127.0.0.1", "127.0.0.1:9090", "[::1]:9090", "[::1]", "localhost", "LocalHost:80"] {
-            assert!(names_local(host), "{host}");
+            assert!(is_local_host(host), "{host}");
         }
         for host in [
             "",
@@ -227,7 +227,7 @@ mod tests {
             "127.0.0.1.evil.example",
             "localhost:x",
         ] {
-            assert!(!names_local(host), "{host}");
+            assert!(!is_local_host(host), "{host}");
         }
     }
 }

@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auth::decide::Permit;
-use auth::headers::{is_of_the_front, is_per_hop, is_same};
+use auth::headers::{is_per_hop, is_same_alias_class, is_set_by_front_proxy};
 use auth::policy::rule::Policy;
 use auth::request::Field;
 use auth::time::Timestamp;
 use coherence::revocation_tags;
 use coherence::revocation_tags::RevocationTags;
 use credentials::authenticate::Verified;
-use credentials::cookies::{is_cookie, without_ours};
+use credentials::cookies::{is_cookie, without_login_cookies};
 use http_engine::clock::Now;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
@@ -43,7 +43,7 @@ pub(crate) struct AuthResponse {
     /// Fields for the service. Each replaces the client's field of that name.
     pub(crate) set: Vec<(Box<str>, Cow<'static, str>)>,
     /// Field names besides those in `set` that must not reach the service from the client.
-    pub(crate) absent: Vec<Box<str>>,
+    pub(crate) unset_fields: Vec<Box<str>>,
     /// Index of the route that permits the request.
     pub(crate) route: usize,
     /// The authenticated caller; `None` on a public route.
@@ -54,7 +54,7 @@ pub(crate) struct AuthResponse {
     /// open beyond it.
     ends_in: Option<Duration>,
     /// How the proxy may cache the response; `None`: not at all.
-    kept: Option<ResponseCaching>,
+    caching: Option<ResponseCaching>,
 }
 
 /// How a proxy may cache an [`AuthResponse`].
@@ -66,7 +66,7 @@ pub(crate) struct ResponseCaching {
     max_age: u64,
     vary: Arc<str>,
     /// The issuer that may revoke it, and the tags to revoke it by.
-    statement: Option<(Box<str>, RevocationTags)>,
+    revocation: Option<(Box<str>, RevocationTags)>,
 }
 
 impl ResponseCaching {
@@ -96,14 +96,14 @@ impl ResponseCaching {
                 max_age = max_age.min(assertion.lifetime / 4);
             }
             if let Some(revocable) = &caller.revocable {
-                statement = Some(revocable.statement()?);
+                statement = Some(revocable.revocation_tags()?);
             }
             if caller.session.is_some() {
                 return None;
             }
         }
         let vary = keeping.vary.clone();
-        Some(Self { max_age: max_age.as_secs(), vary, statement }).filter(|kept| kept.max_age > 0)
+        Some(Self { max_age: max_age.as_secs(), vary, revocation: statement }).filter(|kept| kept.max_age > 0)
     }
 }
 
@@ -130,29 +130,37 @@ impl AuthResponse {
             set.push((name.into(), token.to_owned().into()));
         }
         let names = set.iter().map(|(name, _)| &**name).collect::<Vec<_>>();
-        let absent = absent(&running.config, &names).map(Box::from).collect();
-        let cookies = running.login.as_ref().and_then(|_| cookies_left(fields));
+        let absent = unset_identity_fields(&running.config, &names).map(Box::from).collect();
+        let cookies = running.login.as_ref().and_then(|_| foreign_cookies(fields));
         let ends_in = ends_in(route, caller.map(|caller| &**caller), now);
-        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies, ends_in, kept: None })
+        Ok(Self {
+            set,
+            unset_fields: absent,
+            route: permit.route(),
+            caller: caller.cloned(),
+            cookies,
+            ends_in,
+            caching: None,
+        })
     }
 
     /// Sets how the proxy may cache the response.
-    pub(crate) fn kept(self, kept: Option<ResponseCaching>) -> Self {
-        Self { kept, ..self }
+    pub(crate) fn with_caching(self, kept: Option<ResponseCaching>) -> Self {
+        Self { caching: kept, ..self }
     }
 
     /// The response for a proxy that asked over HTTP.
     pub(crate) fn answer(self) -> LocalReply {
-        let mut fields = match &self.kept {
+        let mut fields = match &self.caching {
             None => vec![("cache-control".into(), "no-store".into())],
-            Some(ResponseCaching { max_age, vary, statement }) => {
+            Some(ResponseCaching { max_age, vary, revocation: statement }) => {
                 let mut fields: Vec<(Cow<'static, str>, Cow<'static, str>)> = vec![
                     ("cache-control".into(), format!("max-age={max_age}, must-revalidate").into()),
                     ("vary".into(), vary.to_string().into()),
                 ];
                 if let Some((issuer, said)) = statement {
-                    fields.push((revocation_tags::FIELD.into(), said.to_string().into()));
-                    fields.push((revocation_tags::ISSUER.into(), issuer.to_string().into()));
+                    fields.push((revocation_tags::REVOCATION_FIELD.into(), said.to_string().into()));
+                    fields.push((revocation_tags::ISSUER_FIELD.into(), issuer.to_string().into()));
                 }
                 fields
             }
@@ -161,7 +169,8 @@ impl AuthResponse {
             fields.push((ENDS_IN.into(), ends_in.as_millis().to_string().into()));
         }
         fields.extend(self.set.into_iter().map(|(name, value)| (String::from(name).into(), value)));
-        fields.extend(self.absent.into_iter().map(|name| (String::from(name).into(), Cow::Borrowed(""))));
+        fields
+            .extend(self.unset_fields.into_iter().map(|name| (String::from(name).into(), Cow::Borrowed(""))));
         LocalReply {
             status: 200,
             code: "allowed",
@@ -178,7 +187,7 @@ impl AuthResponse {
 fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duration> {
     let caller = caller?;
     let ends = match (&caller.session, route.on_expiry) {
-        (Some(session), _) => session.lasting.ends(),
+        (Some(session), _) => session.open_session.ends(),
         (None, OnExpiry::Close) => caller.facts.expires,
         (None, OnExpiry::Keep) => return None,
     };
@@ -189,7 +198,7 @@ fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duratio
 /// forwards on success, so a page (2xx) becomes 403 with the same content. nginx knows only allow
 /// and deny, so a redirect becomes 401; the nginx configuration can turn it back into a redirect
 /// with the `Location` beside it.
-pub(crate) fn refusing(asking: &QuestionSource, answer: LocalReply) -> LocalReply {
+pub(crate) fn deny_over_http(asking: &QuestionSource, answer: LocalReply) -> LocalReply {
     let status = match (answer.status, asking) {
         (200..=299, _) => 403,
         (300..=399, QuestionSource::XOriginal) => 401,
@@ -199,11 +208,11 @@ pub(crate) fn refusing(asking: &QuestionSource, answer: LocalReply) -> LocalRepl
 }
 
 /// All cookies of the request except ours; `None` when it has none of ours.
-fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
+fn foreign_cookies(fields: &[Field<'_>]) -> Option<String> {
     let mut ours = false;
     let mut left: Vec<Cow<'_, [u8]>> = Vec::new();
     for field in fields.iter().filter(|field| is_cookie(field.name)) {
-        let others = without_ours(field.value);
+        let others = without_login_cookies(field.value);
         ours |= !matches!(others, Some(Cow::Borrowed(_)));
         left.extend(others);
     }
@@ -211,15 +220,15 @@ fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
 }
 
 /// Names of the fields that carry the caller's identity to a service, set or not.
-pub fn names_of_ours(config: &Config) -> impl Iterator<Item = &str> {
+pub fn identity_field_names(config: &Config) -> impl Iterator<Item = &str> {
     let assertion = config.assertion.iter().map(|assertion| &*assertion.header);
     let tokens = config.routes.iter().any(|route| route.forward_access_token);
     config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
 }
 
 /// The identity fields that a response does not set; `set` holds the names that it sets.
-pub fn absent<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &'c str> {
-    names_of_ours(config).filter(|name| set.iter().all(|known| known != name))
+pub fn unset_identity_fields<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &'c str> {
+    identity_field_names(config).filter(|name| set.iter().all(|known| known != name))
 }
 
 /// Names in lower case that a proxy must remove before it forwards, for proxies that accept such a
@@ -231,11 +240,19 @@ pub fn absent<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &
 ///
 /// The second value is the number of client fields that are among them because no client may set
 /// them.
-pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>]) -> (Vec<String>, u32) {
+pub fn fields_to_remove(
+    config: &Config,
+    route: &Route,
+    set: &[&str],
+    fields: &[Field<'_>],
+) -> (Vec<String>, u32) {
     let claimed = Cell::new(0);
     let token = (!route.forward_authorization).then_some("authorization");
     let mut remove: Vec<String> = Vec::new();
-    for name in to_remove(config, fields, &claimed).chain(absent(config, set)).chain(token) {
+    for name in client_fields_to_remove(config, fields, &claimed)
+        .chain(unset_identity_fields(config, set))
+        .chain(token)
+    {
         let name = name.to_ascii_lowercase();
         if !set.iter().any(|set| set.eq_ignore_ascii_case(&name)) && !remove.contains(&name) {
             remove.push(name);
@@ -246,14 +263,14 @@ pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>
 
 /// Names among the client's fields that the proxy must remove before it forwards. `claimed` counts
 /// those that no client may set.
-fn to_remove<'f>(
+fn client_fields_to_remove<'f>(
     config: &'f Config,
     fields: &'f [Field<'f>],
     claimed: &'f Cell<u32>,
 ) -> impl Iterator<Item = &'f str> {
     // The proxy itself writes or removes these hop-by-hop fields, but not fields that only look
     // like them.
-    const LEFT: [&str; 7] = [
+    const MANAGED_BY_PROXY: [&str; 7] = [
         "connection",
         "content-length",
         "keep-alive",
@@ -267,21 +284,21 @@ fn to_remove<'f>(
             claimed.set(claimed.get() + 1);
             return true;
         }
-        let ours = names_of_ours(config).any(|own| is_same(own, name));
-        ours || is_per_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name))
+        let ours = identity_field_names(config).any(|own| is_same_alias_class(own, name));
+        ours || is_per_hop(name) && !MANAGED_BY_PROXY.iter().any(|own| own.eq_ignore_ascii_case(name))
     };
     fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
 }
 
 /// Whether no client may set this field, and the front proxy does not set it either.
 fn is_claimed(config: &Config, name: &str) -> bool {
-    config.strip.strips(name) && !is_of_the_front(name)
+    config.strip.strips(name) && !is_set_by_front_proxy(name)
 }
 
 /// Finds a client field that a service could take for an identity field, although its name differs.
 /// A proxy replaces fields by exact name, so it would pass this one on.
-pub fn look_alike<'f>(config: &Config, fields: &'f [Field<'f>]) -> Option<&'f str> {
+pub fn find_look_alike<'f>(config: &Config, fields: &'f [Field<'f>]) -> Option<&'f str> {
     let mut names = fields.iter().map(|field| field.name);
-    let is_alias = |name: &str, own: &str| is_same(own, name) && !own.eq_ignore_ascii_case(name);
-    names.find(|name| names_of_ours(config).any(|own| is_alias(name, own)))
+    let is_alias = |name: &str, own: &str| is_same_alias_class(own, name) && !own.eq_ignore_ascii_case(name);
+    names.find(|name| identity_field_names(config).any(|own| is_alias(name, own)))
 }

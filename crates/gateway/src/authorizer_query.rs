@@ -18,55 +18,55 @@ use http_engine::labels::Consulted;
 
 use self::exchange::QueryError;
 use crate::authorizer::{
-    Authorizer, AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown, Unshared, answer,
+    Authorizer, AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown, NotShared, answer,
 };
 use crate::worker::{ActiveConfig, Worker};
 
 /// Maximum rounds of lookup, waiting and query for one request.
-const ROUNDS: usize = 4;
+const MAX_ROUNDS: usize = 4;
 /// Maximum queries about one request: an answer may reflect fewer revocations than are known here.
-const ASKED: usize = 2;
+const MAX_QUERIES: usize = 2;
 
 impl Authorizer {
     /// Returns the answer: joins a query under way, or sends one.
-    pub(crate) async fn find_out(
+    pub(crate) async fn resolve(
         &self,
         question: &AuthorizerQuestion,
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> AuthorizerResult {
-        let counts = &running.authorizers[self.at].counts;
-        let alone = async || match self.ask(question, worker, running).await {
+        let counts = &running.authorizers[self.index].counts;
+        let alone = async || match self.query(question, worker, running).await {
             Ok((said, _)) => Ok(Arc::new(said)),
             Err(_) => Err(AuthorizerUnknown),
         };
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match self.cache.lookup(question.key(), worker.clock.refresh()) {
                 // Another request got the answer since this request looked.
                 CacheLookup::Hit(said) => {
-                    counts.answered(&worker.metrics, Consulted::Hit);
+                    counts.count_result(&worker.metrics, Consulted::Hit);
                     return Ok(said);
                 }
                 // The last answer could not be shared: waiting for this one would mean to wait
                 // twice.
-                CacheLookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
-                CacheLookup::Pending(flight) => match flight.land().await {
+                CacheLookup::Pending(_) if !self.last_was_cacheable.load(Relaxed) => return alone().await,
+                CacheLookup::Pending(flight) => match flight.wait().await {
                     FlightResult::Known(said) => {
-                        counts.answered(&worker.metrics, Consulted::Coalesced);
+                        counts.count_result(&worker.metrics, Consulted::Coalesced);
                         return Ok(said);
                     }
-                    FlightResult::Denied(Unshared::Silent) => return Err(AuthorizerUnknown),
-                    FlightResult::Denied(Unshared::Alone) => return alone().await,
+                    FlightResult::Denied(NotShared::QueryFailed) => return Err(AuthorizerUnknown),
+                    FlightResult::Denied(NotShared::SingleUse) => return alone().await,
                     FlightResult::Again => {}
                 },
                 CacheLookup::Denied(_) => return alone().await,
-                CacheLookup::Miss(ticket) => match self.ask(question, worker, running).await {
+                CacheLookup::Miss(ticket) => match self.query(question, worker, running).await {
                     Err(_) => {
-                        ticket.fail(Unshared::Silent);
+                        ticket.fail(NotShared::QueryFailed);
                         return Err(AuthorizerUnknown);
                     }
                     Ok((said, None)) => {
-                        ticket.fail(Unshared::Alone);
+                        ticket.fail(NotShared::SingleUse);
                         return Ok(Arc::new(said));
                     }
                     // An error means that a revocation arrived while the answer was stored: look up
@@ -84,48 +84,52 @@ impl Authorizer {
 
     /// Queries the authorizer, with how long the answer may be cached; `None`: the answer is for
     /// this request only.
-    async fn ask(
+    async fn query(
         &self,
         question: &AuthorizerQuestion,
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
         let began = worker.clock.refresh();
-        let answer = self.try_ask(question, worker, running).await;
+        let answer = self.try_query(question, worker, running).await;
         let took = worker.clock.refresh().monotonic.saturating_duration_since(began.monotonic);
         let what = match &answer {
-            Ok((said, _)) => said.counted(),
-            Err(why) => why.counted(),
+            Ok((said, _)) => said.metric_label(),
+            Err(why) => why.metric_label(),
         };
-        let counts = &running.authorizers[self.at].counts;
-        counts.asked(&worker.metrics, what, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        let counts = &running.authorizers[self.index].counts;
+        counts.count_query(&worker.metrics, what, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         match &answer {
             Ok((_, life)) => {
                 self.outage.succeeded();
-                self.keeps.store(life.is_some(), Relaxed);
+                self.last_was_cacheable.store(life.is_some(), Relaxed);
             }
             Err(why) => self.outage.failed(why),
         }
         answer
     }
 
-    async fn try_ask(
+    async fn try_query(
         &self,
         question: &AuthorizerQuestion,
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
-        for _ in 0..ASKED {
+        for _ in 0..MAX_QUERIES {
             // Taken before the query is sent: the answer may be as old as the query.
-            let (departed, now) = (self.follows.depart(), worker.clock.refresh());
-            let heard = exchange::ask(&self.config, question, worker, running).await?;
-            let answer::ParsedAnswer { said, fresh, statement, lasts } =
-                answer::read(heard, &self.config, &running.config.identity_headers, question)?;
+            let (departed, now) = (self.followed_issuers.begin_query(), worker.clock.refresh());
+            let heard = exchange::send_query(&self.config, question, worker, running).await?;
+            let answer::ParsedAnswer {
+                answer: said,
+                fresh,
+                revocation: statement,
+                credential_lifetime: lasts,
+            } = answer::read(heard, &self.config, &running.config.identity_headers, question)?;
             let (asked, ends) = (now.monotonic, lasts.map(|lasts| now.wall.plus(lasts)));
-            let said = said.until(ends);
+            let said = said.expiring_at(ends);
             let for_as_long = |most: Duration| fresh.map(|fresh| asked + fresh.min(most));
             let expires = ends.unwrap_or(Timestamp::MAX);
-            let life = |until, hold| Lifetime { expires, until: Some(until), hold };
+            let life = |until, hold| Lifetime { expires, until: Some(until), basis: hold };
             let of = |issuer: &str| departed.into_iter().find(|departed| departed.is_of(issuer));
             let followed = statement.and_then(|(issuer, said)| Some((of(&issuer)?, said)));
             let Some((departed, statement)) = followed else {
@@ -134,11 +138,11 @@ impl Authorizer {
             };
             // An answer that knows of fewer revocations than are known here authorizes nothing:
             // query again.
-            let Some((revocable, hold)) = departed.hold_relayed(statement) else { continue };
+            let Some((revocable, hold)) = departed.use_relayed_answer(statement) else { continue };
             let until = for_as_long(self.config.max_age_with_revocation).filter(|until| *until > asked);
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
             return Ok((said.until_revoked(revocable), life));
         }
-        Err(QueryError::Behind)
+        Err(QueryError::Outdated)
     }
 }

@@ -51,7 +51,7 @@ impl From<&ParsedRequest<'_>> for ParsedQuestion {
 pub fn over_grpc(message: Bytes, most: usize) -> Option<ParsedQuestion> {
     let question = CheckQuestion::decode(message).ok()?;
     let fields = question.fields(most).ok()?;
-    question.inbound(&fields).ok().as_ref().map(ParsedQuestion::from)
+    question.original_request(&fields).ok().as_ref().map(ParsedQuestion::from)
 }
 
 /// Extracts the message from a gRPC call's body; `None`: it is refused.
@@ -60,8 +60,8 @@ pub fn grpc_message(body: &Bytes) -> Option<Bytes> {
 }
 
 /// How long a call with this `grpc-timeout` may wait for its answer; `None`: without limit.
-pub fn grpc_patience(timeout: &[u8]) -> Option<std::time::Duration> {
-    ext_authz::patience(grpc::timeout(timeout))
+pub fn grpc_wait_limit(timeout: &[u8]) -> Option<std::time::Duration> {
+    ext_authz::wait_limit(grpc::timeout(timeout))
 }
 
 /// Parses a check over plain HTTP; `None`: it is refused.
@@ -85,7 +85,7 @@ pub fn over_http(
         nominates: false,
         via: "1.1 postern",
         is_original: false,
-        repeats: Repeats::Apart,
+        repeats: Repeats::Separate,
         client: None,
     };
     forward_auth::original(asking, &asked).ok().as_ref().map(ParsedQuestion::from)

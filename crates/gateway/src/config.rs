@@ -11,7 +11,7 @@ mod authorizer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::headers::{IdentityHeaders, StripSet, is_same};
+use auth::headers::{IdentityHeaders, StripSet, is_same_alias_class};
 use auth::policy::review::ReviewTemplate;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
@@ -19,10 +19,10 @@ use credentials::authenticate::AuthenticatorSetup;
 use credentials::config::{AssertionConfig, Authentication};
 pub use credentials::config::{EventDelivery, Transmitter};
 use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig, Upstream};
-use http_engine::tls::ClientAuthorities;
+use http_engine::tls::ClientCas;
 use ipnet::IpNet;
 
-pub use self::authorizer::{AuthorizerConfig, QuestionForm, SHOWN, ShownField};
+pub use self::authorizer::{AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
 
 /// The configuration of one generation of the gateway.
 pub struct Config {
@@ -50,7 +50,7 @@ pub struct Config {
     /// Request fields that never pass from a client to an upstream.
     pub strip: StripSet,
     /// Request fields that decisions depend on ([`fields_read`]).
-    pub read: Box<[Box<str>]>,
+    pub decision_fields: Box<[Box<str>]>,
     /// Header fields that carry the caller's identity to the upstream.
     pub identity_headers: IdentityHeaders,
     /// The signed assertion of the caller's identity for the upstream, where configured.
@@ -67,7 +67,7 @@ impl Config {
 
     /// Whether some decision reads request fields of this name, or of an alias of it.
     pub fn reads(&self, name: &str) -> bool {
-        self.read.iter().any(|read| is_same(read, name))
+        self.decision_fields.iter().any(|read| is_same_alias_class(read, name))
     }
 }
 
@@ -92,7 +92,7 @@ pub fn fields_read(
         Policy::Rules(rules) => rules.review(),
         Policy::Public => None,
     });
-    let shown = authorizers.iter().flat_map(|authorizer| &authorizer.shown).map(|shown| &*shown.name);
+    let shown = authorizers.iter().flat_map(|authorizer| &authorizer.shown_fields).map(|shown| &*shown.name);
     let names = table.fields_read().chain(reviews.flat_map(ReviewTemplate::fields_read)).chain(shown);
     let mut names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
     names.sort_unstable();
@@ -148,11 +148,11 @@ impl ListenerService {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizationService {
     /// Networks of the proxies that may send checks: what they report about a request is trusted.
-    pub from: Vec<IpNet>,
+    pub trusted_proxies: Vec<IpNet>,
     /// How an HTTP check identifies the original request; `None`: checks come over gRPC.
     pub http: Option<QuestionSource>,
     /// How proxies may cache responses over HTTP; `None`: not at all.
-    pub keeping: Option<ResponseCacheControl>,
+    pub caching: Option<ResponseCacheControl>,
 }
 
 /// How a proxy may cache auth responses.
@@ -169,7 +169,7 @@ pub struct ResponseCacheControl {
 pub enum QuestionSource {
     /// The check has the original method and path, with a prefix (which may be empty) before the
     /// path (Envoy's HTTP service).
-    Itself {
+    SameRequest {
         /// The prefix in canonical form, without a slash at the end.
         prefix: Box<str>,
     },
@@ -185,7 +185,7 @@ pub struct ListenerTls {
     pub server: Arc<rustls::ServerConfig>,
     /// CAs of client certificates, where they are requested: only then is a client certificate a
     /// credential.
-    pub client_authorities: Option<ClientAuthorities>,
+    pub client_authorities: Option<ClientCas>,
 }
 
 /// The Kubernetes API server that answers `SubjectAccessReview`s.
@@ -207,7 +207,7 @@ pub struct KubernetesConfig {
     /// concerns at once. Default true.
     pub watch: bool,
     /// Whether reviews are about service accounts: then those are watched as well.
-    pub accounts: bool,
+    pub watch_service_accounts: bool,
     /// Digest over everything that shapes a review or how it is sent.
     pub version: u64,
 }

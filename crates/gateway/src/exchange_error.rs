@@ -31,7 +31,7 @@ pub(crate) enum ExchangeError {
     RequestTimeout,
     /// The credential that authorized the exchange became invalid, or its validity cannot be
     /// determined.
-    Unfit(CutReason),
+    AuthorizationLost(CutReason),
 }
 
 impl ExchangeError {
@@ -46,12 +46,12 @@ impl ExchangeError {
             Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
             Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
             Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
-            Self::Unfit(why) => Some(Refusal::unfit(*why)),
+            Self::AuthorizationLost(why) => Some(Refusal::authorization_lost(*why)),
         }
     }
 
     /// Outcome and reason for the log, once the response has begun or the client is gone.
-    pub(crate) fn told(&self) -> (Outcome, &'static str) {
+    pub(crate) fn outcome_and_reason(&self) -> (Outcome, &'static str) {
         match self {
             Self::ClientGone => (Outcome::ClientAborted, "client_gone"),
             Self::ClientBody(_) => (Outcome::Malformed, "malformed_body"),
@@ -61,9 +61,11 @@ impl ExchangeError {
             Self::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
             Self::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
             Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
-            Self::Unfit(CutReason::Revoked) => (Outcome::Unauthenticated, "revoked"),
-            Self::Unfit(CutReason::Unheard) => (Outcome::AuthUnavailable, "authority_unavailable"),
-            Self::Unfit(CutReason::Expired) => (Outcome::Unauthenticated, "expired"),
+            Self::AuthorizationLost(CutReason::Revoked) => (Outcome::Unauthenticated, "revoked"),
+            Self::AuthorizationLost(CutReason::Unknown) => {
+                (Outcome::AuthUnavailable, "authority_unavailable")
+            }
+            Self::AuthorizationLost(CutReason::Expired) => (Outcome::Unauthenticated, "expired"),
         }
     }
 }

@@ -58,13 +58,22 @@ impl ForwardedRequest {
         record: &mut RequestRecord,
     ) -> Result<Self, Refusal> {
         let Incoming { running, peer, inbound } = incoming;
-        let consent = record.allowed();
+        let consent = record.authorizer_answer();
         let route = &running.config.routes[permit.route()];
         let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
         let pool = running.pools[upstream].clone();
         let sieve = ForwardFilter::new(&running.config, route, inbound.fields, inbound.nominates);
-        let draft =
-            Draft { permit: &permit, running, route, peer, inbound, sieve: &sieve, caller, consent, record };
+        let draft = Draft {
+            permit: &permit,
+            running,
+            route,
+            peer,
+            inbound,
+            filter: &sieve,
+            caller,
+            authorizer_answer: consent,
+            record,
+        };
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
             UpstreamProtocol::Http2 => draft.http2(worker)?,
@@ -73,7 +82,7 @@ impl ForwardedRequest {
         let timeouts = &pool.config.timeouts;
         // An authorizer sends an end only where its own configuration keeps nothing open beyond it.
         let own = caller.filter(|_| route.on_expiry == OnExpiry::Close);
-        let expiry = Expiry::new(record.ends(own), &worker.clock);
+        let expiry = Expiry::new(record.expires_at(own), &worker.clock);
         let terms = Terms {
             response_header: timeouts.response_header,
             upstream_stall: timeouts.stall,

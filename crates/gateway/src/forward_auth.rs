@@ -18,7 +18,7 @@ use crate::config::QuestionSource;
 
 /// Why the original request cannot be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AskedRequestUnclear {
+pub(crate) enum OriginalRequestError {
     /// The proxy does not send the field.
     #[error("the front proxy does not send the header {0}, which identifies the request to check")]
     Missing(&'static str),
@@ -32,7 +32,7 @@ pub(crate) enum AskedRequestUnclear {
     #[error(
         "checks are not accepted below the login's path; configure the front proxy to send them to another path"
     )]
-    AtTheLogin,
+    LoginPath,
     /// The check was sent to an address that proxies could read differently.
     #[error("checks must be sent to a plain path, without escapes and parameters")]
     Address,
@@ -45,9 +45,9 @@ pub(crate) enum AskedRequestUnclear {
 }
 
 /// Whether a request is a check, as far as the request itself shows it.
-pub(crate) fn is_question(asking: &QuestionSource, asked: &ParsedRequest<'_>) -> bool {
+pub(crate) fn is_check(asking: &QuestionSource, asked: &ParsedRequest<'_>) -> bool {
     let says: &[&str] = match asking {
-        QuestionSource::Itself { .. } => return true,
+        QuestionSource::SameRequest { .. } => return true,
         QuestionSource::XOriginal => &["x-original-method", "x-original-url", "x-original-uri"],
         QuestionSource::XForwarded => &["x-forwarded-method", "x-forwarded-uri"],
     };
@@ -58,39 +58,39 @@ pub(crate) fn is_question(asking: &QuestionSource, asked: &ParsedRequest<'_>) ->
 pub(crate) fn original<'a>(
     asking: &QuestionSource,
     asked: &ParsedRequest<'a>,
-) -> Result<ParsedRequest<'a>, AskedRequestUnclear> {
-    let about = AskedRequest { fields: asked.fields };
+) -> Result<ParsedRequest<'a>, OriginalRequestError> {
+    let about = CheckFields { fields: asked.fields };
     let (method, target, url) = match asking {
-        QuestionSource::Itself { prefix } => {
-            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(AskedRequestUnclear::Prefix)?;
+        QuestionSource::SameRequest { prefix } => {
+            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(OriginalRequestError::Prefix)?;
             // `/checks/x` is not below `/check`.
             if !prefix.is_empty() && !rest.starts_with(b"/") {
-                return Err(AskedRequestUnclear::Prefix);
+                return Err(OriginalRequestError::Prefix);
             }
             (asked.method, rest, None)
         }
         QuestionSource::XOriginal => {
             let method =
-                about.text("X-Original-Method")?.ok_or(AskedRequestUnclear::Missing("X-Original-Method"))?;
-            match (about.one("X-Original-URL")?, about.one("X-Original-URI")?) {
+                about.text("X-Original-Method")?.ok_or(OriginalRequestError::Missing("X-Original-Method"))?;
+            match (about.single("X-Original-URL")?, about.single("X-Original-URI")?) {
                 (Some(url), None) => {
                     let (scheme, authority, target) =
-                        split(url).ok_or(AskedRequestUnclear::Unreadable("X-Original-URL"))?;
+                        split_url(url).ok_or(OriginalRequestError::Unreadable("X-Original-URL"))?;
                     (method, target, Some((scheme, authority)))
                 }
                 (None, Some(target)) => (method, target, None),
-                (None, None) => return Err(AskedRequestUnclear::Missing("X-Original-URI")),
+                (None, None) => return Err(OriginalRequestError::Missing("X-Original-URI")),
                 (Some(_), Some(_)) => {
-                    return Err(AskedRequestUnclear::Repeated("X-Original-URL or X-Original-URI"));
+                    return Err(OriginalRequestError::Repeated("X-Original-URL or X-Original-URI"));
                 }
             }
         }
         QuestionSource::XForwarded => {
             let method = about
                 .text("X-Forwarded-Method")?
-                .ok_or(AskedRequestUnclear::Missing("X-Forwarded-Method"))?;
+                .ok_or(OriginalRequestError::Missing("X-Forwarded-Method"))?;
             let target =
-                about.one("X-Forwarded-Uri")?.ok_or(AskedRequestUnclear::Missing("X-Forwarded-Uri"))?;
+                about.single("X-Forwarded-Uri")?.ok_or(OriginalRequestError::Missing("X-Forwarded-Uri"))?;
             (method, target, None)
         }
     };
@@ -99,7 +99,7 @@ pub(crate) fn original<'a>(
         (Some((scheme, authority)), _) => (scheme, None, Some(authority)),
         (None, QuestionSource::XForwarded) => {
             let host =
-                about.one("X-Forwarded-Host")?.ok_or(AskedRequestUnclear::Missing("X-Forwarded-Host"))?;
+                about.single("X-Forwarded-Host")?.ok_or(OriginalRequestError::Missing("X-Forwarded-Host"))?;
             (about.scheme()?.unwrap_or(asked.scheme), None, Some(host))
         }
         (None, _) => (asked.scheme, asked.authority, asked.host),
@@ -114,44 +114,44 @@ pub(crate) fn original<'a>(
         is_original: true,
         // Envoy joins repeated fields, as over gRPC; the others pass them on as received.
         repeats: match asking {
-            QuestionSource::Itself { .. } => Repeats::Joined,
-            QuestionSource::XOriginal | QuestionSource::XForwarded => Repeats::Apart,
+            QuestionSource::SameRequest { .. } => Repeats::Joined,
+            QuestionSource::XOriginal | QuestionSource::XForwarded => Repeats::Separate,
         },
         ..*asked
     })
 }
 
 /// The fields with which the proxy reports the original request.
-struct AskedRequest<'f, 'a> {
+struct CheckFields<'f, 'a> {
     fields: &'f [Field<'a>],
 }
 
-impl<'a> AskedRequest<'_, 'a> {
+impl<'a> CheckFields<'_, 'a> {
     /// The only value of a field. Errors if it is repeated or empty.
-    fn one(&self, name: &'static str) -> Result<Option<&'a [u8]>, AskedRequestUnclear> {
+    fn single(&self, name: &'static str) -> Result<Option<&'a [u8]>, OriginalRequestError> {
         let mut found = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(AskedRequestUnclear::Repeated(name)),
-            (Some(field), None) if field.value.is_empty() => Err(AskedRequestUnclear::Unreadable(name)),
+            (Some(_), Some(_)) => Err(OriginalRequestError::Repeated(name)),
+            (Some(field), None) if field.value.is_empty() => Err(OriginalRequestError::Unreadable(name)),
             (field, _) => Ok(field.map(|field| field.value)),
         }
     }
 
-    fn text(&self, name: &'static str) -> Result<Option<&'a str>, AskedRequestUnclear> {
-        let value = self.one(name)?;
+    fn text(&self, name: &'static str) -> Result<Option<&'a str>, OriginalRequestError> {
+        let value = self.single(name)?;
         value
-            .map(|value| std::str::from_utf8(value).map_err(|_| AskedRequestUnclear::Unreadable(name)))
+            .map(|value| std::str::from_utf8(value).map_err(|_| OriginalRequestError::Unreadable(name)))
             .transpose()
     }
 
     /// `X-Forwarded-Proto`. A WebSocket starts as an HTTP request, but Traefik sends its own
     /// scheme.
-    fn scheme(&self) -> Result<Option<Scheme>, AskedRequestUnclear> {
-        match self.one("X-Forwarded-Proto")? {
+    fn scheme(&self) -> Result<Option<Scheme>, OriginalRequestError> {
+        match self.single("X-Forwarded-Proto")? {
             None => Ok(None),
             Some(b"https" | b"wss") => Ok(Some(Scheme::Https)),
             Some(b"http" | b"ws") => Ok(Some(Scheme::Http)),
-            Some(_) => Err(AskedRequestUnclear::Unreadable("X-Forwarded-Proto")),
+            Some(_) => Err(OriginalRequestError::Unreadable("X-Forwarded-Proto")),
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a> AskedRequest<'_, 'a> {
 }
 
 /// Splits an absolute URL into scheme, authority and target.
-fn split(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
+fn split_url(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
     let (scheme, rest) = match url {
         [b'h', b't', b't', b'p', b's', b':', b'/', b'/', rest @ ..] => (Scheme::Https, rest),
         [b'h', b't', b't', b'p', b':', b'/', b'/', rest @ ..] => (Scheme::Http, rest),
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use http_engine::head::Framing;
 
-    fn asked<'a>(target: &'a str, fields: &'a [Field<'a>]) -> ParsedRequest<'a> {
+    fn query<'a>(target: &'a str, fields: &'a [Field<'a>]) -> ParsedRequest<'a> {
         ParsedRequest {
             method: "GET",
             scheme: Scheme::Http,
@@ -195,7 +195,7 @@ mod tests {
             via: "1.1 postern",
             client: None,
             is_original: false,
-            repeats: Repeats::Apart,
+            repeats: Repeats::Separate,
         }
     }
 
@@ -203,9 +203,9 @@ mod tests {
         asking: &QuestionSource,
         target: &str,
         fields: &[(&str, &str)],
-    ) -> Result<String, AskedRequestUnclear> {
+    ) -> Result<String, OriginalRequestError> {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        let original = original(asking, &asked(target, &fields))?;
+        let original = original(asking, &query(target, &fields))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let host = text(original.host.unwrap_or_default());
         let scheme = original.scheme.as_str();
@@ -215,14 +215,14 @@ mod tests {
 
     #[test]
     fn envoy_asks_with_the_request_itself() {
-        let bare = QuestionSource::Itself { prefix: "".into() };
+        let bare = QuestionSource::SameRequest { prefix: "".into() };
         assert_eq!(about(&bare, "/a?b", &[]).unwrap(), "GET http://auth.internal/a?b");
         let more = [("x-forwarded-host", "other.example"), ("x-forwarded-for", "203.0.113.9, 10.0.0.1")];
         assert_eq!(about(&bare, "/a", &more).unwrap(), "GET http://auth.internal/a for 10.0.0.1");
-        let below = QuestionSource::Itself { prefix: "/check".into() };
+        let below = QuestionSource::SameRequest { prefix: "/check".into() };
         assert_eq!(about(&below, "/check/a", &[]).unwrap(), "GET http://auth.internal/a");
         for target in ["/checks", "/check", "/a", "/"] {
-            assert_eq!(about(&below, target, &[]), Err(AskedRequestUnclear::Prefix), "{target}");
+            assert_eq!(about(&below, target, &[]), Err(OriginalRequestError::Prefix), "{target}");
         }
     }
 
@@ -236,14 +236,14 @@ mod tests {
         let url = [("x-original-method", "PUT"), ("X-Original-URL", "https://app.example:8443/a")];
         assert_eq!(about(&asking, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
         let missing = about(&asking, "/auth", &[("X-Original-Method", "GET")]);
-        assert_eq!(missing, Err(AskedRequestUnclear::Missing("X-Original-URI")));
+        assert_eq!(missing, Err(OriginalRequestError::Missing("X-Original-URI")));
         let missing = about(&asking, "/auth", &[("X-Original-URI", "/a")]);
-        assert_eq!(missing, Err(AskedRequestUnclear::Missing("X-Original-Method")));
+        assert_eq!(missing, Err(OriginalRequestError::Missing("X-Original-Method")));
         for url in ["app.example/a", "https://", "https:///a", "ftp://a/b", "https://app.example?x"] {
             let fields = [("X-Original-Method", "GET"), ("X-Original-URL", url)];
             assert_eq!(
                 about(&asking, "/auth", &fields),
-                Err(AskedRequestUnclear::Unreadable("X-Original-URL")),
+                Err(OriginalRequestError::Unreadable("X-Original-URL")),
                 "{url}"
             );
         }
@@ -252,7 +252,7 @@ mod tests {
             ("X-Original-URI", "/a"),
             ("X-Original-URL", "https://app.example/b"),
         ];
-        assert!(matches!(about(&asking, "/auth", &both), Err(AskedRequestUnclear::Repeated(_))));
+        assert!(matches!(about(&asking, "/auth", &both), Err(OriginalRequestError::Repeated(_))));
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(about(&asking, "/", &whole).unwrap(), expected);
         for missing in ["X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-Uri"] {
             let rest: Vec<_> = whole.iter().copied().filter(|(name, _)| *name != missing).collect();
-            assert_eq!(about(&asking, "/", &rest), Err(AskedRequestUnclear::Missing(missing)));
+            assert_eq!(about(&asking, "/", &rest), Err(OriginalRequestError::Missing(missing)));
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
             assert!(
                 matches!(
                     about(&QuestionSource::XForwarded, "/", &twice),
-                    Err(AskedRequestUnclear::Repeated(_))
+                    Err(OriginalRequestError::Repeated(_))
                 ),
                 "{name}"
             );
@@ -294,7 +294,7 @@ mod tests {
         let odd = [whole[0], whole[1], whole[2], ("X-Forwarded-Proto", "gopher")];
         assert_eq!(
             about(&QuestionSource::XForwarded, "/", &odd),
-            Err(AskedRequestUnclear::Unreadable("X-Forwarded-Proto"))
+            Err(OriginalRequestError::Unreadable("X-Forwarded-Proto"))
         );
     }
 }

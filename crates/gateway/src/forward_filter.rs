@@ -13,12 +13,12 @@ use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
 use auth::headers::{is_per_hop, may_be_nominated};
 use auth::identity::CredentialKind;
-use auth::policy::route::Disputed;
+use auth::policy::route::AmbiguousRoute;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use credentials::authenticate::Verified;
-use credentials::cookies::{is_cookie, without_ours};
-use http_engine::http_stream::Nominated;
+use credentials::cookies::{is_cookie, without_login_cookies};
+use http_engine::http_stream::NominatedFields;
 
 use crate::config::{Config, Rewrite, Route};
 
@@ -26,7 +26,7 @@ use crate::config::{Config, Rewrite, Route};
 /// assertions.
 pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {
     let path = config.assertion.as_ref().map(|assertion| &*assertion.jwks_path);
-    path == Some(request.path()) && request.right() == "GET"
+    path == Some(request.path()) && request.required_method() == "GET"
 }
 
 /// Rewrites the path where the route says so. The route's policy decides again about the new path.
@@ -52,12 +52,16 @@ pub fn rewrite<'r>(
 ///
 /// # Errors
 /// When the guarding routes cannot be determined; the request must not be forwarded then.
-pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
+pub fn guards(
+    config: &Config,
+    permit: &Permit<'_>,
+    fields: &[Field<'_>],
+) -> Result<Vec<usize>, AmbiguousRoute> {
     let own = permit.route();
     let upstream = config.routes[own].upstream.filter(|_| permit.is_rewritten());
     let guards = upstream.and_then(|upstream| config.guards[upstream].as_ref());
     let Some(guards) = guards else { return Ok(Vec::new()) };
-    let mut found = guards.of(permit.request(), fields)?;
+    let mut found = guards.for_request(permit.request(), fields)?;
     found.retain(|route| *route != own);
     Ok(found)
 }
@@ -114,16 +118,16 @@ pub fn is_foreign_page(
         // The configured origin has the scheme that browsers use, regardless of where TLS ends.
         let login = config.login.as_ref();
         let own = login.and_then(|login| Some(&*login.origins[login.origin(request.authority())?].text));
-        return is_of_a_foreign_page(route, fields, &[own.unwrap_or_default()]);
+        return has_foreign_origin(route, fields, &[own.unwrap_or_default()]);
     }
     let own = [request.scheme().as_str(), "://", request.authority()];
-    caller.facts.identity.kind == CredentialKind::Certificate && is_of_a_foreign_page(route, fields, &own)
+    caller.facts.identity.kind == CredentialKind::Certificate && has_foreign_origin(route, fields, &own)
 }
 
 /// Whether a request comes from a page of another origin than `own` (RFC 6454), which the route
 /// does not list. Browsers let any page open a WebSocket anywhere and attach their cookies and
 /// certificates, but they send the page's origin. A client that sends no origin is not a browser.
-fn is_of_a_foreign_page(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
+fn has_foreign_origin(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
     let mut origins = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
     let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
     let is_own = own.iter().flat_map(|part| part.bytes()).eq(origin.value.iter().copied());
@@ -134,7 +138,7 @@ fn is_of_a_foreign_page(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bo
 /// Whether a client only offers other versions of the protocol in use. The request continues
 /// without a switch (RFC 9110 §7.8). Some clients offer this with every request: `curl --http2`,
 /// Java's `HttpClient`.
-pub fn is_offer(protocols: &[u8]) -> bool {
+pub fn is_version_offer(protocols: &[u8]) -> bool {
     let version = |protocol: &[u8]| {
         let name = protocol.split(|b| *b == b'/').next().unwrap_or_default().trim_ascii();
         [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
@@ -146,7 +150,7 @@ pub fn is_offer(protocols: &[u8]) -> bool {
 pub struct ForwardFilter<'a> {
     config: &'a Config,
     route: &'a Route,
-    nominated: Nominated<'a>,
+    nominated: NominatedFields<'a>,
     removed: Cell<u32>,
 }
 
@@ -154,7 +158,8 @@ impl<'a> ForwardFilter<'a> {
     /// Creates the filter for a request on a route. `nominates`: whether a `Connection` field names
     /// more than the standard options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
-        let by_connection = if nominates { Nominated::by(fields) } else { Nominated::none() };
+        let by_connection =
+            if nominates { NominatedFields::from_fields(fields) } else { NominatedFields::none() };
         Self { config, route, nominated: by_connection, removed: Cell::new(0) }
     }
 
@@ -164,12 +169,12 @@ impl<'a> ForwardFilter<'a> {
     }
 
     /// The part of a field that passes; `None`: nothing. Cookies of the login never pass.
-    pub fn passed<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
+    pub fn passing_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         if !self.passes(field.name) {
             return None;
         }
         if self.config.login.is_some() && is_cookie(field.name) {
-            return without_ours(field.value);
+            return without_login_cookies(field.value);
         }
         Some(Cow::Borrowed(field.value))
     }
@@ -195,7 +200,7 @@ impl<'a> ForwardFilter<'a> {
     /// Whether the client limits the field to this hop. This is honoured for the client's own
     /// fields, never for ours, and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
-        self.nominated.has(name) && may_be_nominated(name, &self.config.strip)
+        self.nominated.contains(name) && may_be_nominated(name, &self.config.strip)
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct InFlightRequest {
     running: Rc<ActiveConfig>,
     peer: Rc<Peer>,
     record: RequestRecord,
-    over: bool,
+    completed: bool,
     // Last field: the request is in flight until it is counted.
     _in_flight: InFlight,
 }
@@ -50,8 +50,8 @@ impl InFlightRequest {
         timing: Timing,
     ) -> Self {
         let started = worker.clock.monotonic();
-        worker.noticed(started);
-        let described = worker.describes();
+        worker.note_time(started);
+        let described = worker.needs_description();
         let phases = timing == Timing::Phases;
         let clock = (phases || described).then(|| worker.clock.clone());
         let detail = RecordDetail { phases, text: described };
@@ -62,10 +62,10 @@ impl InFlightRequest {
         }
         Self {
             worker: worker.clone(),
-            running: worker.running(),
+            running: worker.active_config(),
             peer: peer.clone(),
             record,
-            over: false,
+            completed: false,
             _in_flight: worker.in_flight(),
         }
     }
@@ -76,15 +76,15 @@ impl InFlightRequest {
     }
 
     /// Marks the request as regularly ended.
-    pub(crate) fn over(mut self) {
-        self.over = true;
+    pub(crate) fn complete(mut self) {
+        self.completed = true;
     }
 }
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        if !self.over {
-            self.record.cut(if std::thread::panicking() { "panicked" } else { "gateway_stopped" });
+        if !self.completed {
+            self.record.aborted(if std::thread::panicking() { "panicked" } else { "gateway_stopped" });
         }
         self.worker.finish(&self.running, &self.peer, &self.record);
     }

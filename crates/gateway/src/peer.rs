@@ -11,7 +11,7 @@ use std::sync::Arc;
 use auth::request::Scheme;
 use credentials::authenticate::{Authenticator, Verified};
 use http_engine::clock::Now;
-use http_engine::tls::ClientAuthorities;
+use http_engine::tls::ClientCas;
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{Config, Listener};
@@ -60,17 +60,17 @@ pub(crate) struct Certificate {
     /// The end-entity certificate, then the other certificates presented with it.
     chain: Box<[CertificateDer<'static>]>,
     /// Version of the CAs that the handshake used.
-    vouched: Box<[u8]>,
+    ca_version: Box<[u8]>,
     /// The identity, with the generation of the configuration that produced it.
-    named: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
+    identity: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
 }
 
 impl Certificate {
     /// The chain that a client presented to these CAs; `None` when it presented none.
-    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientAuthorities) -> Option<Self> {
+    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientCas) -> Option<Self> {
         let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let vouched = authorities.version().into();
-        (!chain.is_empty()).then(|| Self { chain, vouched, named: RefCell::default() })
+        (!chain.is_empty()).then(|| Self { chain, ca_version: vouched, identity: RefCell::default() })
     }
 
     /// The identity under the current configuration; `None` when the certificate is not a
@@ -82,11 +82,11 @@ impl Certificate {
         peer: &Peer,
         now: Now,
     ) -> Option<Arc<Verified>> {
-        let mut named = self.named.borrow_mut();
+        let mut named = self.identity.borrow_mut();
         if named.0 != Some(config.generation) {
             let listener = config.listeners.iter().find(|l| l.name == peer.listener().name);
             let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
-            let vouched = authorities.is_some_and(|authorities| self.is_vouched_for(authorities, now));
+            let vouched = authorities.is_some_and(|authorities| self.is_trusted_by(authorities, now));
             let [leaf, ..] = &*self.chain else { return None };
             let verified = vouched.then(|| authenticator.certificate(leaf, now));
             if let Some(Err(error)) = &verified {
@@ -100,10 +100,10 @@ impl Certificate {
 
     /// Whether these CAs trust the certificate, if they differ from those of the handshake. A CA
     /// that was added changes nothing for certificates that the others trust.
-    fn is_vouched_for(&self, authorities: &ClientAuthorities, now: Now) -> bool {
-        if *self.vouched == *authorities.version() {
+    fn is_trusted_by(&self, authorities: &ClientCas, now: Now) -> bool {
+        if *self.ca_version == *authorities.version() {
             return true;
         }
-        matches!(&*self.chain, [leaf, rest @ ..] if authorities.vouch_for(leaf, rest, now.wall))
+        matches!(&*self.chain, [leaf, rest @ ..] if authorities.accepts(leaf, rest, now.wall))
     }
 }

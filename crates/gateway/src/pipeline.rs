@@ -34,10 +34,10 @@ use login::{Login, SessionRejected};
 use telemetry::phases::{CacheUse, Phase};
 
 use crate::auth_response;
-use crate::auth_response::{AuthResponse, ResponseCaching, look_alike};
+use crate::auth_response::{AuthResponse, ResponseCaching, find_look_alike};
 use crate::config::{AuthorizationService, Config, QuestionSource, Route};
 use crate::forward::{ForwardedRequest, Incoming};
-use crate::forward_auth::{self, AskedRequestUnclear};
+use crate::forward_auth::{self, OriginalRequestError};
 use crate::forward_filter;
 use crate::forward_filter::is_own_document;
 use crate::peer::Peer;
@@ -52,7 +52,7 @@ pub(crate) enum Admission {
     /// Permitted: forward this request.
     Forward(Box<ForwardedRequest>),
     /// Permitted: send this response to the proxy that asked and forwards itself.
-    Vouch(Box<AuthResponse>),
+    PermitCheck(Box<AuthResponse>),
     /// Answered with this local reply.
     Answer(Box<LocalReply>),
     /// A request for the login or with a security event: answered here, perhaps after its body was
@@ -65,11 +65,11 @@ pub(crate) enum Admission {
 impl Admission {
     /// Converts local replies so that the proxy that sent the check does not take them for a
     /// permission.
-    fn refusing(self, asking: &QuestionSource) -> Self {
+    fn deny_over_http(self, asking: &QuestionSource) -> Self {
         match self {
-            Self::Answer(answer) => Self::Answer(Box::new(auth_response::refusing(asking, *answer))),
+            Self::Answer(answer) => Self::Answer(Box::new(auth_response::deny_over_http(asking, *answer))),
             Self::Serve(mut served) => {
-                served.asking = Some(asking.clone());
+                served.check_source = Some(asking.clone());
                 Self::Serve(served)
             }
             other => other,
@@ -79,13 +79,13 @@ impl Admission {
 
 /// A request that the gateway answers itself, possibly after it has read the body.
 pub(crate) struct ServedHere {
-    what: Own,
+    handler: LocalHandler,
     /// The form of the check, if it came from a proxy that reads the status as the answer.
-    asking: Option<QuestionSource>,
+    check_source: Option<QuestionSource>,
 }
 
 /// The component that answers the request.
-enum Own {
+enum LocalHandler {
     /// A request for an address of the login.
     Login(Arc<Login>, LoginCall),
     /// A request that delivers a security event.
@@ -94,25 +94,28 @@ enum Own {
 
 impl ServedHere {
     fn login(login: &Arc<Login>, call: LoginCall) -> Admission {
-        Admission::Serve(Box::new(Self { what: Own::Login(login.clone(), call), asking: None }))
+        Admission::Serve(Box::new(Self {
+            handler: LocalHandler::Login(login.clone(), call),
+            check_source: None,
+        }))
     }
 
     /// Maximum bytes of the body to read first; `None`: the body is not needed.
     pub(crate) fn wants_body(&self) -> Option<usize> {
-        match &self.what {
-            Own::Login(_, call) => call.wants_body().then_some(MAX_BODY),
-            Own::Event(push) => push.wants_body().then_some(events::MAX_BODY),
+        match &self.handler {
+            LocalHandler::Login(_, call) => call.wants_body().then_some(MAX_BODY),
+            LocalHandler::Event(push) => push.wants_body().then_some(events::MAX_BODY),
         }
     }
 
     /// Produces the reply.
     pub(crate) async fn answer(self, body: Vec<u8>) -> LocalReply {
-        let answer = match self.what {
-            Own::Login(login, call) => login.serve(call, body).await,
-            Own::Event(push) => push.answer(body).await,
+        let answer = match self.handler {
+            LocalHandler::Login(login, call) => login.serve(call, body).await,
+            LocalHandler::Event(push) => push.answer(body).await,
         };
-        match &self.asking {
-            Some(asking) => auth_response::refusing(asking, answer),
+        match &self.check_source {
+            Some(asking) => auth_response::deny_over_http(asking, answer),
             None => answer,
         }
     }
@@ -129,17 +132,17 @@ pub(crate) fn admit(
 ) -> Admission {
     let admission = if peer.listener().service.authorization().is_none() {
         try_admit(worker, running, peer, inbound, found, record)
-    } else if let Some(admission) = for_the_login(worker, running, peer, inbound, record) {
+    } else if let Some(admission) = login_passthrough(worker, running, peer, inbound, record) {
         Ok(admission)
     } else {
-        asked_about(running, peer, inbound).and_then(|original| {
+        original_request(running, peer, inbound).and_then(|original| {
             record.client = original.client;
             let admission = try_admit(worker, running, peer, &original, found, record)?;
             // Over gRPC a reply is a denial regardless of its status.
             let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
             let asking = asking.filter(|_| !inbound.is_original);
             Ok(match asking {
-                Some(asking) => admission.refusing(asking),
+                Some(asking) => admission.deny_over_http(asking),
                 None => admission,
             })
         })
@@ -155,13 +158,14 @@ pub(crate) fn admit(
 pub(crate) fn authorization<'r>(running: &'r ActiveConfig, peer: &Peer) -> Option<&'r AuthorizationService> {
     let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name)?;
     let address = peer.address.ip().to_canonical();
-    let trusts = |service: &&AuthorizationService| service.from.iter().any(|net| net.contains(&address));
+    let trusts =
+        |service: &&AuthorizationService| service.trusted_proxies.iter().any(|net| net.contains(&address));
     listener.service.authorization().filter(trusts)
 }
 
 /// Handles a client's request for the login that a proxy passed on unchanged. Such proxies (nginx,
 /// `HAProxy`) cannot pass on the login's redirects as answers to a check.
-fn for_the_login(
+fn login_passthrough(
     worker: &Worker,
     running: &ActiveConfig,
     peer: &Peer,
@@ -170,7 +174,7 @@ fn for_the_login(
 ) -> Option<Admission> {
     let login = running.login.as_ref()?;
     let asking = authorization(running, peer)?.http.as_ref()?;
-    if inbound.is_original || forward_auth::is_question(asking, inbound) {
+    if inbound.is_original || forward_auth::is_check(asking, inbound) {
         return None;
     }
     let request = Canonical::parse(&inbound.raw()).ok()?;
@@ -183,40 +187,42 @@ fn for_the_login(
 }
 
 /// The original request of a check.
-fn asked_about<'a>(
+fn original_request<'a>(
     running: &ActiveConfig,
     peer: &Peer,
     inbound: &ParsedRequest<'a>,
 ) -> Result<ParsedRequest<'a>, Refusal> {
-    let service = authorization(running, peer).ok_or(Refusal::NotAsked)?;
+    let service = authorization(running, peer).ok_or(Refusal::UntrustedPeer)?;
     if inbound.is_original {
         return Ok(*inbound);
     }
     let asking = service.http.as_ref().ok_or(Refusal::NoRoute)?;
     // Over HTTP the proxy cannot be told to remove a field.
-    if let Some(name) = look_alike(&running.config, inbound.fields) {
+    if let Some(name) = find_look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
-    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, QuestionSource::Itself { .. })) {
-        apart_from_the_login(login, inbound)?;
+    if let Some(login) =
+        running.login.as_ref().filter(|_| !matches!(asking, QuestionSource::SameRequest { .. }))
+    {
+        refuse_at_login_path(login, inbound)?;
     }
-    forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
+    forward_auth::original(asking, inbound).map_err(Refusal::UnclearCheck)
 }
 
 /// Refuses a check that may have arrived through the location that passes on the login's pages. A
 /// client could send checks itself there, and read what is meant for a service. The proxy chooses
 /// the location by its own reading of the address. So a check at an address that can be read in
 /// more than one way is refused.
-fn apart_from_the_login(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), Refusal> {
+fn refuse_at_login_path(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), Refusal> {
     let at = Canonical::parse(&asked.raw()).map_err(Refusal::Malformed)?;
     let unclear = if login.is_below(&at) {
-        AskedRequestUnclear::AtTheLogin
+        OriginalRequestError::LoginPath
     } else if at.path().contains(['%', ';']) {
-        AskedRequestUnclear::Address
+        OriginalRequestError::Address
     } else {
         return Ok(());
     };
-    Err(Refusal::Unclear(unclear))
+    Err(Refusal::UnclearCheck(unclear))
 }
 
 fn try_admit(
@@ -238,10 +244,13 @@ fn try_admit(
     }
     if forwards
         && let Some(events) = &running.events
-        && let Some(push) = events.call(&request, inbound.fields)
+        && let Some(push) = events.match_push(&request, inbound.fields)
     {
         return Ok(match push {
-            Ok(push) => Admission::Serve(Box::new(ServedHere { what: Own::Event(push), asking: None })),
+            Ok(push) => Admission::Serve(Box::new(ServedHere {
+                handler: LocalHandler::Event(push),
+                check_source: None,
+            })),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }
@@ -282,14 +291,14 @@ fn try_admit(
     // Waiting makes the first clock reading stale.
     let now = if found.waited { worker.clock.refresh() } else { began };
     let bench = RouteAuthorizer { running, peer, inbound, found, now };
-    let admission = judge(&bench, worker, index, &request, verified.as_ref(), record);
+    let admission = decide(&bench, worker, index, &request, verified.as_ref(), record);
     // The log also names the caller of a refused request.
     record.caller = verified;
     admission
 }
 
 /// Decides whether a request with a known caller passes, and what follows.
-fn judge(
+fn decide(
     bench: &RouteAuthorizer<'_>,
     worker: &Worker,
     index: usize,
@@ -301,12 +310,12 @@ fn judge(
     let route = &running.config.routes[index];
     let verified = caller.map(|caller| &**caller);
     let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
-        Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
+        Err(Denial::ReviewPending(questions)) if !found.review_failed => {
             return Ok(Admission::Wait(LookupNeeded::Reviews(questions)));
         }
         Err(ref denial)
-            if may_log_in(denial, verified)
-                && let Some(invitation) = invitation(running, route, inbound, request) =>
+            if login_would_help(denial, verified)
+                && let Some(invitation) = login_redirect(running, route, inbound, request) =>
         {
             return Ok(Admission::Answer(Box::new(invitation)));
         }
@@ -317,25 +326,26 @@ fn judge(
         if route.authorizer.is_some() {
             return Err(Refusal::NoRoute);
         }
-        let keeping = authorization(running, peer).and_then(|service| service.keeping.as_ref());
+        let keeping = authorization(running, peer).and_then(|service| service.caching.as_ref());
         let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
-        let until = token.and_then(|token| running.authenticator.until(token.unchecked(), now));
+        let until = token.and_then(|token| running.authenticator.valid_until(token.unchecked(), now));
         let kept =
             keeping.and_then(|keeping| ResponseCaching::new(keeping, running, route, verified, until, now));
-        let voucher = AuthResponse::new(permit, running, caller, inbound.fields, now)?.kept(kept);
+        let voucher = AuthResponse::new(permit, running, caller, inbound.fields, now)?.with_caching(kept);
         record.end(Phase::Decide);
-        return Ok(Admission::Vouch(Box::new(voucher)));
+        return Ok(Admission::PermitCheck(Box::new(voucher)));
     }
-    let concluded = bench.consent(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
+    let concluded =
+        bench.query_authorizer(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
     let concluded = concluded.and_then(|consent| {
         record.consent = consent;
-        bench.rewritten(permit, record.trace.as_ref().map(|(trace, _)| trace))
+        bench.rewrite(permit, record.trace.as_ref().map(|(trace, _)| trace))
     });
     let (permit, guards) = match concluded {
         Ok(concluded) => concluded,
         Err(barred) => return barred.conclude(found),
     };
-    record.guards = guards;
+    record.guard_consents = guards;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !forward_filter::may_switch(route, protocol)
@@ -448,12 +458,12 @@ fn session(
         Ok(verified) => Ok(Some(Caller::Known(Some(verified)))),
         // As without a session: the user can log in again, or present a certificate.
         Err(SessionRejected::Over) => Ok(None),
-        Err(SessionRejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
+        Err(SessionRejected::Unavailable) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
     }
 }
 
 /// Whether a login would help: there is no credential, or the session has expired just now.
-fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
+fn login_would_help(denial: &Denial, caller: Option<&Verified>) -> bool {
     match denial {
         Denial::Unauthenticated => true,
         Denial::Expired => caller.is_some_and(|caller| caller.session.is_some()),
@@ -463,14 +473,14 @@ fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
 
 /// The reply that sends a browser to log in; `None`: the client is not a browser that a page would
 /// help.
-fn invitation(
+fn login_redirect(
     running: &ActiveConfig,
     route: &Route,
     inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
 ) -> Option<LocalReply> {
     let login = running.login.as_ref().filter(|_| route.login)?;
-    login.invite(request, inbound.fields, inbound.upgrade.is_some())
+    login.login_redirect(request, inbound.fields, inbound.upgrade.is_some())
 }
 
 /// Documents that the gateway serves itself: the key set of its assertions.

@@ -11,7 +11,7 @@ use credentials::authenticate::Verified;
 use credentials::open_session::OpenSession;
 use credentials::revocation::RevocableToken;
 use http_engine::clock::CoarseClock;
-use http_engine::http_stream::OwnField;
+use http_engine::http_stream::AddedField;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 use telemetry::access_log::RequestProtocol;
@@ -42,7 +42,7 @@ pub(crate) struct RequestRecord {
     /// The approval of the route's authorizer, where it has one.
     pub(crate) consent: Option<AuthorizerConsent>,
     /// The approvals of authorizers of routes that guard the new path.
-    pub(crate) guards: Vec<AuthorizerConsent>,
+    pub(crate) guard_consents: Vec<AuthorizerConsent>,
     /// The authenticated caller of the request.
     pub(crate) caller: Option<Arc<Verified>>,
     /// Method, host and path for the log; absent when requests are not logged.
@@ -55,7 +55,7 @@ pub(crate) struct RequestRecord {
     pub(crate) reason: Option<&'static str>,
     /// Whether the request was given to an upstream: then it was not refused, even if the exchange
     /// failed.
-    pub(crate) let_through: bool,
+    pub(crate) was_forwarded: bool,
     /// When the request was given to an upstream, if a measurement needs it.
     pub(crate) forwarded: Option<Instant>,
     /// The endpoint that received the request: index in the route's upstream.
@@ -76,8 +76,8 @@ pub(crate) struct AuthorizerConsent {
     /// Index into the configured authorizers.
     pub(crate) authorizer: usize,
     /// Whether the answer came from the cache.
-    pub(crate) kept: bool,
-    pub(crate) said: Arc<AuthorizerAnswer>,
+    pub(crate) from_cache: bool,
+    pub(crate) answer: Arc<AuthorizerAnswer>,
 }
 
 /// The parts of a request that the log contains.
@@ -115,13 +115,13 @@ impl RequestRecord {
             client: None,
             cache: None,
             consent: None,
-            guards: Vec::new(),
+            guard_consents: Vec::new(),
             caller: None,
             text: detail.text.then(RequestText::default),
             outcome: Outcome::Malformed,
             status: 0,
             reason: None,
-            let_through: false,
+            was_forwarded: false,
             forwarded: None,
             endpoint: None,
             headers_removed: 0,
@@ -141,7 +141,7 @@ impl RequestRecord {
     }
 
     /// Records a reply of the gateway itself.
-    pub(crate) fn answered_by_us(&mut self, answer: &LocalReply, head_request: bool) {
+    pub(crate) fn local_reply(&mut self, answer: &LocalReply, head_request: bool) {
         self.outcome = answer.outcome;
         self.status = answer.status;
         let as_wished = matches!(answer.outcome, Outcome::Local | Outcome::Allowed);
@@ -150,13 +150,13 @@ impl RequestRecord {
     }
 
     /// Records a permitting response to a proxy that forwards itself.
-    pub(crate) fn vouched(&mut self) {
+    pub(crate) fn check_permitted(&mut self) {
         self.outcome = Outcome::Allowed;
         self.status = 200;
     }
 
     /// Records a document or health response of the gateway itself.
-    pub(crate) fn answered_locally(&mut self) {
+    pub(crate) fn own_content(&mut self) {
         self.outcome = Outcome::Local;
         self.status = 200;
     }
@@ -172,17 +172,17 @@ impl RequestRecord {
 
     /// Records that the request has its permit and its slot at the upstream. The time until here
     /// was the decision phase.
-    pub(crate) fn let_through(&mut self) {
+    pub(crate) fn mark_forwarded(&mut self) {
         self.outcome = Outcome::Allowed;
-        self.let_through = true;
+        self.was_forwarded = true;
         self.forwarded = self.clock.as_ref().map(|clock| clock.monotonic());
         if let (Some(phases), Some(at)) = (&mut self.phases, self.forwarded) {
-            phases.end(Phase::Decide, at);
+            phases.end_phase(Phase::Decide, at);
         }
     }
 
     /// Records an exchange's final status (0: none) and body bytes, however it ended.
-    pub(crate) fn moved(&mut self, status: u16, bytes_up: u64, bytes_down: u64) {
+    pub(crate) fn transferred(&mut self, status: u16, bytes_up: u64, bytes_down: u64) {
         self.status = status;
         self.bytes_up = bytes_up;
         self.bytes_down = bytes_down;
@@ -195,17 +195,17 @@ impl RequestRecord {
 
     /// Records an exchange that failed after the response had begun, or with the client gone.
     pub(crate) fn failed(&mut self, fault: &ExchangeError) {
-        let (outcome, reason) = fault.told();
+        let (outcome, reason) = fault.outcome_and_reason();
         self.outcome = outcome;
         self.reason = Some(reason);
     }
 
     /// Records that the request was aborted. A response or failure recorded earlier stays.
-    pub(crate) fn cut(&mut self, reason: &'static str) {
+    pub(crate) fn aborted(&mut self, reason: &'static str) {
         if self.reason.is_some() || self.outcome == Outcome::Local {
             return;
         }
-        if self.let_through {
+        if self.was_forwarded {
             self.exchanged(self.status != 0);
         }
         self.outcome = Outcome::Unfinished;
@@ -215,19 +215,19 @@ impl RequestRecord {
     /// Ends a phase, if this request is timed.
     pub(crate) fn end(&mut self, phase: Phase) {
         if let (Some(phases), Some(clock)) = (&mut self.phases, &self.clock) {
-            phases.end(phase, clock.monotonic());
+            phases.end_phase(phase, clock.monotonic());
         }
     }
 
     /// The `Set-Cookie` for a client that still sends the cookie before a renewal, regardless of
     /// the response: the gateway keeps the successor only for a while.
-    pub(crate) fn renewed(&self) -> Option<&str> {
+    pub(crate) fn renewed_cookie(&self) -> Option<&str> {
         self.caller.as_ref()?.session.as_ref()?.renewed.as_deref()
     }
 
     /// The approvals of all authorizers.
     pub(crate) fn consents(&self) -> impl Iterator<Item = &AuthorizerConsent> {
-        self.consent.iter().chain(&self.guards)
+        self.consent.iter().chain(&self.guard_consents)
     }
 
     /// Everything that authorized the request and may be revoked during the exchange: the
@@ -238,15 +238,15 @@ impl RequestRecord {
 
     /// When the authorization expires by itself: the credential of `caller`, and the credentials
     /// that authorizers' answers depend on. Sessions are not included; they have their own check.
-    pub(crate) fn ends(&self, caller: Option<&Verified>) -> Timestamp {
+    pub(crate) fn expires_at(&self, caller: Option<&Verified>) -> Timestamp {
         let credential = caller.filter(|caller| caller.session.is_none());
         let credential = credential.map_or(Timestamp::MAX, |caller| caller.facts.expires);
-        self.consents().filter_map(|consent| consent.said.ends()).fold(credential, Timestamp::min)
+        self.consents().filter_map(|consent| consent.answer.ends()).fold(credential, Timestamp::min)
     }
 
     /// The session that authorized the request, if any: it may end during the exchange.
     pub(crate) fn session(&self) -> Option<&OpenSession> {
-        self.caller.as_ref()?.session.as_ref().map(|session| &session.lasting)
+        self.caller.as_ref()?.session.as_ref().map(|session| &session.open_session)
     }
 
     /// The caller's credential, if it may be revoked during the exchange.
@@ -256,25 +256,25 @@ impl RequestRecord {
 
     /// The authorizers' answers that may be revoked during the exchange.
     pub(crate) fn revocable_consents(&self) -> impl Iterator<Item = (&AuthorizerConsent, &RevocableToken)> {
-        self.consents().filter_map(|consent| Some((consent, consent.said.revocable()?)))
+        self.consents().filter_map(|consent| Some((consent, consent.answer.revocable()?)))
     }
 
     /// The answer of the route's authorizer, if it was queried.
-    pub(crate) fn allowed(&self) -> Option<&AuthorizerAllowed> {
-        match &*self.consent.as_ref()?.said {
+    pub(crate) fn authorizer_answer(&self) -> Option<&AuthorizerAllowed> {
+        match &*self.consent.as_ref()?.answer {
             AuthorizerAnswer::Allowed(allowed) => Some(allowed),
             AuthorizerAnswer::Refused(_) => None,
         }
     }
 
     /// The fields that the gateway adds to a response from upstream.
-    pub(crate) fn own_fields(&self) -> Vec<OwnField> {
+    pub(crate) fn own_fields(&self) -> Vec<AddedField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
-        if let Some(allowed) = self.allowed() {
+        if let Some(allowed) = self.authorizer_answer() {
             fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
         }
-        if let Some(cookie) = self.renewed() {
+        if let Some(cookie) = self.renewed_cookie() {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
         }
         if fields.iter().any(|(name, _)| *name == "set-cookie") {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use auth::credential::CredentialFault;
 use auth::decide::Denial;
-use auth::policy::route::Disputed;
+use auth::policy::route::AmbiguousRoute;
 use auth::request::Malformed;
 use auth::token_error::TokenError;
 use credentials::revocation::CutReason;
@@ -18,7 +18,7 @@ use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 use http_engine::read_body::ReadBodyError;
 
-use crate::forward_auth::AskedRequestUnclear;
+use crate::forward_auth::OriginalRequestError;
 
 /// Why the gateway refuses a request.
 #[derive(Debug)]
@@ -61,9 +61,9 @@ pub(crate) enum Refusal {
     /// automatically.
     ForeignOrigin,
     /// A peer sends checks although it is not configured to.
-    NotAsked,
+    UntrustedPeer,
     /// The original request of a check cannot be determined.
-    Unclear(AskedRequestUnclear),
+    UnclearCheck(OriginalRequestError),
     /// The proxy that sent the check could pass on this field as one of ours; holds the field name.
     LookAlike(Box<str>),
     /// The upstream has reached its maximum number of requests.
@@ -89,18 +89,18 @@ impl Refusal {
     }
 
     /// The route that guards the request cannot be determined.
-    pub(crate) fn disputed(disputed: Disputed) -> Self {
+    pub(crate) fn disputed(disputed: AmbiguousRoute) -> Self {
         match disputed {
-            Disputed::Path => Self::NoRoute,
-            Disputed::Header(name) => Self::Ambiguous(name),
+            AmbiguousRoute::Path => Self::NoRoute,
+            AmbiguousRoute::Header(name) => Self::Ambiguous(name),
         }
     }
 
     /// The credential that authorized the exchange is no longer valid.
-    pub(crate) fn unfit(why: CutReason) -> Self {
+    pub(crate) fn authorization_lost(why: CutReason) -> Self {
         match why {
             CutReason::Revoked => Self::invalid_token(&TokenError::Revoked),
-            CutReason::Unheard => Self::AuthUnavailable { retry_after: 1 },
+            CutReason::Unknown => Self::AuthUnavailable { retry_after: 1 },
             CutReason::Expired => Self::Denied(Denial::Expired),
         }
     }
@@ -192,9 +192,9 @@ impl Refusal {
                 (400, "ambiguous_header", O::Malformed, format!("the header {name}, which decides about the request, is repeated, misspelt, or named by connection").into(), false),
             Self::ForeignOrigin =>
                 (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
-            Self::NotAsked =>
+            Self::UntrustedPeer =>
                 (403, "untrusted_peer", O::Forbidden, "this peer is not configured to send authorization checks".into(), false),
-            Self::Unclear(unclear) =>
+            Self::UnclearCheck(unclear) =>
                 (400, "unclear_question", O::Malformed, unclear.to_string().into(), false),
             Self::LookAlike(name) =>
                 (400, "identity_look_alike", O::Malformed, format!("the header {name} could be taken for an identity header").into(), false),
@@ -247,7 +247,9 @@ impl Refusal {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::AuthUnavailable { retry_after } => Some((*retry_after).max(1)),
-            Self::Overloaded | Self::AuthorizerUnavailable | Self::Denied(Denial::Unreviewed(_)) => Some(1),
+            Self::Overloaded | Self::AuthorizerUnavailable | Self::Denied(Denial::ReviewPending(_)) => {
+                Some(1)
+            }
             _ => None,
         }
     }

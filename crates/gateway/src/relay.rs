@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use auth::headers::is_per_hop;
-use credentials::cookies::sets_ours;
+use credentials::cookies::sets_login_cookie;
 use http::HeaderMap;
 use http_engine::deadline::Deadline;
 use http_engine::http_stream::{
@@ -33,7 +33,7 @@ const MAX_INTERIM: u32 = 16;
 
 /// Interval of the check whether a half-closed client has disconnected. Such a client sends nothing
 /// more, so no read would show it.
-const LEFT_LOOK: Duration = Duration::from_secs(1);
+const HALF_CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Limits and settings of one exchange.
 pub(crate) struct Terms {
@@ -104,9 +104,9 @@ pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
-        stay,
+        guard: stay,
         head_due: true,
-        half_closed: None,
+        half_closed_check_at: None,
         status: None,
         switched: false,
     };
@@ -125,13 +125,13 @@ struct Relay<'a, D, U> {
     /// When the last byte moved, in milliseconds since the worker's start.
     moved_at: u64,
     /// Checks whether the credential is still valid.
-    stay: StreamGuard,
+    guard: StreamGuard,
     /// Whether the response head had not arrived when this poll began.
     head_due: bool,
     /// Set when the client ended its side before the response head arrived: it waits for the
     /// response and sends nothing more. The value is the time of the next check whether it has
     /// disconnected, in milliseconds since the worker's start.
-    half_closed: Option<u64>,
+    half_closed_check_at: Option<u64>,
     status: Option<u16>,
     switched: bool,
 }
@@ -140,7 +140,7 @@ struct Relay<'a, D, U> {
 impl<D, U> Drop for Relay<'_, D, U> {
     fn drop(&mut self) {
         let (up, down) = (self.progress.upload.bytes, self.progress.download.bytes);
-        self.record.moved(self.status.unwrap_or(0), up, down);
+        self.record.transferred(self.status.unwrap_or(0), up, down);
     }
 }
 
@@ -174,23 +174,23 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             session: record.session().cloned(),
             expiry: terms.expiry.clone(),
         };
-        let may_stay = self.stay.poll(cx, self.deadline, rests_on);
-        may_stay.map_err(ExchangeError::Unfit)?;
-        self.look_whether_left()?;
+        let may_stay = self.guard.poll(cx, self.deadline, rests_on);
+        may_stay.map_err(ExchangeError::AuthorizationLost)?;
+        self.check_half_closed()?;
         self.poll_deadline(cx)
     }
 
     /// Checks, when due, whether a half-closed client has disconnected. This also runs while the
     /// exchange waits for something else: a check that is due and not made would count as a missed
     /// deadline.
-    fn look_whether_left(&mut self) -> Result<(), ExchangeError> {
-        if self.half_closed.is_none_or(|look_at| self.deadline.millis_at(Duration::ZERO) < look_at) {
+    fn check_half_closed(&mut self) -> Result<(), ExchangeError> {
+        if self.half_closed_check_at.is_none_or(|look_at| self.deadline.millis_at(Duration::ZERO) < look_at) {
             return Ok(());
         }
         if self.down.is_broken() {
             return Err(ExchangeError::ClientGone);
         }
-        self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
+        self.half_closed_check_at = Some(self.deadline.millis_at(HALF_CLOSED_CHECK_INTERVAL));
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                 request_trailer_passes(running, name)
             };
             let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
-            let step = self.progress.upload.poll(cx, self.down.leg(), self.up, max, &passes);
+            let step = self.progress.upload.poll(cx, self.down.stream(), self.up, max, &passes);
             self.record.headers_removed += removed.get();
             match step {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
@@ -211,7 +211,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                     if self.status.is_some() {
                         self.progress.upload.state = FlowState::Broken;
                     } else {
-                        return self.poll_last_words(cx, e);
+                        return self.poll_early_response(cx, e);
                     }
                 }
                 Poll::Ready(Ok(())) | Poll::Pending => {}
@@ -228,7 +228,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                 return self.poll_step(cx);
             }
         }
-        match self.progress.download.poll(cx, self.up, self.down.leg(), u64::MAX, &response_trailer_passes) {
+        match self.progress.download.poll(cx, self.up, self.down.stream(), u64::MAX, &response_trailer_passes)
+        {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(ExchangeError::ClientGone)),
@@ -248,18 +249,18 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
     /// still sends its body shows a disconnect by that.
     fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         // An interim response that met a full socket still has to be flushed.
-        if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
+        if self.progress.interim > 0 && self.down.stream().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(ExchangeError::ClientGone));
         }
-        if self.progress.upload.state != FlowState::Done || self.half_closed.is_some() {
+        if self.progress.upload.state != FlowState::Done || self.half_closed_check_at.is_some() {
             return Poll::Pending;
         }
-        match ready!(self.down.poll_gone(cx)) {
+        match ready!(self.down.poll_client_end(cx)) {
             // After its request a client may close its sending side and continue to read. If it has
             // disconnected instead, a reset in response to a write shows that, or the upstream
             // times out. An end seen together with the response head came before it.
             ClientEnd::Finished if self.head_due => {
-                self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
+                self.half_closed_check_at = Some(self.deadline.millis_at(HALF_CLOSED_CHECK_INTERVAL));
                 Poll::Pending
             }
             ClientEnd::Finished | ClientEnd::Broken => Poll::Ready(Err(ExchangeError::ClientGone)),
@@ -279,16 +280,20 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                             "101 to a protocol that was not offered",
                         )));
                     }
-                    100 | 102..=199 => down.inform(response),
+                    100 | 102..=199 => down.send_interim(response),
                     _ => {
                         record.end(Phase::Upstream);
-                        if logs_in && response.fields.iter().any(sets_ours) {
-                            let others: Vec<_> =
-                                response.fields.iter().filter(|field| !sets_ours(field)).copied().collect();
+                        if logs_in && response.fields.iter().any(sets_login_cookie) {
+                            let others: Vec<_> = response
+                                .fields
+                                .iter()
+                                .filter(|field| !sets_login_cookie(field))
+                                .copied()
+                                .collect();
                             let response = ResponseView { fields: &others, ..*response };
-                            down.respond(&response, &record.own_fields())
+                            down.send_head(&response, &record.own_fields())
                         } else {
-                            down.respond(response, &record.own_fields())
+                            down.send_head(response, &record.own_fields())
                         }
                     }
                 };
@@ -311,7 +316,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                     let e = HttpStreamError::Protocol("too many interim responses");
                     return Poll::Ready(Err(ExchangeError::UpstreamProtocol(e)));
                 }
-                if self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
+                if self.down.stream().poll_flush(cx).ready_and(|r| r.is_err()) {
                     return Poll::Ready(Err(ExchangeError::ClientGone));
                 }
                 continue;
@@ -320,14 +325,14 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             if status == 101 {
                 self.switched = true;
                 self.up.switch_protocol();
-                self.down.leg().switch_protocol();
+                self.down.stream().switch_protocol();
             }
             return Poll::Ready(Ok(()));
         }
     }
 
     /// The upstream stopped reading the request: pass on a response that it sent before, if any.
-    fn poll_last_words(
+    fn poll_early_response(
         &mut self,
         cx: &mut Context<'_>,
         e: HttpStreamError,
@@ -360,7 +365,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         let stall = self.moved_at.saturating_add(millis(limit));
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
         // A due check is no failure: it only wakes the task.
-        let look_at = self.stay.look_at().min(self.half_closed.unwrap_or(u64::MAX));
+        let look_at = self.guard.next_check().min(self.half_closed_check_at.unwrap_or(u64::MAX));
         self.deadline.set_at(stall.min(until).min(look_at));
         ready!(self.deadline.poll_due(cx));
         if self.switched {
@@ -451,7 +456,7 @@ fn request_trailer_passes(running: &ActiveConfig, name: &str) -> bool {
 
 /// A response trailer must not affect framing or routing (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
-    http_engine::http_stream::passes_downstream(name) && !is_per_hop(name)
+    http_engine::http_stream::is_forwarded(name) && !is_per_hop(name)
 }
 
 /// Filters trailers; `None` when none passes.
@@ -489,8 +494,8 @@ impl Flow {
                         let flushed = sink.poll_flush(cx).map_err(PumpFault::Sink)?;
                         self.blocked = if flushed.is_ready() { Blocked::Source } else { Blocked::Sink };
                         // The next byte may take an hour: an event stream, a tunnel.
-                        source.rest();
-                        sink.rest();
+                        source.release_buffers();
+                        sink.release_buffers();
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
@@ -514,7 +519,7 @@ impl Flow {
                 FlowState::Flush => {
                     self.blocked = Blocked::Sink;
                     ready!(sink.poll_flush(cx)).map_err(PumpFault::Sink)?;
-                    sink.rest();
+                    sink.release_buffers();
                     self.state = FlowState::Done;
                 }
                 FlowState::Done | FlowState::Broken => return Poll::Ready(Ok(())),
@@ -538,7 +543,7 @@ mod tests {
         let (mut peer, io) = UnixStream::pair().unwrap();
         let mut source = Connection::new(Stream::Unix(io), &[]);
         source.begin_body(0, Framing::UntilClose);
-        source.out().extend_from_slice(b"the request");
+        source.write_buffer().extend_from_slice(b"the request");
         let (_client, io) = UnixStream::pair().unwrap();
         let mut sink = Connection::new(Stream::Unix(io), &[]);
         sink.frame_body(Framing::Chunked);
@@ -549,6 +554,6 @@ mod tests {
         poll_fn(|cx| source.poll_fill(cx).map(drop)).await;
         poll_fn(|cx| sink.poll_flush(cx)).await.unwrap();
         assert!(flow.poll(&mut cx, &mut source, &mut sink, u64::MAX, &|_| true).is_pending());
-        assert_eq!((flow.bytes, source.is_resting(), sink.is_resting()), (5, true, true));
+        assert_eq!((flow.bytes, source.holds_no_buffer(), sink.holds_no_buffer()), (5, true, true));
     }
 }

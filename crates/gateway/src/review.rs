@@ -20,8 +20,8 @@ mod wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use auth::decide::Reviews;
-use auth::policy::review::{Attributes, OwnedReviewQuestion, ReviewQuestion};
+use auth::decide::ReviewAnswers;
+use auth::policy::review::{OwnedReviewQuestion, ReviewAttributes, ReviewQuestion};
 use auth::time::Timestamp;
 use bytes::Bytes;
 use credentials::cache::{
@@ -34,7 +34,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use http_engine::clock::Now;
 use http_engine::http_client::{CallError, HttpClient};
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::runtime::Handle;
 
@@ -66,7 +66,7 @@ enum ReviewRefused {
 /// Sends reviews to the API server and caches the answers.
 pub struct Reviewer {
     config: KubernetesConfig,
-    outbound: Arc<HttpClient>,
+    client: Arc<HttpClient>,
     watches: Watches,
     cache: DecisionCache<ReviewAllowed, ReviewRefused>,
     scope: CacheScope,
@@ -97,7 +97,7 @@ pub struct ReviewStatus {
     /// Reviews not sent because of the limit of requests per second.
     pub throttled: u64,
     /// Usage of the answer cache.
-    pub remembered: Usage,
+    pub cache_usage: Usage,
 }
 
 impl Collect for ReviewStatus {
@@ -116,7 +116,7 @@ impl Collect for ReviewStatus {
         }
         let help = "Cached answers of access reviews.";
         let mut family = e.family("postern_access_reviews_cached", FamilyKind::Gauge, help);
-        for (answer, count) in [("yes", reviews.remembered.facts), ("no", reviews.remembered.denials)] {
+        for (answer, count) in [("yes", reviews.cache_usage.facts), ("no", reviews.cache_usage.denials)] {
             family.sample(&[("answer", answer)], count as u64);
         }
     }
@@ -145,7 +145,7 @@ pub struct ReviewResult<'k> {
     pub found: &'k [(OwnedReviewQuestion, bool)],
 }
 
-impl Reviews for ReviewResult<'_> {
+impl ReviewAnswers for ReviewResult<'_> {
     fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool> {
         let key = self.reviewer.key(question);
         match self.reviewer.cache.peek(key, self.now) {
@@ -174,19 +174,19 @@ impl Reviewer {
         };
         let outbound = Arc::new(HttpClient::new(&config.server, control.clone()));
         let mut resources = watch::Resource::REVIEWS.to_vec();
-        if config.accounts {
+        if config.watch_service_accounts {
             resources.push(watch::Resource::ServiceAccounts);
         }
         let base = config.watch.then_some(&*config.url);
         Self {
             watches: Watches::new("kubernetes", &resources, base, &outbound, secret, control),
-            outbound,
+            client: outbound,
             cache: DecisionCache::new(&limits, generation),
             scope: secret.scope(config.version, 0),
             counts: ReviewCounts::default(),
-            outage: Outage::of("access review")
+            outage: Outage::new("access review")
                 .with_effect("answering 503 to requests that need one")
-                .with_calm(CALM),
+                .with_recovery_period(RECOVERY_PERIOD),
             config: config.clone(),
         }
     }
@@ -204,7 +204,7 @@ impl Reviewer {
 
     /// Whether the reviewer fits this configuration (same server and settings), so that its cache
     /// stays valid.
-    pub fn is_for(&self, config: &KubernetesConfig) -> bool {
+    pub fn fits(&self, config: &KubernetesConfig) -> bool {
         self.config.version == config.version && self.config.server.tls_version == config.server.tls_version
     }
 
@@ -217,13 +217,13 @@ impl Reviewer {
             failed: counts.failed.load(Relaxed),
             busy: counts.busy.load(Relaxed),
             throttled: counts.throttled.load(Relaxed),
-            remembered: self.cache.usage(),
+            cache_usage: self.cache.usage(),
         }
     }
 
     /// Answers for reviews that are not cached, up to the first denial; `None` when one of them
     /// fails.
-    pub async fn find_out(
+    pub async fn resolve(
         &self,
         questions: Vec<OwnedReviewQuestion>,
         now: impl Fn() -> Now,
@@ -255,7 +255,7 @@ impl Reviewer {
                 cache::CacheLookup::Hit(_) => return Some(true),
                 cache::CacheLookup::Denied(ReviewRefused::Refused) => return Some(false),
                 cache::CacheLookup::Denied(ReviewRefused::Unknown) => return None,
-                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                cache::CacheLookup::Pending(flight) => match flight.wait().await {
                     FlightResult::Known(_) => return Some(true),
                     FlightResult::Denied(ReviewRefused::Refused) => return Some(false),
                     FlightResult::Denied(ReviewRefused::Unknown) => return None,
@@ -263,7 +263,7 @@ impl Reviewer {
                 },
                 cache::CacheLookup::Miss(ticket) => {
                     let asked = now();
-                    let answer = self.ask(question).await;
+                    let answer = self.review(question).await;
                     if answer.is_ok() {
                         self.outage.succeeded();
                     }
@@ -271,7 +271,7 @@ impl Reviewer {
                         Ok(true) => {
                             // The answer may be as old as the review request.
                             let until = asked.monotonic + self.config.ttl;
-                            let life = Lifetime { expires: Timestamp::MAX, until: Some(until), hold: None };
+                            let life = Lifetime { expires: Timestamp::MAX, until: Some(until), basis: None };
                             if ticket.fill(ReviewAllowed, life, now()).is_ok() {
                                 return Some(true);
                             }
@@ -292,8 +292,8 @@ impl Reviewer {
         None
     }
 
-    async fn ask(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
-        let answer = self.try_ask(question).await;
+    async fn review(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
+        let answer = self.try_review(question).await;
         match &answer {
             Ok(true) => &self.counts.allowed,
             Ok(false) => &self.counts.refused,
@@ -305,15 +305,15 @@ impl Reviewer {
         answer
     }
 
-    async fn try_ask(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
+    async fn try_review(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
         let body = serde_json::to_vec(&Review::of(question)).map_err(|_| ReviewError::Question)?;
         let request = Request::post(format!("{}{PATH}", self.config.url))
             .header(CONTENT_TYPE, "application/json")
             .body(Bytes::from(body))
             .map_err(|_| ReviewError::Question)?;
-        let answer = self.outbound.ask(request).await?;
+        let answer = self.client.ask(request).await?;
         match answer.status {
-            StatusCode::CREATED | StatusCode::OK => Ok(wire::read(answer.body.to_vec())?),
+            StatusCode::CREATED | StatusCode::OK => Ok(wire::is_allowed(answer.body.to_vec())?),
             status => Err(ReviewError::Status {
                 status,
                 hint: match status {
@@ -335,10 +335,10 @@ impl Reviewer {
         }
         SPELT.with_borrow_mut(|out| {
             out.clear();
-            wire::spell(question, out);
+            wire::write_key(question, out);
             let namespace = match &question.attributes {
-                Attributes::Resource { namespace, .. } => namespace.as_deref(),
-                Attributes::NonResource { .. } => None,
+                ReviewAttributes::Resource { namespace, .. } => namespace.as_deref(),
+                ReviewAttributes::NonResource { .. } => None,
             };
             let last = self.watches.last_event(&question.user, namespace);
             out.extend_from_slice(&last.to_le_bytes());

@@ -31,7 +31,7 @@ use credentials::watch::WatchStatus;
 use handoff::{Command, Handoff};
 use http_engine::clock::Clock;
 use http_engine::config::ListenAddress;
-use http_engine::listen::{Claim, Listening};
+use http_engine::listen::{Claim, ListeningSocket};
 use login::{Login, LoginStatus};
 use parking_lot::Mutex;
 use telemetry::access_log;
@@ -159,7 +159,7 @@ struct Bound {
 
 type Addresses = HashMap<ListenAddress, Bound>;
 /// Sockets of one worker, by configured address.
-type Sockets = Vec<(ListenAddress, Listening)>;
+type Sockets = Vec<(ListenAddress, ListeningSocket)>;
 
 /// A configuration with the components that all workers share.
 #[derive(Clone)]
@@ -186,8 +186,8 @@ impl Gateway {
         services: &Services,
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
-        let surroundings = surroundings(services);
-        let login = login_of(&config, &surroundings, services.sessions.clone(), None);
+        let surroundings = authenticator_runtime(services);
+        let login = build_login(&config, &surroundings, services.sessions.clone(), None);
         let authenticator = Arc::new(Authenticator::new(AuthenticatorSetup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
@@ -207,7 +207,7 @@ impl Gateway {
                 generation: generation.clone(),
                 sockets,
                 services: services.clone(),
-                shares: shares.clone(),
+                handoffs: shares.clone(),
                 doors: doors.clone(),
                 connection_limit: limit,
             };
@@ -253,7 +253,7 @@ impl Gateway {
         let own: Vec<_> =
             applied.addresses.keys().chain(released.iter().map(|(given_up, _)| given_up)).collect();
         let claim = |address: &ListenAddress| {
-            if own.iter().any(|own| own.clashes(address)) { Claim::Shared } else { Claim::Alone }
+            if own.iter().any(|own| own.overlaps(address)) { Claim::Shared } else { Claim::Exclusive }
         };
         let stays = |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
         let gone: Vec<_> = addresses.extract_if(|configured, _| !stays(configured)).collect();
@@ -263,8 +263,9 @@ impl Gateway {
         let authenticator = Arc::new(applied.authenticator.rebuild(AuthenticatorSetup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
-        let surroundings = surroundings(&self.services);
-        let login = login_of(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
+        let surroundings = authenticator_runtime(&self.services);
+        let login =
+            build_login(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
         let (services, before) = (&self.services, &applied.authorizers);
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
@@ -324,13 +325,13 @@ impl Gateway {
     }
 
     /// The basis of some cache entry in use, if it is a followed issuer; `random` selects which.
-    pub fn any_held(&self, random: u64) -> Option<Arc<cache::CacheEntryBasis>> {
+    pub fn any_entry_basis(&self, random: u64) -> Option<Arc<cache::CacheEntryBasis>> {
         let applied = self.applied.lock();
         let count = applied.authorizers.len() as u64 + 1;
         let (which, random) = (usize::try_from(random % count).unwrap_or(0), random / count);
         match which.checked_sub(1) {
-            None => applied.authenticator.any_held(random),
-            Some(at) => applied.authorizers[at].any_held(random),
+            None => applied.authenticator.any_entry_basis(random),
+            Some(at) => applied.authorizers[at].any_entry_basis(random),
         }
     }
 
@@ -382,7 +383,7 @@ impl Gateway {
 }
 
 /// The dependencies that are the same for every configuration.
-fn surroundings(services: &Services) -> AuthenticatorRuntime {
+fn authenticator_runtime(services: &Services) -> AuthenticatorRuntime {
     AuthenticatorRuntime {
         clock: services.clock.clone(),
         control: services.control.clone(),
@@ -395,7 +396,7 @@ fn surroundings(services: &Services) -> AuthenticatorRuntime {
 /// The reviewer of a configuration; an unchanged one is kept with its cache.
 fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>) -> Option<Arc<Reviewer>> {
     let kubernetes = config.kubernetes.as_ref()?;
-    let same = before.filter(|before| before.is_for(kubernetes)).cloned();
+    let same = before.filter(|before| before.fits(kubernetes)).cloned();
     Some(same.unwrap_or_else(|| {
         Arc::new(Reviewer::new(kubernetes, &services.control, &services.secret, services.generation.clone()))
     }))
@@ -453,9 +454,9 @@ fn bind_new(
             StartError::Bind { name, address, source }
         };
         let claim = claim(&listener.address);
-        let bound = Listening::bind(&listener.address, listener.mode, workers, claim);
+        let bound = ListeningSocket::bind(&listener.address, listener.mode, workers, claim);
         let (sockets, open) = bound.map_err(fault)?;
-        let at = sockets.first().and_then(Listening::local);
+        let at = sockets.first().and_then(ListeningSocket::local_addr);
         let at = at.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
         addresses.insert(listener.address.clone(), Bound { at, open });
         for (one, socket) in all.iter_mut().zip(sockets) {
@@ -483,7 +484,7 @@ fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
 
 fn remedy(address: &ListenAddress, source: &io::Error) -> String {
     let fixed = match (address, source.kind()) {
-        (_, io::ErrorKind::AddrInUse) => return http_engine::listen::taken(address),
+        (_, io::ErrorKind::AddrInUse) => return http_engine::listen::in_use_advice(address),
         (ListenAddress::Ip(_), _) => {
             "check that this machine has the address and that this user may listen on the port"
         }
@@ -502,7 +503,7 @@ fn connection_limit() -> usize {
 }
 
 /// Open connections of all workers.
-pub(crate) fn total(shares: &[Handoff]) -> usize {
+pub(crate) fn total_open(shares: &[Handoff]) -> usize {
     shares.iter().map(|s| s.open.load(Ordering::Relaxed)).sum()
 }
 
@@ -510,7 +511,7 @@ pub(crate) fn total(shares: &[Handoff]) -> usize {
 pub(crate) type OpenCount = Arc<AtomicUsize>;
 
 /// Creates the login, if configured. `before` is the login that it replaces.
-fn login_of(
+fn build_login(
     config: &Config,
     surroundings: &AuthenticatorRuntime,
     store: Option<Arc<dyn SessionStore>>,

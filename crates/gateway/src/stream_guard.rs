@@ -38,13 +38,13 @@ use http_engine::deadline::Deadline;
 use crate::record::RequestRecord;
 
 /// Interval of the local checks.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long past the end of validity the guard waits for an answer. With one tick of the worker
 /// this is half of the second that the documentation promises.
-const GRACE: Duration = Duration::from_millis(250);
+const ANSWER_GRACE: Duration = Duration::from_millis(250);
 
 /// Interval of wall clock checks where only expiry can end the exchange.
-const CLOCK_LOOK: Duration = Duration::from_secs(10);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A pending question whether a credential is still valid.
 type PendingQuestion<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -53,11 +53,11 @@ type PendingQuestion<T> = Pin<Box<dyn Future<Output = T>>>;
 pub(crate) struct StreamGuard {
     /// Time of the next check, in milliseconds since the worker's start; `u64::MAX` where nothing
     /// can end.
-    look_at: u64,
+    next_check: u64,
     /// Until when all tokens are known to be valid, as of the beginning.
-    until: Boot,
+    valid_until: Boot,
     /// The credentials to check, filled at the first check: most exchanges end before it.
-    grounds: Option<Box<Guarded>>,
+    guarded: Option<Box<Guarded>>,
 }
 
 /// The credentials that authorized an exchange.
@@ -85,8 +85,8 @@ struct Guarded {
 struct GuardedToken {
     revocable: RevocableToken,
     /// Known to be valid until at least this time; later findings are in the [`RevocableToken`].
-    at_least: Boot,
-    asking: Option<PendingQuestion<IssuerAnswer>>,
+    valid_until: Boot,
+    pending: Option<PendingQuestion<IssuerAnswer>>,
 }
 
 /// A session that authorized the exchange.
@@ -94,8 +94,8 @@ struct GuardedSession {
     lasting: OpenSession,
     /// When to read the store next, in milliseconds since the worker's start; `u64::MAX` where no
     /// store keeps the session.
-    ask_at: u64,
-    asking: Option<PendingQuestion<bool>>,
+    next_store_read: u64,
+    pending: Option<PendingQuestion<bool>>,
 }
 
 impl StreamGuard {
@@ -106,16 +106,16 @@ impl StreamGuard {
         expiry: Option<&Expiry>,
         deadline: &Deadline,
     ) -> Self {
-        let until = grounds.map(RevocableToken::good_until).min();
+        let until = grounds.map(RevocableToken::valid_until).min();
         let may_end = until.is_some() || session.is_some() || expiry.is_some();
-        let look_at = if may_end { deadline.millis_at(LOOK) } else { u64::MAX };
-        Self { look_at, until: until.unwrap_or_default(), grounds: None }
+        let look_at = if may_end { deadline.millis_at(CHECK_INTERVAL) } else { u64::MAX };
+        Self { next_check: look_at, valid_until: until.unwrap_or_default(), guarded: None }
     }
 
     /// Time of the next poll, in milliseconds since the worker's start. After a poll it is in the
     /// future.
-    pub(crate) fn look_at(&self) -> u64 {
-        self.look_at
+    pub(crate) fn next_check(&self) -> u64 {
+        self.next_check
     }
 
     /// Fails when the exchange must be cut. `rests_on` returns the credentials that the guard was
@@ -127,16 +127,16 @@ impl StreamGuard {
         rests_on: impl FnOnce() -> AuthorizedBy,
     ) -> Result<(), CutReason> {
         // Nothing can become invalid.
-        if self.look_at == u64::MAX {
+        if self.next_check == u64::MAX {
             return Ok(());
         }
-        if deadline.millis_at(Duration::ZERO) >= self.look_at {
-            let until = self.until;
-            let grounds = self.grounds.get_or_insert_with(|| Guarded::new(rests_on(), until, deadline));
-            let next = grounds.look(deadline)?;
-            self.look_at = deadline.millis_at(next.max(Duration::from_millis(1)));
+        if deadline.millis_at(Duration::ZERO) >= self.next_check {
+            let until = self.valid_until;
+            let grounds = self.guarded.get_or_insert_with(|| Guarded::new(rests_on(), until, deadline));
+            let next = grounds.check_local(deadline)?;
+            self.next_check = deadline.millis_at(next.max(Duration::from_millis(1)));
         }
-        self.grounds.as_mut().map_or(Ok(()), |grounds| grounds.poll(cx, deadline))
+        self.guarded.as_mut().map_or(Ok(()), |grounds| grounds.poll(cx, deadline))
     }
 }
 
@@ -152,15 +152,19 @@ impl Guarded {
     }
 
     /// Checks by local state; returns the time until the next check.
-    fn look(&mut self, deadline: &Deadline) -> Result<Duration, CutReason> {
-        let mut next = if self.revocable.is_empty() && self.session.is_none() { CLOCK_LOOK } else { LOOK };
+    fn check_local(&mut self, deadline: &Deadline) -> Result<Duration, CutReason> {
+        let mut next = if self.revocable.is_empty() && self.session.is_none() {
+            CLOCK_CHECK_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        };
         if let Some(expiry) = &self.expiry {
-            next = next.min(expiry.look()?);
+            next = next.min(expiry.remaining()?);
         }
         for ground in &mut self.revocable {
-            next = next.min(ground.look()?);
+            next = next.min(ground.check_local()?);
         }
-        self.session.as_mut().map_or(Ok(()), |session| session.look(deadline))?;
+        self.session.as_mut().map_or(Ok(()), |session| session.check_local(deadline))?;
         Ok(next)
     }
 
@@ -177,7 +181,7 @@ impl Expiry {
     }
 
     /// The remaining time, or an error when it has expired.
-    fn look(&self) -> Result<Duration, CutReason> {
+    fn remaining(&self) -> Result<Duration, CutReason> {
         let left = self.at.since(self.clock.now().wall);
         if left.is_zero() { Err(CutReason::Expired) } else { Ok(left) }
     }
@@ -188,61 +192,62 @@ impl GuardedToken {
         // For an authorizer's answer no time of validity may be known. The issuer is asked before
         // an exchange that began just now is cut.
         let at_least = until.max(revocable.now());
-        Self { revocable, at_least, asking: None }
+        Self { revocable, valid_until: at_least, pending: None }
     }
 
     /// Checks local state, and otherwise asks the issuer. Returns the time until the token counts
     /// as unknown without news.
-    fn look(&mut self) -> Result<Duration, CutReason> {
-        let known = self.revocable.still();
-        let over = self.at_least.max(self.revocable.until()).plus(GRACE);
+    fn check_local(&mut self) -> Result<Duration, CutReason> {
+        let known = self.revocable.status_until_answer();
+        let over = self.valid_until.max(self.revocable.until()).plus(ANSWER_GRACE);
         let left = over.since(self.revocable.now());
         match known {
-            RevocationStatus::Good(_) => {}
+            RevocationStatus::NotRevoked(_) => {}
             RevocationStatus::Denied => return Err(CutReason::Revoked),
-            RevocationStatus::Nothing if left.is_zero() => return Err(CutReason::Unheard),
-            RevocationStatus::Nothing => {
+            RevocationStatus::Unknown if left.is_zero() => return Err(CutReason::Unknown),
+            RevocationStatus::Unknown => {
                 let one = self.revocable.clone();
-                self.asking.get_or_insert_with(|| Box::pin(async move { one.ask().await }));
+                self.pending.get_or_insert_with(|| Box::pin(async move { one.ask().await }));
             }
         }
         Ok(left)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), CutReason> {
-        let Some(asking) = &mut self.asking else { return Ok(()) };
+        let Some(asking) = &mut self.pending else { return Ok(()) };
         let Poll::Ready(told) = asking.as_mut().poll(cx) else { return Ok(()) };
         // The next check asks again, if that is still needed.
-        self.asking = None;
+        self.pending = None;
         match told {
             IssuerAnswer::Denied => Err(CutReason::Revoked),
-            IssuerAnswer::Good(_) | IssuerAnswer::Silent => Ok(()),
+            IssuerAnswer::NotRevoked(_) | IssuerAnswer::NoAnswer => Ok(()),
         }
     }
 }
 
 impl GuardedSession {
     fn new(lasting: OpenSession, deadline: &Deadline) -> Self {
-        let ask_at = lasting.ask_every().map_or(u64::MAX, |every| deadline.millis_at(every));
-        Self { lasting, ask_at, asking: None }
+        let ask_at = lasting.store_interval().map_or(u64::MAX, |every| deadline.millis_at(every));
+        Self { lasting, next_store_read: ask_at, pending: None }
     }
 
     /// Checks local state, and reads the store when that is due.
-    fn look(&mut self, deadline: &Deadline) -> Result<(), CutReason> {
+    fn check_local(&mut self, deadline: &Deadline) -> Result<(), CutReason> {
         if self.lasting.is_over() {
             return Err(CutReason::Revoked);
         }
-        if self.asking.is_none() && deadline.millis_at(Duration::ZERO) >= self.ask_at {
-            self.asking = Some(Box::pin(self.lasting.clone().gone()));
+        if self.pending.is_none() && deadline.millis_at(Duration::ZERO) >= self.next_store_read {
+            self.pending = Some(Box::pin(self.lasting.clone().is_deleted_in_store()));
         }
         Ok(())
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Result<(), CutReason> {
-        let Some(asking) = &mut self.asking else { return Ok(()) };
+        let Some(asking) = &mut self.pending else { return Ok(()) };
         let Poll::Ready(gone) = asking.as_mut().poll(cx) else { return Ok(()) };
-        self.asking = None;
-        self.ask_at = self.lasting.ask_every().map_or(u64::MAX, |every| deadline.millis_at(every));
+        self.pending = None;
+        self.next_store_read =
+            self.lasting.store_interval().map_or(u64::MAX, |every| deadline.millis_at(every));
         if gone { Err(CutReason::Revoked) } else { Ok(()) }
     }
 }
@@ -251,24 +256,24 @@ impl GuardedSession {
 /// meanwhile, and the party that revoked it may have been told that no node accepts it any more.
 pub(crate) async fn may_be_sent(record: &RequestRecord, expiry: Option<&Expiry>) -> Result<(), CutReason> {
     for revocable in record.caller_revocable() {
-        match revocable.told().await {
-            IssuerAnswer::Good(_) => {}
+        match revocable.status_or_ask().await {
+            IssuerAnswer::NotRevoked(_) => {}
             IssuerAnswer::Denied => return Err(CutReason::Revoked),
-            IssuerAnswer::Silent => return Err(CutReason::Unheard),
+            IssuerAnswer::NoAnswer => return Err(CutReason::Unknown),
         }
     }
     for (consent, revocable) in record.revocable_consents() {
-        match revocable.told().await {
-            IssuerAnswer::Good(_) => {}
+        match revocable.status_or_ask().await {
+            IssuerAnswer::NotRevoked(_) => {}
             IssuerAnswer::Denied => return Err(CutReason::Revoked),
             // An authorizer that was queried about this very request is trusted (decision 0021).
-            IssuerAnswer::Silent if !consent.kept => {}
-            IssuerAnswer::Silent => return Err(CutReason::Unheard),
+            IssuerAnswer::NoAnswer if !consent.from_cache => {}
+            IssuerAnswer::NoAnswer => return Err(CutReason::Unknown),
         }
     }
-    expiry.map_or(Ok(Duration::ZERO), Expiry::look)?;
+    expiry.map_or(Ok(Duration::ZERO), Expiry::remaining)?;
     // While one of them was asked about, another may have been revoked.
-    let is_denied = |revocable: &RevocableToken| matches!(revocable.known(), RevocationStatus::Denied);
+    let is_denied = |revocable: &RevocableToken| matches!(revocable.local_status(), RevocationStatus::Denied);
     let is_over = record.session().is_some_and(OpenSession::is_over);
     if is_over || record.revocable().any(is_denied) { Err(CutReason::Revoked) } else { Ok(()) }
 }
@@ -282,7 +287,7 @@ mod tests {
     use coherence::LogHead;
 
     use super::*;
-    use credentials::revocation::test_support::{EPOCH, FollowedByHand, IssuerSays, LEASE};
+    use credentials::revocation::test_support::{EPOCH, IssuerBehavior, LEASE, ManualIssuer};
     use http_engine::clock::ManualClock;
     use http_engine::deadline::{Deadlines, TICK};
 
@@ -321,7 +326,7 @@ mod tests {
             let rests_on = || AuthorizedBy { revocable, session: None, expiry };
             self.stay.poll(&mut cx, &self.deadline, rests_on)?;
             assert!(
-                self.stay.look_at() > self.deadline.millis_at(Duration::ZERO),
+                self.stay.next_check() > self.deadline.millis_at(Duration::ZERO),
                 "it would be taken for late"
             );
             Ok(())
@@ -344,53 +349,53 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_stays_for_longer_than_a_second_after_what_is_known_whatever_becomes_of_questions() {
-        for (says, asks) in [(IssuerSays::Nothing, 1), (IssuerSays::Unreachable, 4)] {
-            let issuer = FollowedByHand::heard(EPOCH, 3).await;
+        for (says, asks) in [(IssuerBehavior::Nothing, 1), (IssuerBehavior::Unreachable, 4)] {
+            let issuer = ManualIssuer::heard(EPOCH, 3).await;
             issuer.says(says);
             let (after, why) = LastingExchange::begin(&[issuer.token("a")]).cut().await.expect("cut");
             assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
-            assert_eq!(why, CutReason::Unheard);
-            assert!(issuer.asked() >= asks, "asked {} times before", issuer.asked());
+            assert_eq!(why, CutReason::Unknown);
+            assert!(issuer.query_count() >= asks, "asked {} times before", issuer.query_count());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_as_good_as_a_lease_and_no_better() {
-        let issuer = FollowedByHand::heard(EPOCH, 3).await;
-        issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
+        let issuer = ManualIssuer::heard(EPOCH, 3).await;
+        issuer.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }));
         let mut lasting = LastingExchange::begin(&[issuer.token("a")]);
         assert_eq!(lasting.cut().await, None, "it is asked in place of the lease");
-        issuer.says(IssuerSays::Nothing);
+        issuer.says(IssuerBehavior::Nothing);
         let (after, why) = lasting.cut().await.expect("cut");
         assert!(after < LEASE + PROMISED, "{after:?}");
-        assert_eq!(why, CutReason::Unheard);
+        assert_eq!(why, CutReason::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_was_let_in_on_an_answer_alone_is_asked_about_before_they_are_cut() {
-        let issuer = FollowedByHand::new();
+        let issuer = ManualIssuer::new();
         let token = issuer.token("a");
-        issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
-        assert!(matches!(token.ask().await, IssuerAnswer::Good(_)));
-        issuer.says(IssuerSays::Nothing);
+        issuer.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }));
+        assert!(matches!(token.ask().await, IssuerAnswer::NotRevoked(_)));
+        issuer.says(IssuerBehavior::Nothing);
         let (after, _) = LastingExchange::begin(&[token]).cut().await.expect("cut");
         assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
         // Authorized by an authorizer's answer, for which no time of validity is known.
-        let asked = issuer.asked();
+        let asked = issuer.query_count();
         let (after, why) = LastingExchange::begin(&[issuer.token("b")]).cut().await.expect("cut");
-        assert!(after < PROMISED && why == CutReason::Unheard, "{after:?}");
-        assert_eq!(issuer.asked(), asked + 1);
+        assert!(after < PROMISED && why == CutReason::Unknown, "{after:?}");
+        assert_eq!(issuer.query_count(), asked + 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_taken_back_is_noticed_while_a_question_about_it_waits() {
-        let mut issuer = FollowedByHand::heard(EPOCH, 3).await;
-        issuer.says(IssuerSays::Nothing);
+        let mut issuer = ManualIssuer::heard(EPOCH, 3).await;
+        issuer.says(IssuerBehavior::Nothing);
         let mut lasting = LastingExchange::begin(&[issuer.token("a"), issuer.token("b")]);
         for _ in 0..40 {
             assert_eq!(lasting.tick().await, Ok(()));
         }
-        assert!(issuer.asked() > 0);
+        assert!(issuer.query_count() > 0);
         issuer.revokes(4, issuer.tag("b"));
         let (after, why) = lasting.cut().await.expect("cut");
         assert!(after < PROMISED && why == CutReason::Revoked, "{after:?}");
@@ -398,12 +403,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_issuer_denies_is_cut_and_what_cannot_be_taken_back_is_never_looked_at() {
-        let issuer = FollowedByHand::heard(EPOCH, 3).await;
-        issuer.says(IssuerSays::Denied(LogHead { epoch: EPOCH, seq: 4 }));
+        let issuer = ManualIssuer::heard(EPOCH, 3).await;
+        issuer.says(IssuerBehavior::Denied(LogHead { epoch: EPOCH, seq: 4 }));
         let (after, why) = LastingExchange::begin(&[issuer.token("a")]).cut().await.expect("cut");
         assert!(after < LEASE && why == CutReason::Revoked, "{after:?}");
         let mut lasting = LastingExchange::begin(&[]);
-        assert_eq!((lasting.cut().await, lasting.stay.look_at()), (None, u64::MAX));
+        assert_eq!((lasting.cut().await, lasting.stay.next_check()), (None, u64::MAX));
     }
 
     const THEN: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -441,6 +446,6 @@ mod tests {
         source.set_wall(THEN.plus(Duration::from_hours(2)));
         clock.refresh();
         let (after, why) = lasting.cut().await.expect("cut");
-        assert!(after <= CLOCK_LOOK + LOOK && why == CutReason::Expired, "{after:?}");
+        assert!(after <= CLOCK_CHECK_INTERVAL + CHECK_INTERVAL && why == CutReason::Expired, "{after:?}");
     }
 }

@@ -18,7 +18,7 @@ use login::Login;
 use telemetry::access_log;
 use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
 use telemetry::phases::nanos_between;
-use telemetry::trace::{Finished, Incoming, Tracer};
+use telemetry::trace::{FinishedRequest, Incoming, Tracer};
 use telemetry::trace_context::IdGenerator;
 
 use crate::authorizer::Authorizer;
@@ -43,10 +43,10 @@ pub(crate) struct Worker {
     /// Generates the identifiers of spans.
     ids: RefCell<IdGenerator>,
     /// The current configuration, with this thread's state for it.
-    pub(crate) running: RefCell<Rc<ActiveConfig>>,
+    pub(crate) active_config: RefCell<Rc<ActiveConfig>>,
     /// Number of slots that idle connections were told to free and that no new connection has taken
     /// yet.
-    pub(crate) room: Cell<usize>,
+    pub(crate) freed_slots: Cell<usize>,
     /// Set while draining: milliseconds since the worker's start when idle connections close.
     pub(crate) draining: Cell<Option<u64>>,
     /// Open connections of this worker; the others read it to balance new ones.
@@ -180,8 +180,8 @@ impl Worker {
             log: RefCell::new(log),
             tracer,
             ids: RefCell::new(IdGenerator::from_seed(seed)),
-            running: RefCell::new(Rc::new(running)),
-            room: Cell::new(0),
+            active_config: RefCell::new(Rc::new(running)),
+            freed_slots: Cell::new(0),
             draining: Cell::new(None),
             open,
             sample: Cell::new(0),
@@ -189,19 +189,19 @@ impl Worker {
     }
 
     /// The current configuration. A request keeps the one it began with.
-    pub(crate) fn running(&self) -> Rc<ActiveConfig> {
-        self.running.borrow().clone()
+    pub(crate) fn active_config(&self) -> Rc<ActiveConfig> {
+        self.active_config.borrow().clone()
     }
 
     /// Whether the phases of the request that begins now are timed.
     pub(crate) fn times_phases(&self) -> bool {
         let n = self.sample.get();
         self.sample.set(if n + 1 == SAMPLE_EVERY { 0 } else { n + 1 });
-        n == 0 || self.tracer.as_ref().is_some_and(|tracer| tracer.records())
+        n == 0 || self.tracer.as_ref().is_some_and(|tracer| tracer.is_recording())
     }
 
     /// Whether requests are described for a log or a span.
-    pub(crate) fn describes(&self) -> bool {
+    pub(crate) fn needs_description(&self) -> bool {
         self.tracer.is_some() || self.log.borrow().is_some()
     }
 
@@ -219,7 +219,7 @@ impl Worker {
     }
 
     /// Updates the coarse time with a reading that was made anyway.
-    pub(crate) fn noticed(&self, now: Instant) {
+    pub(crate) fn note_time(&self, now: Instant) {
         self.deadlines.set_now(now);
     }
 
@@ -243,32 +243,32 @@ impl Worker {
             Some(route) => &running.routes[route],
             None => self.metrics.metrics().unrouted(),
         };
-        counts.finish(&self.metrics, record.outcome, record.status, total);
-        counts.bytes(&self.metrics, record.bytes_up, record.bytes_down);
+        counts.count_finished(&self.metrics, record.outcome, record.status, total);
+        counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
         if record.headers_removed > 0 {
             counts.headers_removed(&self.metrics, record.headers_removed);
         }
         match record.reason {
-            Some(reason) if record.let_through => self.metrics.metrics().exchange_failed(reason),
-            Some(reason) => self.metrics.metrics().denied(reason),
+            Some(reason) if record.was_forwarded => self.metrics.metrics().count_exchange_failure(reason),
+            Some(reason) => self.metrics.metrics().count_denial(reason),
             None => {}
         }
         if let Some(what) = record.cache {
-            self.metrics.cache_asked(what);
+            self.metrics.count_cache_lookup(what);
         }
-        for consent in record.consents().filter(|consent| consent.kept) {
-            running.authorizers[consent.authorizer].counts.answered(&self.metrics, Consulted::Hit);
+        for consent in record.consents().filter(|consent| consent.from_cache) {
+            running.authorizers[consent.authorizer].counts.count_result(&self.metrics, Consulted::Hit);
         }
         if let Some(phases) = &record.phases {
-            self.metrics.phases(phases);
+            self.metrics.record_phases(phases);
         }
         if record.text.is_some() {
-            self.tell(running, peer, record, total);
+            self.log_and_trace(running, peer, record, total);
         }
     }
 
     /// Writes the log line and the spans of a request.
-    fn tell(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
+    fn log_and_trace(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
         let upstream = route.and_then(|r| running.config.upstream_of(r));
         let endpoint = upstream.zip(record.endpoint).and_then(|(u, at)| u.endpoints.get(at));
@@ -276,7 +276,7 @@ impl Worker {
         let forwarded = upstream.zip(endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =
                 record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
-            access_log::ForwardedTo { upstream: &upstream.name, endpoint, nanos }
+            access_log::ForwardedTo { upstream: &upstream.name, endpoint, duration_nanos: nanos }
         });
         let target = record.text.as_ref().filter(|t| !t.method.is_empty());
         let time = self.clock.at(record.started).wall;
@@ -300,14 +300,14 @@ impl Worker {
             bytes_in: record.bytes_up,
             bytes_out: record.bytes_down,
             total_nanos: total,
-            cache: record.cache,
+            cache_result: record.cache,
             trace: record.trace.as_ref().map(|(trace, _)| trace.trace_id()),
         };
         if let (Some(tracer), Some((trace, state)), Some(phases)) =
             (&self.tracer, &record.trace, &record.phases)
         {
             let start_unix_nanos = time.as_millis().saturating_mul(1_000_000);
-            tracer.finish(&Finished {
+            tracer.finish(&FinishedRequest {
                 trace,
                 state: state.as_deref(),
                 start_unix_nanos,
@@ -319,7 +319,7 @@ impl Worker {
         if let Ok(mut log) = self.log.try_borrow_mut()
             && let Some(log) = &mut *log
         {
-            log.log(&line);
+            log.append(&line);
         }
     }
 

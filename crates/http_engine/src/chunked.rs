@@ -129,7 +129,7 @@ impl Decoder {
     }
 
     /// Records that `n` bytes of payload were removed.
-    pub fn took(&mut self, n: usize) {
+    pub fn consumed(&mut self, n: usize) {
         if let State::Data(left) = self.state {
             let left = left.saturating_sub(n as u64);
             self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
@@ -186,10 +186,10 @@ fn hex(digit: u8) -> u8 {
 }
 
 /// Length of a trailer section with its final empty line, and its fields if there are any.
-type Section = (usize, Option<Box<HeaderMap>>);
+type ParsedTrailers = (usize, Option<Box<HeaderMap>>);
 
 /// Parses the trailer section at the front. `None`: it is incomplete.
-fn trailers(buf: &[u8]) -> Result<Option<Section>, ChunkFault> {
+fn trailers(buf: &[u8]) -> Result<Option<ParsedTrailers>, ChunkFault> {
     match buf {
         [b'\r', b'\n', ..] => return Ok(Some((2, None))),
         [] | [b'\r'] => return Ok(None),
@@ -246,7 +246,7 @@ mod tests {
                 }
                 Decoded::Data { skip, len } => {
                     body.extend_from_slice(&coded[start + skip..start + skip + len]);
-                    decoder.took(len);
+                    decoder.consumed(len);
                     start += skip + len;
                 }
                 Decoded::End { consumed, trailers } => {

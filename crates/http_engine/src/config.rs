@@ -29,7 +29,7 @@ impl ListenAddress {
     }
 
     /// Whether the two addresses overlap, so that a connection to one could reach the other.
-    pub fn clashes(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         let (Some(ip), Some(other_ip)) = (self.ip(), other.ip()) else { return self == other };
         let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
         let covers = any && other_ip.is_ipv4() == ip.is_ipv4() && ip.port() != 0;
@@ -155,7 +155,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// Whether connections made for one configuration may be used with the other.
-    pub fn serves_like(&self, other: &Self) -> bool {
+    pub fn is_compatible_with(&self, other: &Self) -> bool {
         let tls = |u: &Self| u.tls.as_ref().map(|t| (t.version, t.server_name.clone()));
         let protocol = |u: &Self| matches!(u.protocol, UpstreamProtocol::Http2);
         self.name == other.name

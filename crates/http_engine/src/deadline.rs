@@ -23,9 +23,9 @@ struct Slot {
     /// Deadline in milliseconds since the table's origin; [`NEVER`]: none.
     at: Cell<u64>,
     /// When the holder became idle, in the same unit; [`NEVER`]: it is not idle.
-    rests: Cell<u64>,
+    idle_since: Cell<u64>,
     /// Whether the holder was asked to close, to make room.
-    leave: Cell<bool>,
+    asked_to_close: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -67,8 +67,8 @@ impl Deadlines {
     pub fn register(self: &Rc<Self>) -> Deadline {
         let slot = Rc::new(Slot {
             at: Cell::new(NEVER),
-            rests: Cell::new(NEVER),
-            leave: Cell::new(false),
+            idle_since: Cell::new(NEVER),
+            asked_to_close: Cell::new(false),
             waker: RefCell::new(None),
         });
         let mut slab = self.slots.borrow_mut();
@@ -100,20 +100,23 @@ impl Deadlines {
 
     /// Asks at most `most` holders to close that have been idle for at least `rested`, the longest
     /// idle first. Returns how many were asked.
-    pub fn make_room(&self, most: usize, rested: Duration) -> usize {
+    pub fn close_idle(&self, most: usize, rested: Duration) -> usize {
         let before = self.now.get().checked_sub(u64::try_from(rested.as_millis()).unwrap_or(NEVER));
         let Some(before) = before else { return 0 };
         let slab = self.slots.borrow();
-        let resting =
-            slab.slots.iter().flatten().filter(|slot| slot.rests.get() <= before && !slot.leave.get());
+        let resting = slab
+            .slots
+            .iter()
+            .flatten()
+            .filter(|slot| slot.idle_since.get() <= before && !slot.asked_to_close.get());
         let mut resting: Vec<_> = resting.cloned().collect();
         drop(slab);
         if resting.len() > most {
-            resting.select_nth_unstable_by_key(most, |slot| slot.rests.get());
+            resting.select_nth_unstable_by_key(most, |slot| slot.idle_since.get());
             resting.truncate(most);
         }
         for slot in &resting {
-            slot.leave.set(true);
+            slot.asked_to_close.set(true);
             let waker = slot.waker.borrow_mut().take();
             waker.into_iter().for_each(Waker::wake);
         }
@@ -154,31 +157,31 @@ impl Deadline {
     /// Removes the deadline and the idle mark.
     pub fn clear(&self) {
         self.slot.at.set(NEVER);
-        self.stir();
+        self.mark_busy();
     }
 
     /// Whether the deadline has passed, or the holder was asked to close.
     pub(crate) fn is_due(&self) -> bool {
-        self.slot.leave.get() || self.slot.at.get() <= self.table.now.get()
+        self.slot.asked_to_close.get() || self.slot.at.get() <= self.table.now.get()
     }
 
     /// Marks the holder as idle, unless it is. An idle holder may be asked to close, which makes it
     /// due.
-    pub fn rest(&self) {
-        if self.slot.rests.get() == NEVER {
-            self.slot.rests.set(self.table.now.get());
+    pub fn mark_idle(&self) {
+        if self.slot.idle_since.get() == NEVER {
+            self.slot.idle_since.set(self.table.now.get());
         }
     }
 
     /// Marks the holder as not idle, and withdraws a request to close.
-    pub fn stir(&self) {
-        self.slot.rests.set(NEVER);
-        self.slot.leave.set(false);
+    pub fn mark_busy(&self) {
+        self.slot.idle_since.set(NEVER);
+        self.slot.asked_to_close.set(false);
     }
 
     /// Whether the holder was asked to close.
-    pub fn is_to_leave(&self) -> bool {
-        self.slot.leave.get()
+    pub fn is_asked_to_close(&self) -> bool {
+        self.slot.asked_to_close.get()
     }
 
     /// Ready when due. Otherwise a tick after the deadline wakes the task.
@@ -243,23 +246,23 @@ mod tests {
         let holders: Vec<_> = [0, 300, 100, 200, 1500].map(|since| (since, table.register())).into();
         for (since, holder) in &holders {
             // The clock only advances, so the test sets the times of becoming idle directly.
-            holder.slot.rests.set(*since);
+            holder.slot.idle_since.set(*since);
         }
         let busy = table.register();
         table.set_now(at(1600));
-        assert_eq!(table.make_room(3, Duration::from_secs(1)), 3);
-        let leaving = |holder: &Deadline| holder.is_to_leave() && holder.is_due();
+        assert_eq!(table.close_idle(3, Duration::from_secs(1)), 3);
+        let leaving = |holder: &Deadline| holder.is_asked_to_close() && holder.is_due();
         let asked: Vec<_> = holders.iter().filter(|(_, h)| leaving(h)).map(|(since, _)| *since).collect();
         assert_eq!(asked, [0, 100, 200]);
         assert_eq!(
-            table.make_room(3, Duration::from_secs(1)),
+            table.close_idle(3, Duration::from_secs(1)),
             1,
             "the others are asked or have not rested enough"
         );
         assert!(!busy.is_due());
-        holders[0].1.stir();
+        holders[0].1.mark_busy();
         assert!(!holders[0].1.is_due());
-        assert_eq!(table.make_room(3, Duration::from_secs(9)), 0, "nobody can have rested that long");
+        assert_eq!(table.close_idle(3, Duration::from_secs(9)), 0, "nobody can have rested that long");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// How long to wait for an address before the next is tried in parallel, as RFC 8305 §5 recommends.
-const MOMENT: Duration = Duration::from_millis(250);
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Connects to the address of the host that answers first.
 ///
@@ -27,12 +27,12 @@ const MOMENT: Duration = Duration::from_millis(250);
 /// last failure.
 pub async fn dial((host, port): (&str, u16)) -> io::Result<TcpStream> {
     let addresses = lookup_host((host, port)).await?;
-    race(in_turn(addresses.collect()), TcpStream::connect).await
+    connect_first(alternate_families(addresses.collect()), TcpStream::connect).await
 }
 
 /// Orders addresses so that the two families alternate, starting with the one that the system
 /// prefers. Often a whole family is unreachable.
-fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn alternate_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (mut one, mut other): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
@@ -42,7 +42,7 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     paired.chain(one_rest).chain(other_rest).collect()
 }
 
-async fn race<A, T, F>(addresses: Vec<A>, connect: impl Fn(A) -> F) -> io::Result<T>
+async fn connect_first<A, T, F>(addresses: Vec<A>, connect: impl Fn(A) -> F) -> io::Result<T>
 where
     F: Future<Output = io::Result<T>>,
 {
@@ -57,9 +57,9 @@ where
             return Err(refused.unwrap_or_else(nowhere));
         }
         let ended = if waiting.len() == 0 {
-            first(&mut trying).await
+            first_completed(&mut trying).await
         } else {
-            match timeout(MOMENT, first(&mut trying)).await {
+            match timeout(ATTEMPT_DELAY, first_completed(&mut trying)).await {
                 Ok(ended) => ended,
                 Err(_) => continue,
             }
@@ -72,7 +72,7 @@ where
 }
 
 /// Waits for the first future to complete, and removes it.
-async fn first<F: Future>(trying: &mut Vec<Pin<Box<F>>>) -> F::Output {
+async fn first_completed<F: Future>(trying: &mut Vec<Pin<Box<F>>>) -> F::Output {
     poll_fn(|cx| {
         for at in 0..trying.len() {
             if let Poll::Ready(end) = trying[at].as_mut().poll(cx) {
@@ -104,7 +104,7 @@ mod tests {
     async fn raced(manners: &[Manner]) -> (Result<usize, String>, u128) {
         let began = Instant::now();
         let addresses = manners.iter().copied().enumerate().collect();
-        let connected = race(addresses, |(at, manner)| async move {
+        let connected = connect_first(addresses, |(at, manner)| async move {
             match manner {
                 Answers(after) => {
                     sleep(Duration::from_millis(after)).await;
@@ -153,9 +153,9 @@ mod tests {
             ("1.0.0.1:1 [::1]:1 [::2]:1", "1.0.0.1:1 [::1]:1 [::2]:1"),
             ("1.0.0.1:1 1.0.0.2:1", "1.0.0.1:1 1.0.0.2:1"),
         ] {
-            assert_eq!(in_turn(of(told)), of(tried), "{told}");
+            assert_eq!(alternate_families(of(told)), of(tried), "{told}");
         }
-        assert!(in_turn(Vec::new()).is_empty());
+        assert!(alternate_families(Vec::new()).is_empty());
     }
 
     #[tokio::test]

@@ -226,7 +226,7 @@ pub fn parse_request<'a>(
     match request.parse_with_uninit_headers(head, &mut lines) {
         Ok(httparse::Status::Complete(n)) if n == head.len() => {}
         Ok(_) => return Err(HeadFault::FirstLine),
-        Err(e) => return Err(fault(e, head)),
+        Err(e) => return Err(parse_fault(e, head)),
     }
     let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
         return Err(HeadFault::FirstLine);
@@ -235,11 +235,11 @@ pub fn parse_request<'a>(
         return Err(HeadFault::TargetTooLong);
     }
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let mut steering = Steering::default();
+    let mut steering = ControlFields::default();
     for line in request.headers.iter() {
         steering.push(line, fields)?;
     }
-    let Steering { connection, coding, length, upgrades, .. } = steering;
+    let ControlFields { connection, coding, length, upgrades, .. } = steering;
     if upgrades > 1 {
         return Err(HeadFault::RepeatedUpgrade);
     }
@@ -302,17 +302,17 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
     match parsed {
         Ok(httparse::Status::Complete(n)) if n == head.len() => {}
         Ok(_) => return Err(HeadFault::FirstLine),
-        Err(e) => return Err(fault(e, head)),
+        Err(e) => return Err(parse_fault(e, head)),
     }
     let (Some(status @ 100..), Some(minor)) = (response.code, response.version) else {
         return Err(HeadFault::FirstLine);
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let mut steering = Steering::default();
+    let mut steering = ControlFields::default();
     for line in response.headers.iter() {
         steering.push(line, fields)?;
     }
-    let Steering { connection, coding, length, .. } = steering;
+    let ControlFields { connection, coding, length, .. } = steering;
     let framing = match (coding, length) {
         // A response with both is a smuggling attempt or broken, and its body cannot be framed.
         (true, Some(_)) => return Err(HeadFault::BothLengths),
@@ -325,7 +325,7 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
     Ok(ResponseHead { status, version, framing, connection })
 }
 
-fn fault(e: httparse::Error, head: &[u8]) -> HeadFault {
+fn parse_fault(e: httparse::Error, head: &[u8]) -> HeadFault {
     match e {
         httparse::Error::TooManyHeaders => HeadFault::TooManyFields,
         httparse::Error::Version => HeadFault::Version,
@@ -342,7 +342,7 @@ fn fault(e: httparse::Error, head: &[u8]) -> HeadFault {
 
 /// Collects the fields that control framing and the connection.
 #[derive(Default)]
-struct Steering<'a> {
+struct ControlFields<'a> {
     connection: ConnectionFields<'a>,
     coding: bool,
     length: Option<u64>,
@@ -350,13 +350,13 @@ struct Steering<'a> {
     upgrades: usize,
 }
 
-impl<'a> Steering<'a> {
+impl<'a> ControlFields<'a> {
     fn push(&mut self, line: &httparse::Header<'a>, fields: &mut Fields<'a>) -> Result<(), HeadFault> {
         let value = trim(line.value);
         let name = line.name;
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
-                once(&mut self.connection.host, value, HeadFault::RepeatedHost)?;
+                set_once(&mut self.connection.host, value, HeadFault::RepeatedHost)?;
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
@@ -367,7 +367,7 @@ impl<'a> Steering<'a> {
             }
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value)?,
             14 if name.eq_ignore_ascii_case("content-length") => {
-                once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
+                set_once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.coding || !value.eq_ignore_ascii_case(b"chunked") {
@@ -415,7 +415,7 @@ pub(crate) fn connection_options(value: &[u8]) -> impl Iterator<Item = Connectio
 }
 
 /// Stores a value that may occur only once.
-fn once<T>(slot: &mut Option<T>, value: T, fault: HeadFault) -> Result<(), HeadFault> {
+fn set_once<T>(slot: &mut Option<T>, value: T, fault: HeadFault) -> Result<(), HeadFault> {
     slot.replace(value).map_or(Ok(()), |_| Err(fault))
 }
 

@@ -37,7 +37,7 @@ pub trait HttpStream {
     /// Sends the data that was held back.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>>;
     /// Returns unused buffers while the exchange is idle.
-    fn rest(&mut self);
+    fn release_buffers(&mut self);
     /// Treats both directions as raw bytes until either side closes (after 101, RFC 9110 §7.8).
     fn switch_protocol(&mut self);
 }
@@ -47,13 +47,13 @@ pub trait Downstream {
     /// Type of the stream with this side's bodies.
     type Leg: HttpStream;
     /// The stream with this side's bodies.
-    fn leg(&mut self) -> &mut Self::Leg;
+    fn stream(&mut self) -> &mut Self::Leg;
     /// Sends an interim response (RFC 9110 §15.2).
-    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError>;
+    fn send_interim(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError>;
     /// Sends the head of the final response, with additional fields of the gateway.
-    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError>;
+    fn send_head(&mut self, response: &ResponseView<'_>, own: &[AddedField]) -> Result<(), HttpStreamError>;
     /// Ready when the client has ended its side while the gateway is to send.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd>;
+    fn poll_client_end(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd>;
 
     /// Whether the client has reset the connection, so that it can receive nothing.
     fn is_broken(&self) -> bool;
@@ -69,7 +69,7 @@ pub enum ClientEnd {
 }
 
 /// A field that the gateway adds to a response.
-pub type OwnField = (&'static str, Vec<u8>);
+pub type AddedField = (&'static str, Vec<u8>);
 
 /// The upstream's side of an exchange.
 pub trait UpstreamStream: HttpStream {
@@ -132,7 +132,7 @@ pub enum HttpStreamError {
 
 /// Whether a response field is forwarded to the client. Hop-by-hop fields are not, and neither are
 /// framing fields, which the writer generates.
-pub fn passes_downstream(name: &str) -> bool {
+pub fn is_forwarded(name: &str) -> bool {
     match name.len() {
         2 => !name.eq_ignore_ascii_case("te"),
         7 => !name.eq_ignore_ascii_case("upgrade"),
@@ -148,16 +148,16 @@ pub fn passes_downstream(name: &str) -> bool {
 
 /// Names of the fields that `Connection` nominates as hop-by-hop (RFC 9110 §7.6.1). The caller
 /// decides which names may be nominated.
-pub struct Nominated<'a>(ArrayVec<&'a [u8], MAX_NOMINATED>);
+pub struct NominatedFields<'a>(ArrayVec<&'a [u8], MAX_NOMINATED>);
 
-impl<'a> Nominated<'a> {
+impl<'a> NominatedFields<'a> {
     /// No nominated fields.
     pub const fn none() -> Self {
         Self(ArrayVec::new_const())
     }
 
     /// Fields nominated in a head. The parser refuses a head that nominates more than the maximum.
-    pub fn by(fields: &[Field<'a>]) -> Self {
+    pub fn from_fields(fields: &[Field<'a>]) -> Self {
         let connection =
             fields.iter().filter(|f| f.name.len() == 10 && f.name.eq_ignore_ascii_case("connection"));
         let names = connection.flat_map(|f| connection_options(f.value)).filter_map(|option| match option {
@@ -168,12 +168,12 @@ impl<'a> Nominated<'a> {
     }
 
     /// Whether the field with this name is nominated.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// Those response fields that are forwarded to the client.
-    pub fn passing<'f>(&self, fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
-        fields.iter().filter(|field| passes_downstream(field.name) && !self.has(field.name))
+    pub fn forwarded<'f>(&self, fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
+        fields.iter().filter(|field| is_forwarded(field.name) && !self.contains(field.name))
     }
 }

@@ -31,8 +31,8 @@ pub enum Stream {
 
 /// A stream whose first bytes were read ahead.
 pub struct Replayed {
-    ahead: Vec<u8>,
-    taken: usize,
+    read_ahead: Vec<u8>,
+    consumed: usize,
     inner: Stream,
 }
 
@@ -43,7 +43,7 @@ impl Stream {
         if ahead.is_empty() {
             self
         } else {
-            Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self }))
+            Self::Replayed(Box::new(Replayed { read_ahead: ahead, consumed: 0, inner: self }))
         }
     }
 
@@ -87,7 +87,7 @@ impl Stream {
 
     /// Whether a pooled connection is still usable: it is open and has no data to read. A peer that
     /// sends data without a request cannot be trusted with the next one.
-    pub(crate) fn is_quiet(&mut self) -> bool {
+    pub(crate) fn is_reusable(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut byte = [0];
         // In a task that has used up its cooperative budget every socket would appear pending.
@@ -116,14 +116,14 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Self::Replayed(r) = this
-            && r.taken < r.ahead.len()
+            && r.consumed < r.read_ahead.len()
         {
-            let n = buf.remaining().min(r.ahead.len() - r.taken);
-            buf.put_slice(&r.ahead[r.taken..r.taken + n]);
-            r.taken += n;
-            if r.taken == r.ahead.len() {
-                r.ahead = Vec::new();
-                r.taken = 0;
+            let n = buf.remaining().min(r.read_ahead.len() - r.consumed);
+            buf.put_slice(&r.read_ahead[r.consumed..r.consumed + n]);
+            r.consumed += n;
+            if r.consumed == r.read_ahead.len() {
+                r.read_ahead = Vec::new();
+                r.consumed = 0;
             }
             return Poll::Ready(Ok(()));
         }
@@ -180,7 +180,7 @@ mod tests {
         let (mut noisy, mut other) = (Stream::Unix(noisy), Stream::Unix(other));
         let quiet = poll_fn(|cx| {
             while other.poll_read_slice(cx, &mut [0]).is_ready() {}
-            Poll::Ready(noisy.is_quiet())
+            Poll::Ready(noisy.is_reusable())
         });
         assert!(!quiet.await);
     }

@@ -36,27 +36,27 @@ use crate::config::ListenAddress;
 use crate::io::Stream;
 
 /// The address that peers of a Unix socket count as.
-pub const LOCAL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+pub const UNIX_PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 /// Maximum length of a Unix socket's path: that of `sun_path` (unix(7)) less the final NUL and
 /// [`BESIDE`].
-pub const MAX_PATH: usize = 107 - BESIDE.len();
+pub const MAX_PATH: usize = 107 - TEMPORARY_SUFFIX.len();
 /// Maximum number of connections that wait to be accepted, per socket.
 pub const BACKLOG: u16 = 4096;
 /// Suffix of the temporary path at which a socket is prepared.
-const BESIDE: &str = ".new";
+const TEMPORARY_SUFFIX: &str = ".new";
 
 /// Whether other sockets may listen on the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// The address must not be in use.
-    Alone,
+    Exclusive,
     /// The address may be shared with a process that is being replaced, or with this process's
     /// other workers.
     Shared,
 }
 
 /// Message with a command that shows which process listens on an address.
-pub fn who(address: &ListenAddress) -> String {
+pub fn listener_hint(address: &ListenAddress) -> String {
     let command = match address {
         ListenAddress::Ip(address) => format!("ss -ltnp 'sport = :{}'", address.port()),
         ListenAddress::Unix(path) => format!("ss -lxp src {}", path.display()),
@@ -65,16 +65,19 @@ pub fn who(address: &ListenAddress) -> String {
 }
 
 /// Advice for an address on which listening failed.
-pub fn remedy(address: SocketAddr, error: &io::Error) -> String {
+pub fn bind_advice(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => taken(&ListenAddress::Ip(address)),
+        io::ErrorKind::AddrInUse => in_use_advice(&ListenAddress::Ip(address)),
         _ => "use an address of this machine on which this user may listen".into(),
     }
 }
 
 /// Advice for an address that `postern serve` cannot use because it is in use.
-pub fn taken(address: &ListenAddress) -> String {
-    format!("{}; `serve --take-over` shares the address with a `postern serve` of this user", who(address))
+pub fn in_use_advice(address: &ListenAddress) -> String {
+    format!(
+        "{}; `serve --take-over` shares the address with a `postern serve` of this user",
+        listener_hint(address)
+    )
 }
 
 /// Listens on a TCP address. `[::]` means IPv6 only. Does not block.
@@ -82,7 +85,7 @@ pub fn taken(address: &ListenAddress) -> String {
 /// # Errors
 /// The system's error. `AddrInUse` if another process listens there; with [`Claim::Shared`] only if
 /// that process does not share the address. Then it belongs to another user or is not a gateway.
-pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListener> {
+pub fn bind_tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // IPv4 needs a listener of its own, with its own trust lists.
@@ -107,12 +110,12 @@ pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListene
 /// The system's error. `AlreadyExists` if there is a file that is not a socket, which is left in
 /// place. `AddrInUse` if a process listens there, unless with [`Claim::Shared`]. `PermissionDenied`
 /// also if this user cannot find out whether a process listens there.
-pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListener> {
-    if is_socket(path)? && claim == Claim::Alone && is_listened_on(path)? {
+pub fn bind_unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListener> {
+    if is_socket(path)? && claim == Claim::Exclusive && is_listened_on(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     let mut beside = path.as_os_str().to_owned();
-    beside.push(BESIDE);
+    beside.push(TEMPORARY_SUFFIX);
     let beside = PathBuf::from(beside);
     if is_socket(&beside)? {
         // A process was killed before it renamed its socket.
@@ -151,11 +154,11 @@ fn is_socket(path: &Path) -> io::Result<bool> {
 fn is_listened_on(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    listens(path, socket.connect(&SockAddr::unix(path)?))
+    is_listening(path, socket.connect(&SockAddr::unix(path)?))
 }
 
 /// Interprets the result of a connection attempt to `path`; an error if this user may not connect.
-fn listens(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
+fn is_listening(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
     match connected.map_err(|error| error.kind()) {
         Err(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
         Err(kind @ io::ErrorKind::PermissionDenied) => {
@@ -180,19 +183,19 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Shared by all sockets of one address. It shows when the last of them is closed.
-pub(crate) type HeldClaim = Arc<()>;
+pub(crate) type AddressGuard = Arc<()>;
 
 /// A listening socket that is not registered with a runtime.
-pub enum Listening {
+pub enum ListeningSocket {
     /// A TCP listening socket.
-    Tcp(std::net::TcpListener, HeldClaim),
+    Tcp(std::net::TcpListener, AddressGuard),
     /// A Unix socket.
-    Unix(unix::UnixListener, HeldClaim),
+    Unix(unix::UnixListener, AddressGuard),
 }
 
-impl Listening {
+impl ListeningSocket {
     /// Its IP address and port; `None` for a Unix socket.
-    pub fn local(&self) -> Option<SocketAddr> {
+    pub fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket, _) => socket.local_addr().ok(),
             Self::Unix(..) => None,
@@ -200,10 +203,14 @@ impl Listening {
     }
 
     /// Accepts the next connection; returns it with its peer address.
-    pub fn accept(&self) -> io::Result<(Connected, SocketAddr)> {
+    pub fn accept(&self) -> io::Result<(AcceptedConnection, SocketAddr)> {
         match self {
-            Self::Tcp(socket, _) => socket.accept().map(|(socket, peer)| (Connected::Tcp(socket), peer)),
-            Self::Unix(socket, _) => socket.accept().map(|(socket, _)| (Connected::Unix(socket), LOCAL)),
+            Self::Tcp(socket, _) => {
+                socket.accept().map(|(socket, peer)| (AcceptedConnection::Tcp(socket), peer))
+            }
+            Self::Unix(socket, _) => {
+                socket.accept().map(|(socket, _)| (AcceptedConnection::Unix(socket), UNIX_PEER))
+            }
         }
     }
 
@@ -215,19 +222,19 @@ impl Listening {
         workers: usize,
         claim: Claim,
     ) -> io::Result<(Vec<Self>, Weak<()>)> {
-        let (hold, mut sockets) = (HeldClaim::default(), Vec::with_capacity(workers));
+        let (hold, mut sockets) = (AddressGuard::default(), Vec::with_capacity(workers));
         match address {
             ListenAddress::Ip(address) => {
                 let (mut address, mut claim) = (*address, claim);
                 for _ in 0..workers {
-                    let socket = tcp(address, claim)?;
+                    let socket = bind_tcp(address, claim)?;
                     // The kernel may have chosen the port of the first socket; the others share it.
                     (address, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Self::Tcp(socket, hold.clone()));
                 }
             }
             ListenAddress::Unix(path) => {
-                let socket = unix(path, mode, claim)?;
+                let socket = bind_unix(path, mode, claim)?;
                 for _ in 1..workers {
                     sockets.push(Self::Unix(socket.try_clone()?, hold.clone()));
                 }
@@ -241,9 +248,9 @@ impl Listening {
 /// A listening socket that is registered with this thread's runtime.
 pub enum Acceptor {
     /// A TCP listening socket.
-    Tcp(tokio::net::TcpListener, HeldClaim),
+    Tcp(tokio::net::TcpListener, AddressGuard),
     /// A Unix socket.
-    Unix(tokio::net::UnixListener, HeldClaim),
+    Unix(tokio::net::UnixListener, AddressGuard),
 }
 
 impl Acceptor {
@@ -254,28 +261,30 @@ impl Acceptor {
                 socket.poll_accept(cx).map_ok(|(stream, peer)| (Stream::Tcp(stream), peer))
             }
             Self::Unix(socket, _) => {
-                socket.poll_accept(cx).map_ok(|(stream, _)| (Stream::Unix(stream), LOCAL))
+                socket.poll_accept(cx).map_ok(|(stream, _)| (Stream::Unix(stream), UNIX_PEER))
             }
         }
     }
 
     /// Deregisters it from the runtime.
-    pub fn into_listening(self) -> io::Result<Listening> {
+    pub fn into_listening(self) -> io::Result<ListeningSocket> {
         match self {
-            Self::Tcp(socket, hold) => Ok(Listening::Tcp(socket.into_std()?, hold)),
-            Self::Unix(socket, hold) => Ok(Listening::Unix(socket.into_std()?, hold)),
+            Self::Tcp(socket, hold) => Ok(ListeningSocket::Tcp(socket.into_std()?, hold)),
+            Self::Unix(socket, hold) => Ok(ListeningSocket::Unix(socket.into_std()?, hold)),
         }
     }
 }
 
-impl TryFrom<Listening> for Acceptor {
+impl TryFrom<ListeningSocket> for Acceptor {
     type Error = io::Error;
 
     /// Registers it with this thread's runtime.
-    fn try_from(socket: Listening) -> io::Result<Self> {
+    fn try_from(socket: ListeningSocket) -> io::Result<Self> {
         match socket {
-            Listening::Tcp(socket, hold) => Ok(Self::Tcp(tokio::net::TcpListener::from_std(socket)?, hold)),
-            Listening::Unix(socket, hold) => {
+            ListeningSocket::Tcp(socket, hold) => {
+                Ok(Self::Tcp(tokio::net::TcpListener::from_std(socket)?, hold))
+            }
+            ListeningSocket::Unix(socket, hold) => {
                 Ok(Self::Unix(tokio::net::UnixListener::from_std(socket)?, hold))
             }
         }
@@ -284,19 +293,19 @@ impl TryFrom<Listening> for Acceptor {
 
 /// An accepted connection that is not registered with a runtime, so it can be sent to another
 /// thread.
-pub enum Connected {
+pub enum AcceptedConnection {
     /// A TCP connection.
     Tcp(std::net::TcpStream),
     /// A Unix socket connection.
     Unix(unix::UnixStream),
 }
 
-impl Connected {
+impl AcceptedConnection {
     /// Deregisters a connection that was just accepted from its runtime.
     ///
     /// # Errors
     /// The system's error, or `Unsupported` for a stream that is not a plain socket.
-    pub fn take(stream: Stream) -> io::Result<Self> {
+    pub fn from_stream(stream: Stream) -> io::Result<Self> {
         match stream {
             Stream::Tcp(stream) => stream.into_std().map(Self::Tcp),
             Stream::Unix(stream) => stream.into_std().map(Self::Unix),
@@ -327,7 +336,7 @@ mod tests {
     use super::*;
 
     fn port(address: &str, claim: Claim) -> io::Result<std::net::TcpListener> {
-        tcp(address.parse().expect("an address"), claim)
+        bind_tcp(address.parse().expect("an address"), claim)
     }
 
     fn in_use<T>(bound: io::Result<T>) -> bool {
@@ -337,8 +346,8 @@ mod tests {
     #[test]
     fn who_may_not_connect_cannot_tell_who_listens() {
         let at = Path::new("/run/a.sock");
-        let said = |kind: io::ErrorKind| listens(at, Err(kind.into()));
-        assert!(listens(at, Ok(())).unwrap() && said(io::ErrorKind::WouldBlock).unwrap());
+        let said = |kind: io::ErrorKind| is_listening(at, Err(kind.into()));
+        assert!(is_listening(at, Ok(())).unwrap() && said(io::ErrorKind::WouldBlock).unwrap());
         assert!(!said(io::ErrorKind::ConnectionRefused).unwrap() && !said(io::ErrorKind::NotFound).unwrap());
         let error = said(io::ErrorKind::PermissionDenied).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
@@ -363,20 +372,21 @@ mod tests {
             }
             for shares in [true, false] {
                 let at = format!("{taken}:0");
-                let first = if shares { port(&at, Claim::Alone) } else { std::net::TcpListener::bind(at) };
+                let first =
+                    if shares { port(&at, Claim::Exclusive) } else { std::net::TcpListener::bind(at) };
                 let first = first.expect("a free port");
                 let at = format!("{wanted}:{}", first.local_addr().expect("bound").port());
-                assert!(in_use(port(&at, Claim::Alone)), "{taken} and {wanted}");
+                assert!(in_use(port(&at, Claim::Exclusive)), "{taken} and {wanted}");
                 assert_eq!(port(&at, Claim::Shared).is_ok(), shares, "{taken} and {wanted}");
                 drop(first);
-                assert!(port(&at, Claim::Alone).is_ok(), "nobody is left on {at}");
+                assert!(port(&at, Claim::Exclusive).is_ok(), "nobody is left on {at}");
             }
         }
     }
 
     #[test]
     fn connections_that_are_over_take_no_address() {
-        let first = port("127.0.0.1:0", Claim::Alone).expect("a free port");
+        let first = port("127.0.0.1:0", Claim::Exclusive).expect("a free port");
         first.set_nonblocking(false).expect("blocks");
         let at = first.local_addr().expect("bound");
         let mut client = TcpStream::connect(at).expect("connects");
@@ -384,14 +394,14 @@ mod tests {
         drop(first.accept().expect("accepts"));
         assert_eq!(client.read(&mut [0]).expect("the end"), 0);
         drop((client, first));
-        assert!(tcp(at, Claim::Alone).is_ok());
+        assert!(bind_tcp(at, Claim::Exclusive).is_ok());
     }
 
     #[test]
     fn sockets_that_join_get_connections_too() {
-        let first = port("127.0.0.1:0", Claim::Alone).expect("a free port");
+        let first = port("127.0.0.1:0", Claim::Exclusive).expect("a free port");
         let at = first.local_addr().expect("bound");
-        let second = tcp(at, Claim::Shared).expect("shares");
+        let second = bind_tcp(at, Claim::Shared).expect("shares");
         let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(at).expect("connects")).collect();
         let count = |socket: &std::net::TcpListener| std::iter::from_fn(|| socket.accept().ok()).count();
         let (ours, theirs) = (count(&first), count(&second));

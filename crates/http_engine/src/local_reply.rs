@@ -27,7 +27,7 @@ pub struct LocalReply {
 
 impl LocalReply {
     /// A response whose body is its code as plain text.
-    pub fn plain(status: u16, code: &'static str, outcome: Outcome) -> Self {
+    pub fn from_code(status: u16, code: &'static str, outcome: Outcome) -> Self {
         Self {
             status,
             code,

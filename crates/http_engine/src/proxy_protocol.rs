@@ -119,10 +119,10 @@ impl ProxyFault {
 /// [`ProxyFault`] as soon as no continuation can be a header. The caller then closes the connection
 /// without a response.
 pub fn parse(bytes: &[u8]) -> Result<ProxyProgress, ProxyFault> {
-    if let Some(rest) = after(bytes, V2_START)? {
+    if let Some(rest) = strip_start(bytes, V2_START)? {
         return parse_v2(rest);
     }
-    if let Some(rest) = after(bytes, V1_START)? {
+    if let Some(rest) = strip_start(bytes, V1_START)? {
         return parse_v1(rest);
     }
     // `after` refuses only bytes that start like the prefix and then differ.
@@ -133,7 +133,7 @@ pub fn parse(bytes: &[u8]) -> Result<ProxyProgress, ProxyFault> {
 }
 
 /// The bytes after `start`; `None`: another version or too few bytes.
-fn after<'a>(bytes: &'a [u8], start: &[u8]) -> Result<Option<&'a [u8]>, ProxyFault> {
+fn strip_start<'a>(bytes: &'a [u8], start: &[u8]) -> Result<Option<&'a [u8]>, ProxyFault> {
     match bytes.strip_prefix(start) {
         Some(rest) => Ok(Some(rest)),
         None if bytes.first() == start.first() && !start.starts_with(bytes) => Err(ProxyFault::NotProxy),
@@ -217,7 +217,7 @@ fn parse_v2(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
         (ProxyOrigin::Local, false)
     } else {
         let (address, tlvs) = body.split_at(addresses);
-        (v2_origin(family, address), family >> 4 != 0 && speaks_tls(tlvs)?)
+        (v2_origin(family, address), family >> 4 != 0 && tls_flag(tlvs)?)
     };
     Ok(ProxyProgress::Done(Header { consumed: V2_FIXED + length, origin, tls }))
 }
@@ -256,7 +256,7 @@ fn v2_addresses<const N: usize, A: From<[u8; N]> + Into<IpAddr>>(
 }
 
 /// Parses the TLVs (type, 16-bit length, value). Returns the flag of the TLV about TLS.
-fn speaks_tls(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
+fn tls_flag(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
     let mut said = None;
     while !tlvs.is_empty() {
         let ([kind, high, low], rest) = tlvs.split_first_chunk::<3>().ok_or(ProxyFault::MalformedBody)?;

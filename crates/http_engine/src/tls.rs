@@ -35,7 +35,7 @@ const HTTP2: &[u8] = b"h2";
 
 /// The certificate that a side presents. Both files are PEM.
 #[derive(Debug, Clone, Copy)]
-pub struct Files<'a> {
+pub struct CertificateFiles<'a> {
     /// The certificate chain, end-entity certificate first.
     pub certificate: &'a Path,
     /// The private key: PKCS#8, SEC1 or PKCS#1, not encrypted.
@@ -84,7 +84,7 @@ pub struct BuiltServer {
     /// The configuration, ready for connections.
     pub config: Arc<ServerConfig>,
     /// CAs for client certificates; `None`: no certificate is requested.
-    pub clients: Option<ClientAuthorities>,
+    pub clients: Option<ClientCas>,
     /// Problems that do not prevent its use.
     pub warnings: Vec<TlsWarning>,
 }
@@ -92,13 +92,13 @@ pub struct BuiltServer {
 /// The CAs for client certificates. The handshake uses them, and so do later checks of open
 /// connections when the CAs have changed.
 #[derive(Debug, Clone)]
-pub struct ClientAuthorities {
+pub struct ClientCas {
     verifier: Arc<dyn ClientCertVerifier>,
     version: [u8; digest::SHA256_OUTPUT_LEN],
 }
 
-impl ClientAuthorities {
-    fn of(
+impl ClientCas {
+    fn from_roots(
         roots: &Arc<RootCertStore>,
         optional: bool,
         provider: Arc<CryptoProvider>,
@@ -125,7 +125,7 @@ impl ClientAuthorities {
     }
 
     /// Whether they accept an end-entity certificate with the intermediates it was presented with.
-    pub fn vouch_for(
+    pub fn accepts(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -264,7 +264,7 @@ pub enum TlsError {
 /// [`TlsError`] when a file is unreadable or wrong. Expiry only causes a warning, because a clock
 /// may be wrong.
 pub fn server_config(
-    files: Files<'_>,
+    files: CertificateFiles<'_>,
     clients: ClientCertificates<'_>,
     protocols: Protocols,
     now: Timestamp,
@@ -274,7 +274,7 @@ pub fn server_config(
     let builder = ServerConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| TlsError::Refused(e.to_string()))?;
-    let authorities = |ca, optional| ClientAuthorities::of(&roots_from_file(ca)?, optional, crypto.clone());
+    let authorities = |ca, optional| ClientCas::from_roots(&roots_from_file(ca)?, optional, crypto.clone());
     let clients = match clients {
         ClientCertificates::Ignored => None,
         ClientCertificates::Optional(ca) => Some(authorities(ca, true)?),
@@ -297,7 +297,7 @@ pub fn server_config(
 /// [`TlsError`] when a file of `identity` is unreadable or wrong.
 pub fn client_config(
     roots: Arc<RootCertStore>,
-    identity: Option<Files<'_>>,
+    identity: Option<CertificateFiles<'_>>,
     protocols: Protocols,
     now: Timestamp,
 ) -> Result<BuiltTls<ClientConfig>, TlsError> {
@@ -354,12 +354,12 @@ pub fn roots_from_file(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
 }
 
 fn certified_key(
-    files: Files<'_>,
+    files: CertificateFiles<'_>,
     provider: &CryptoProvider,
     now: Timestamp,
 ) -> Result<(CertifiedKey, Vec<TlsWarning>), TlsError> {
     let chain = certificates(files.certificate)?;
-    let warnings = validity(files.certificate, &chain, now)?;
+    let warnings = validity_warnings(files.certificate, &chain, now)?;
     let key = provider
         .key_provider
         .load_private_key(private_key(files.key)?)
@@ -401,7 +401,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         match error {
             // The marker is part of the format (RFC 7468 section 11), but the PEM parser does not
             // know this kind of key.
-            pem::Error::NoItemsFound if find(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") => {
+            pem::Error::NoItemsFound if contains(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") => {
                 TlsError::EncryptedKey { path }
             }
             pem::Error::NoItemsFound => TlsError::NoKey { path },
@@ -411,12 +411,16 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-fn find(text: &[u8], what: &[u8]) -> bool {
+fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
 /// Warnings about the validity dates of the end-entity certificate.
-fn validity(path: &Path, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Vec<TlsWarning>, TlsError> {
+fn validity_warnings(
+    path: &Path,
+    chain: &[CertificateDer<'_>],
+    now: Timestamp,
+) -> Result<Vec<TlsWarning>, TlsError> {
     let bad = |what: String| TlsError::BadCertificate { path: path.to_owned(), number: 1, what };
     let Some(first) = chain.first() else { return Err(TlsError::NoCertificate { path: path.to_owned() }) };
     let (_, certificate) = X509Certificate::from_der(first).map_err(|e| bad(e.to_string()))?;

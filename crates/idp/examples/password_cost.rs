@@ -21,13 +21,13 @@ use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use idp::passwords::{
     Hasher, Memory, Parameters, Password, Pool, PoolConfig, Verdict,
-    rules::{Person, Rules},
-    verified::Verified,
+    rules::{Rules, UserData},
+    verified::VerifiedPasswords,
 };
 
 const ROUNDS: u32 = 5;
 const POOLED: u32 = 100;
-const RIGHT: Verdict = Verdict::Right { outdated: false };
+const RIGHT: Verdict = Verdict::Right { is_outdated: false };
 
 /// Seconds per call, the best of several rounds of `calls`.
 fn measure(calls: u32, mut call: impl FnMut()) -> f64 {
@@ -103,14 +103,15 @@ fn main() {
     ] {
         let password = Password::new(text).unwrap();
         let micros = measure(5, || {
-            black_box(rules.check(&password, Person::default())).ok();
+            black_box(rules.check(&password, UserData::default())).ok();
         }) * 1e6;
         println!("rules, {name:15} {micros:9.1} µs");
     }
-    let verified = Verified::new(Duration::from_secs(10), 1000, &entropy).unwrap();
+    let verified = VerifiedPasswords::new(Duration::from_secs(10), 1000, &entropy).unwrap();
     let now = Timestamp::from_secs(1_800_000_000);
     let stored = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
-    verified.remember("ada", stored, &password, RIGHT, now);
-    let micros = measure(10_000, || assert!(black_box(verified.holds("ada", stored, &password, now)))) * 1e6;
+    verified.insert("ada", stored, &password, RIGHT, now);
+    let micros =
+        measure(10_000, || assert!(black_box(verified.contains("ada", stored, &password, now)))) * 1e6;
     println!("verified a moment ago    {micros:9.2} µs");
 }

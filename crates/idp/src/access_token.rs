@@ -15,17 +15,17 @@ use serde::Serialize;
 use serde_json::Map;
 use store::LogHead;
 use store::access_tokens::AccessToken;
-use store::families::EventOrigins;
-use store::jwt_status::ClaimedStatus;
+use store::families::OriginTags;
+use store::jwt_status::JwtClaims;
 use zeroize::Zeroizing;
 
 use crate::client::{Client, TokenFormat};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::scope::ScopeSet;
-use crate::person::{Person, Told};
+use crate::person::{ClaimSelection, Person};
 use crate::provider::Provider;
 use crate::secrets::{Secrets, Tag, TagSubject};
-use crate::verified_cache::JwtClaims;
+use crate::verified_cache::VerifiedJwt;
 
 /// The `typ` of the JOSE header (RFC 9068 §2.1).
 pub const TYP: &str = "at+jwt";
@@ -99,7 +99,7 @@ enum Audience<'a> {
 }
 
 /// Claims of a user in every JWT access token, if the scopes allow them: name, address and groups.
-const TOLD: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
+const USER_CLAIMS: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
 
 /// Mints an access token for what was granted, issued now, in the client's format.
 ///
@@ -133,9 +133,11 @@ fn mint_jwt(
     now: Timestamp,
 ) -> Result<Minted, OAuthFault> {
     let iat = granted.person.map_or(now.as_secs(), |person| person.issued_at(now));
-    let mut person =
-        granted.person.map(|p| p.claims(Told { scopes: granted.scopes, names: &[] })).unwrap_or_default();
-    person.retain(|name, _| TOLD.contains(&name.as_str()));
+    let mut person = granted
+        .person
+        .map(|p| p.claims(ClaimSelection { scopes: granted.scopes, names: &[] }))
+        .unwrap_or_default();
+    person.retain(|name, _| USER_CLAIMS.contains(&name.as_str()));
     let claims = Claims {
         iss: provider.issuer().as_str(),
         sub: granted.person.map_or(granted.client.id(), Person::subject),
@@ -186,7 +188,7 @@ fn mint_opaque(
 
 /// Tags whose revocation also revokes a token, besides its own and its family's: its client and the
 /// user's consent to this client.
-pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> EventOrigins {
+pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> OriginTags {
     // A client's own token follows from no consent; no user has an empty id.
     let consent = TagSubject::Consent(user.unwrap_or_default(), client);
     [TagSubject::Client(client), consent].map(|subject| provider.secrets().tag(subject))
@@ -248,13 +250,13 @@ impl Presented {
 ///
 /// # Errors
 /// [`OAuthFault`] when the store fails.
-pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
-    Ok(recognise(provider, text).await?.filter(|token| token.unrevoked))
+pub async fn look_up_valid(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
+    Ok(look_up(provider, text).await?.filter(|token| token.unrevoked))
 }
 
 /// Looks up an access token of this provider that has not expired, revoked or not.
-pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
-    match opaque::kind(text) {
+pub(crate) async fn look_up(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
+    match opaque::parse_kind(text) {
         Some(OpaqueKind::Access) => opaque_presented(provider, text).await,
         Some(_) => Ok(None),
         None => match read_jwt(provider, text) {
@@ -291,18 +293,18 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
 }
 
 /// Reads a JWT access token signed by this provider, expired or not. `None`: it is not one.
-pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<Arc<JwtClaims>> {
-    let (digest, believed) = (provider.secrets().digest(text), provider.believed());
+pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<Arc<VerifiedJwt>> {
+    let (digest, believed) = (provider.secrets().digest(text), provider.verified_cache());
     if let Some(claims) = believed.get(&digest, provider.keys().version()) {
         return Some(claims);
     }
-    let (keys, claims) = provider.keys().opened_with(text, |signed| jwt_claims(provider, signed))?;
+    let (keys, claims) = provider.keys().verify_with_version(text, |signed| jwt_claims(provider, signed))?;
     let claims = Arc::new(claims);
-    believed.keep(digest, keys, claims.clone());
+    believed.insert(digest, keys, claims.clone());
     Some(claims)
 }
 
-fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims> {
+fn jwt_claims(provider: &Provider, signed: jwt::SignedClaims<'_>) -> Option<VerifiedJwt> {
     let claims = signed.claims;
     let text = |name| claims.get(name).and_then(Value::as_str);
     let time = |name| match claims.get(name)?.as_number()? {
@@ -318,7 +320,7 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
         (None, Some(items)) => items.map(Value::as_str).collect::<Option<Vec<_>>>()?.join(" "),
         (None, None) => return None,
     };
-    Some(JwtClaims {
+    Some(VerifiedJwt {
         jti: text("jti")?.to_owned(),
         sub: text("sub")?.to_owned(),
         client_id: text("client_id")?.to_owned(),
@@ -327,12 +329,12 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
         family: text("family").map(str::to_owned),
         key: signed.key.map(str::to_owned),
         issued_at: time("iat")?,
-        read_at: Lineage::of(claims, None).in_time_of_log(),
+        read_at: Lineage::from_claims(claims, None).issued_in_log_time(),
         expires_at: time("exp")?,
     })
 }
 
-async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option<Presented>, OAuthFault> {
+async fn jwt_presented(provider: &Provider, claims: &VerifiedJwt) -> Result<Option<Presented>, OAuthFault> {
     if provider.now() >= claims.expires_at {
         return Ok(None);
     }
@@ -341,7 +343,7 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
     let user_id = Some(&claims.sub).filter(|sub| **sub != claims.client_id);
     let standing = provider
         .store()
-        .claimed(ClaimedStatus {
+        .jwt_status(JwtClaims {
             family_id: claims.family.as_deref(),
             user_id: user_id.map(String::as_str),
             client_id: &claims.client_id,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{EntropyFailed, provider::Provider, secrets::Purpose, session::Browser};
 
 /// How long a page stays valid.
-const OPEN: Duration = Duration::from_hours(1);
+const PAGE_LIFETIME: Duration = Duration::from_hours(1);
 
 /// What continues after login.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +37,12 @@ pub enum Intent {
     /// The account page.
     Account,
     /// Logout, and where the browser goes afterwards.
-    Logout(Afterwards),
+    Logout(PostLogout),
 }
 
 /// Where the browser goes after logout (OpenID Connect RP-Initiated Logout 1.0 §2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Afterwards {
+pub struct PostLogout {
     pub(crate) client_id: Option<String>,
     pub(crate) redirect_uri: Option<String>,
     pub(crate) state: Option<String>,
@@ -68,12 +68,12 @@ impl AuthorizationState {
 
     /// Binds the state to a page that is shown to this user.
     #[must_use]
-    pub fn shown_to(self, user_id: &str) -> Self {
+    pub fn for_user(self, user_id: &str) -> Self {
         Self { user: Some(user_id.to_owned()), ..self }
     }
 
     /// Whether the page was shown to this user.
-    pub fn was_shown_to(&self, user_id: &str) -> bool {
+    pub fn is_for_user(&self, user_id: &str) -> bool {
         self.user.as_deref() == Some(user_id)
     }
 
@@ -89,7 +89,7 @@ impl AuthorizationState {
     pub fn seal(&self, provider: &Provider, browser: &Browser) -> Result<String, EntropyFailed> {
         let text = serde_json::to_vec(self).map_err(|_| EntropyFailed)?;
         let sealed = provider.secrets().seal(
-            Purpose::Flow,
+            Purpose::AuthorizationState,
             browser.id(),
             &text,
             provider.now(),
@@ -101,8 +101,8 @@ impl AuthorizationState {
     /// Opens a form field. `None`: it is malformed, expired or sealed for another browser.
     pub fn open(provider: &Provider, browser: &Browser, sealed: &str) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let text = provider.secrets().open(Purpose::Flow, browser.id(), &sealed)?;
+        let text = provider.secrets().open(Purpose::AuthorizationState, browser.id(), &sealed)?;
         let flow: Self = serde_json::from_slice(&text).ok()?;
-        (provider.now().since(flow.began()) < OPEN).then_some(flow)
+        (provider.now().since(flow.began()) < PAGE_LIFETIME).then_some(flow)
     }
 }

@@ -149,7 +149,7 @@ impl SecretDigest {
     }
 
     /// Equality in constant time.
-    fn same(&self, other: &Self) -> bool {
+    fn equals(&self, other: &Self) -> bool {
         constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
     }
 }
@@ -183,7 +183,7 @@ impl SecretDigests {
 
     /// Whether `presented` is one of them. Always compares both, each in constant time.
     pub(super) fn accept(&self, presented: &SecretDigest) -> bool {
-        self.first.same(presented) | self.second.same(presented)
+        self.first.equals(presented) | self.second.equals(presented)
     }
 }
 

@@ -126,7 +126,7 @@ pub struct PasswordConfig {
     pub network: Limits,
     /// How long and for how many accounts a verified password is cached in memory; `None`: it is
     /// not.
-    pub remembered: Option<(Duration, usize)>,
+    pub verified_cache: Option<(Duration, usize)>,
 }
 
 impl Default for PasswordConfig {
@@ -140,7 +140,7 @@ impl Default for PasswordConfig {
             strength: Strength::default(),
             account: Limits::ACCOUNT,
             network: Limits::NETWORK,
-            remembered: None,
+            verified_cache: None,
         }
     }
 }
@@ -185,7 +185,7 @@ pub enum ConfigReason {
         seconds(verified::MAX_LIFETIME),
         verified::MAX_ENTRIES
     )]
-    Remembered,
+    VerifiedCache,
     /// The brand is not valid, see [`BrandFault`].
     #[error(transparent)]
     Brand(BrandFault),
@@ -233,7 +233,7 @@ pub(crate) struct CheckedPasswords {
     pub(crate) rules: Rules,
     pub(crate) min_length: usize,
     pub(crate) policy: Policy,
-    pub(crate) remembered: Option<(Duration, usize)>,
+    pub(crate) verified_cache: Option<(Duration, usize)>,
 }
 
 impl Checked {
@@ -249,7 +249,7 @@ impl Checked {
 
     /// Warnings for the operator about valid settings: clients that may send users' passwords.
     pub fn warnings(&self) -> Vec<String> {
-        let mut ids: Vec<&str> = self.clients.with_passwords().collect();
+        let mut ids: Vec<&str> = self.clients.with_password_grant().collect();
         ids.sort_unstable();
         let warn = |id: &&str| {
             format!(
@@ -287,7 +287,7 @@ impl Config {
         let mut faults = Faults(Vec::new());
         let issuer = faults.keep("issuer", Issuer::parse(&self.issuer).map_err(ConfigReason::Issuer));
         for (i, audience) in self.audiences.iter().enumerate() {
-            faults.demand(
+            faults.require(
                 target::is_audience(audience),
                 || format!("audiences[{i}]"),
                 ConfigReason::Audience,
@@ -399,10 +399,10 @@ impl Lifetimes {
         ] {
             let fits = (least..=most).contains(&length) && length.subsec_nanos() == 0;
             let path = || format!("lifetimes.{name}");
-            faults.demand(fits, path, ConfigReason::Bounds(length, least, most));
+            faults.require(fits, path, ConfigReason::Bounds(length, least, most));
         }
         let ordered = self.session_idle <= self.session;
-        faults.demand(ordered, || "lifetimes.session_idle".into(), ConfigReason::IdleBeyondSession);
+        faults.require(ordered, || "lifetimes.session_idle".into(), ConfigReason::IdleBeyondSession);
     }
 }
 
@@ -418,15 +418,15 @@ impl PasswordConfig {
             (verified::MIN_LIFETIME..=verified::MAX_LIFETIME).contains(&lifetime)
                 && (1..=verified::MAX_ENTRIES).contains(&entries)
         };
-        let remembered = self.remembered.is_none_or(fits);
-        faults.demand(remembered, || "passwords.remembered".into(), ConfigReason::Remembered);
+        let remembered = self.verified_cache.is_none_or(fits);
+        faults.require(remembered, || "passwords.remembered".into(), ConfigReason::VerifiedCache);
         Some(CheckedPasswords {
             parameters: self.parameters,
             pool: pool?,
             rules: rules?,
             min_length: self.min_length,
             policy: policy?,
-            remembered: self.remembered,
+            verified_cache: self.verified_cache,
         })
     }
 }
@@ -442,7 +442,7 @@ impl Faults {
         result.map_err(|reason| self.add(path.to_owned(), reason)).ok()
     }
 
-    fn demand(&mut self, holds: bool, path: impl FnOnce() -> String, reason: ConfigReason) {
+    fn require(&mut self, holds: bool, path: impl FnOnce() -> String, reason: ConfigReason) {
         if !holds {
             self.add(path(), reason);
         }

@@ -26,26 +26,26 @@ use crate::paths::{
 };
 use crate::person;
 
-const SIGNALS: &str = "/.well-known/ssf-configuration";
-const OPENID: &str = "/.well-known/openid-configuration";
-const OAUTH: &str = "/.well-known/oauth-authorization-server";
+const SSF_WELL_KNOWN: &str = "/.well-known/ssf-configuration";
+const OPENID_WELL_KNOWN: &str = "/.well-known/openid-configuration";
+const OAUTH_WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 
 /// Scopes that have a defined effect.
 const SCOPES: [&str; 7] = ["openid", "profile", "email", "address", "phone", "groups", "offline_access"];
 
 /// Paths of the OpenID document, without duplicates.
 pub fn openid_paths(issuer: &Issuer) -> Vec<String> {
-    well_known_paths(issuer, OPENID)
+    well_known_paths(issuer, OPENID_WELL_KNOWN)
 }
 
 /// Paths of the RFC 8414 document, without duplicates.
 pub fn oauth_paths(issuer: &Issuer) -> Vec<String> {
-    well_known_paths(issuer, OAUTH)
+    well_known_paths(issuer, OAUTH_WELL_KNOWN)
 }
 
 /// Paths of the SSF §7.1 document, without duplicates.
 pub fn signals_paths(issuer: &Issuer) -> Vec<String> {
-    well_known_paths(issuer, SIGNALS)
+    well_known_paths(issuer, SSF_WELL_KNOWN)
 }
 
 fn well_known_paths(issuer: &Issuer, well_known: &str) -> Vec<String> {
@@ -57,7 +57,7 @@ fn well_known_paths(issuer: &Issuer, well_known: &str) -> Vec<String> {
 
 /// Input of the documents.
 #[derive(Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct MetadataInput<'a> {
     pub(crate) issuer: &'a Issuer,
     /// Algorithms of the published keys.
     pub(crate) algorithms: &'a [SigningAlgorithm],
@@ -81,12 +81,12 @@ struct OauthMetadata<'a> {
     response_types_supported: [&'a str; 1],
     response_modes_supported: [&'a str; ResponseMode::ALL.len()],
     grant_types_supported: Vec<&'a str>,
-    token_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
+    token_endpoint_auth_methods_supported: [&'a str; client::AUTH_METHODS.len()],
     token_endpoint_auth_signing_alg_values_supported: Vec<&'a str>,
     introspection_endpoint_auth_methods_supported: [&'a str; 3],
     /// Member of RFC 9701 §7.
     introspection_signing_alg_values_supported: [&'a str; 1],
-    revocation_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
+    revocation_endpoint_auth_methods_supported: [&'a str; client::AUTH_METHODS.len()],
     code_challenge_methods_supported: [&'a str; 1],
     authorization_response_iss_parameter_supported: bool,
     ui_locales_supported: Vec<&'a str>,
@@ -114,7 +114,7 @@ struct OpenidMetadata<'a> {
     backchannel_logout_session_supported: bool,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> MetadataInput<'a> {
     /// The RFC 8414 document as JSON.
     pub(crate) fn oauth_document(self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(&self.oauth())
@@ -128,8 +128,8 @@ impl<'a> Facts<'a> {
             userinfo_endpoint: self.issuer.endpoint(USERINFO),
             end_session_endpoint: self.issuer.endpoint(END_SESSION),
             subject_types_supported: ["public"],
-            id_token_signing_alg_values_supported: self.names(),
-            userinfo_signing_alg_values_supported: self.names(),
+            id_token_signing_alg_values_supported: self.algorithm_names(),
+            userinfo_signing_alg_values_supported: self.algorithm_names(),
             acr_values_supported: [ACR],
             claim_types_supported: ["normal"],
             claims_supported: person::claim_names().chain(own).collect(),
@@ -141,15 +141,15 @@ impl<'a> Facts<'a> {
         })
     }
 
-    fn names(self) -> Vec<&'a str> {
+    fn algorithm_names(self) -> Vec<&'a str> {
         self.algorithms.iter().map(|&algorithm| key::name(algorithm)).collect()
     }
 
     fn oauth(self) -> OauthMetadata<'a> {
         let issuer = self.issuer;
-        let methods = client::METHODS;
+        let methods = client::AUTH_METHODS;
         // The password grant is listed only if some client may use it.
-        let passwords = self.clients.with_passwords().next().is_some();
+        let passwords = self.clients.with_password_grant().next().is_some();
         let grants = GrantType::ALL.into_iter().filter(|grant| passwords || *grant != GrantType::Password);
         OauthMetadata {
             issuer: issuer.as_str(),

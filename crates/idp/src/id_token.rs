@@ -14,7 +14,7 @@ use crate::{
     client::Client,
     keys::SigningAlgorithm,
     oauth::{error::OAuthFault, scope::ScopeSet},
-    person::{Person, Told},
+    person::{ClaimSelection, Person},
     provider::Provider,
 };
 
@@ -42,14 +42,14 @@ pub struct Authentication {
     /// Whether ID tokens carry `read_at`. It defaults to true for families stored before clients
     /// could request it: their clients may be gateways that depend on it, and other clients ignore
     /// it.
-    #[serde(default = "asked_before")]
+    #[serde(default = "default_read_at")]
     pub read_at: bool,
     /// Whether the authorization request had no `redirect_uri`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redirect_omitted: bool,
 }
 
-fn asked_before() -> bool {
+fn default_read_at() -> bool {
     true
 }
 
@@ -60,8 +60,8 @@ impl Authentication {
     }
 
     /// Selects the claims of the user for tokens with these scopes.
-    pub fn told<'a>(&'a self, scopes: &'a ScopeSet) -> Told<'a> {
-        Told { scopes, names: &self.id_token }
+    pub fn claim_selection<'a>(&'a self, scopes: &'a ScopeSet) -> ClaimSelection<'a> {
+        ClaimSelection { scopes, names: &self.id_token }
     }
 
     /// Serializes for the details of a family.
@@ -140,7 +140,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault
         sid: login.sid,
         at_hash: half_hash(algorithm, login.access_token),
         read_at: login.authentication.read_at.then(read_at),
-        person: login.person.claims(Told { scopes, names: &login.authentication.id_token }),
+        person: login.person.claims(ClaimSelection { scopes, names: &login.authentication.id_token }),
     };
     provider.sign(algorithm, TYP, &claims)
 }
@@ -170,7 +170,7 @@ pub struct Hint {
 
 /// Reads a hint. `None`: it is not an ID token signed with a key that is still in the key ring.
 pub fn read_hint(provider: &Provider, text: &str) -> Option<Hint> {
-    provider.keys().opened(text, |signed| {
+    provider.keys().verify(text, |signed| {
         let claims = signed.claims;
         let text = |name| claims.get(name).and_then(Value::as_str);
         let ours = signed.typ == Some(TYP) && text("iss") == Some(provider.issuer().as_str());

@@ -84,7 +84,7 @@ pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
 pub use maintenance::maintain;
 pub use oauth::grant_type::GrantType;
-pub use provider::{Answered, Outbound, Parts, Post, Provider, ProviderFault};
+pub use provider::{OutboundClient, Parts, PendingResponse, PostRequest, Provider, ProviderFault};
 pub use router::router;
 pub use secrets::Secrets;
 pub use session::Caller;

@@ -24,7 +24,7 @@ use auth::time::Timestamp;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     Store, StoreError,
-    attempts::{Attempts, ForgetAttempts, RecordAttempt},
+    login_attempts::{Attempts, DeleteAttempts, RecordAttempt},
     users::{StoredPassword, UpgradePassword, UserRow},
 };
 
@@ -35,8 +35,8 @@ use crate::{
         Password, Pool, PoolError, Verdict,
         lockout::{Gate, Limits, Network, Policy, Record},
         pool::PoolFault,
-        rules::{Person as Described, Refusal, Rules},
-        verified::{Verified, VerifiedFault},
+        rules::{Refusal, Rules, UserData as Described},
+        verified::{VerifiedFault, VerifiedPasswords},
     },
     secrets::Secrets,
 };
@@ -46,9 +46,9 @@ pub const METHOD: &str = "pwd";
 /// `acr` of a password login: level 1, the only level so far.
 pub const ACR: &str = "1";
 /// How long a record of failures is kept after its last entry, at least.
-const KEPT: Duration = Duration::from_hours(25);
+const RECORD_RETENTION: Duration = Duration::from_hours(25);
 /// Attempts to write a record that another node changed concurrently.
-const TRIES: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// Reason why a login fails.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -116,15 +116,17 @@ pub struct Logins {
     rules: Rules,
     min_length: usize,
     policy: Policy,
-    verified: Option<Verified>,
+    verified: Option<VerifiedPasswords>,
 }
 
 impl Logins {
     pub(crate) fn start(checked: &CheckedPasswords, entropy: &Arc<dyn Entropy>) -> Result<Self, LoginsFault> {
-        let CheckedPasswords { parameters, pool, rules, min_length, policy, remembered } = *checked;
+        let CheckedPasswords { parameters, pool, rules, min_length, policy, verified_cache: remembered } =
+            *checked;
         let pool = Pool::start(pool, parameters, entropy.clone())?;
-        let verified =
-            remembered.map(|(lifetime, entries)| Verified::new(lifetime, entries, &**entropy)).transpose()?;
+        let verified = remembered
+            .map(|(lifetime, entries)| VerifiedPasswords::new(lifetime, entries, &**entropy))
+            .transpose()?;
         Ok(Self { pool, rules, min_length, policy, verified })
     }
 
@@ -169,20 +171,22 @@ impl Logins {
         let known = store.user_by_login(name).await?;
         let account = match &known {
             Some((user, _)) => account_subject(&user.id),
-            None => nobody_subject(secrets, name),
+            None => unknown_name_subject(secrets, name),
         };
         let subjects = [account, format!("network {}", Network::of(from))];
-        let mut had_failures = self.admitted(store, &subjects, now).await?;
+        let mut had_failures = self.check_lockout(store, &subjects, now).await?;
         let stored = known.as_ref().and_then(|(_, stored)| stored.as_ref());
         let user = known.as_ref().map(|(user, _)| user);
         let (verdict, hashed) = self.compare(user, stored, &password, now).await?;
         match (known, verdict) {
-            (Some((user, stored)), Verdict::Right { outdated }) if user.disabled_at.is_none() => {
+            (Some((user, stored)), Verdict::Right { is_outdated: outdated })
+                if user.disabled_at.is_none() =>
+            {
                 if hashed {
-                    had_failures = self.admitted(store, &subjects, now).await?;
+                    had_failures = self.check_lockout(store, &subjects, now).await?;
                 }
                 if had_failures {
-                    store.write(ForgetAttempts { subject: account_subject(&user.id) }).await?;
+                    store.write(DeleteAttempts { subject: account_subject(&user.id) }).await?;
                 }
                 if let (true, Some(from)) = (outdated, stored) {
                     self.upgrade_hash(store, &user, from, password).await;
@@ -192,15 +196,15 @@ impl Logins {
             _ => {
                 let [account, network] = subjects;
                 tracing::info!(account, network, "login failed");
-                count(store, account, self.policy.account(), now).await?;
-                count(store, network, self.policy.network(), now).await?;
+                record_failure(store, account, self.policy.account(), now).await?;
+                record_failure(store, network, self.policy.network(), now).await?;
                 Err(LoginFault::Wrong)
             }
         }
     }
 
     /// Checks that neither account nor network is locked. Returns whether the account has failures.
-    async fn admitted(
+    async fn check_lockout(
         &self,
         store: &Store,
         [account, network]: &[String; 2],
@@ -219,7 +223,12 @@ impl Logins {
 
     /// Checks that a subject other than an account is not locked, for example a source of user
     /// codes.
-    pub(crate) async fn gate(&self, store: &Store, subject: &str, now: Timestamp) -> Result<(), LoginFault> {
+    pub(crate) async fn check_subject(
+        &self,
+        store: &Store,
+        subject: &str,
+        now: Timestamp,
+    ) -> Result<(), LoginFault> {
         let record = store.attempts(subject).await?.map(|attempts| record(&attempts));
         match self.policy.decide(record.as_ref(), None, now) {
             Gate::Allowed => Ok(()),
@@ -228,13 +237,13 @@ impl Logins {
     }
 
     /// Counts a failed attempt of such a subject.
-    pub(crate) async fn failed(
+    pub(crate) async fn count_failure(
         &self,
         store: &Store,
         subject: String,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        count(store, subject, self.policy.account(), now).await
+        record_failure(store, subject, self.policy.account(), now).await
     }
 
     /// Compares the password. Returns the verdict, and whether it took a hash and therefore time.
@@ -246,13 +255,13 @@ impl Logins {
         now: Timestamp,
     ) -> Result<(Verdict, bool), PoolError> {
         if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored)
-            && verified.holds(&user.id, &stored.phc, password, now)
+            && verified.contains(&user.id, &stored.phc, password, now)
         {
-            return Ok((Verdict::Right { outdated: false }, false));
+            return Ok((Verdict::Right { is_outdated: false }, false));
         }
         let verdict = self.pool.verify(password.clone(), stored.map(|s| s.phc.clone())).await?;
         if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored) {
-            verified.remember(&user.id, &stored.phc, password, verdict, now);
+            verified.insert(&user.id, &stored.phc, password, verdict, now);
         }
         Ok((verdict, true))
     }
@@ -276,9 +285,14 @@ impl Logins {
     ///
     /// # Errors
     /// [`SetFault::Refused`] when the rules refuse it, [`SetFault::Pool`] when the pool fails.
-    pub async fn judge(&self, password: &Password, name: &str, email: Option<&str>) -> Result<(), SetFault> {
+    pub async fn check_new_password(
+        &self,
+        password: &Password,
+        name: &str,
+        email: Option<&str>,
+    ) -> Result<(), SetFault> {
         let described = Described { user_name: name, address: email, words: &[] };
-        self.pool.judge(self.rules, password.clone(), described).await?.map_err(SetFault::Refused)
+        self.pool.check_rules(self.rules, password.clone(), described).await?.map_err(SetFault::Refused)
     }
 
     /// Hash of a password, if it may be set.
@@ -292,7 +306,7 @@ impl Logins {
         email: Option<&str>,
         now: Timestamp,
     ) -> Result<StoredPassword, SetFault> {
-        self.judge(password, name, email).await?;
+        self.check_new_password(password, name, email).await?;
         let phc = self.pool.hash(password.clone()).await?.encode();
         Ok(StoredPassword { phc, changed_at: now })
     }
@@ -305,9 +319,9 @@ pub(crate) fn account_subject(user_id: &str) -> String {
 
 /// Key of the failure record of an unknown name. It holds a digest of the name, because users
 /// sometimes type passwords there.
-fn nobody_subject(secrets: &Secrets, name: &str) -> String {
+fn unknown_name_subject(secrets: &Secrets, name: &str) -> String {
     // Names are compared in folded form, so another spelling is the same attempt.
-    let digest = secrets.digest_of(&["login name", &store::names::folded(name)]);
+    let digest = secrets.digest_of(&["login name", &store::names::comparison_form(name)]);
     format!("nobody {}", URL_SAFE_NO_PAD.encode(digest.0))
 }
 
@@ -321,8 +335,13 @@ fn record(attempts: &Attempts) -> Record {
 }
 
 /// Counts one failure. Nodes may count concurrently: each adds to what the other wrote.
-async fn count(store: &Store, subject: String, limits: &Limits, now: Timestamp) -> Result<(), StoreError> {
-    for _ in 0..TRIES {
+async fn record_failure(
+    store: &Store,
+    subject: String,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for _ in 0..MAX_ATTEMPTS {
         let from = store.attempts(&subject).await?;
         let next = limits.after_failure(from.as_ref().map(record).as_ref(), now);
         let to = Attempts {
@@ -330,9 +349,9 @@ async fn count(store: &Store, subject: String, limits: &Limits, now: Timestamp) 
             first_at: next.first,
             last_at: next.last,
             locked_until: next.locked_until,
-            expires_at: next.last.max(next.locked_until).plus(KEPT),
+            expires_at: next.last.max(next.locked_until).plus(RECORD_RETENTION),
         };
-        if store.write(RecordAttempt { subject: subject.clone(), from, to }).await? {
+        if store.write(RecordAttempt { subject: subject.clone(), previous: from, next: to }).await? {
             return Ok(());
         }
     }

@@ -11,18 +11,18 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{
     StoreError,
-    deliveries::{Delivered, Delivery, TakeDue},
+    deliveries::{Delivery, RemoveDelivery, TakeDueDeliveries},
 };
 use tokio::task::JoinSet;
 
 use crate::{
     client::Client,
     oauth::{error::OAuthFault, form::escape},
-    provider::{Post, Provider},
+    provider::{PostRequest, Provider},
 };
 
 /// Time after the first attempt until another node may try; doubles with each attempt.
-const PUT_OFF: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Notifications that are taken from the queue and delivered concurrently.
 const BATCH: u32 = 16;
 /// Lifetime of a logout token: short, because each attempt makes a new one (§2.4).
@@ -44,15 +44,15 @@ struct LogoutToken<'a> {
 
 /// Delivers notifications that are due. Returns how many were taken from the queue.
 pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreError> {
-    let take = TakeDue { limit: BATCH, put_off: PUT_OFF, now: provider.now() };
+    let take = TakeDueDeliveries { limit: BATCH, retry_after: RETRY_DELAY, now: provider.now() };
     let due = provider.store().write(take).await?;
     let taken = due.len();
     let mut under_way = JoinSet::new();
     for delivery in due {
         let provider = provider.clone();
         under_way.spawn(async move {
-            if tell(&provider, &delivery).await {
-                match provider.store().write(Delivered { id: delivery.id }).await {
+            if deliver_one(&provider, &delivery).await {
+                match provider.store().write(RemoveDelivery { id: delivery.id }).await {
                     Ok(()) => {}
                     Err(error) if error.is_outage() => {
                         tracing::debug!(%error, "logout delivered but still queued, will repeat");
@@ -70,7 +70,7 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
 
 /// Delivers one notification. Returns whether it is finished: accepted or refused by the client, or
 /// the client no longer exists or has no logout URI.
-async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
+async fn deliver_one(provider: &Provider, delivery: &Delivery) -> bool {
     let client = match provider.clients().find(provider.store(), &delivery.client_id).await {
         Ok(client) => client,
         Err(error) if error.is_outage() => {
@@ -93,9 +93,9 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     };
     let mut body = String::from("logout_token=");
     escape(&token, &mut body);
-    let heard = provider.outbound().post(Post::form(uri, body)).await;
-    let (client, tries) = (client.id(), delivery.tries);
-    let outage = provider.logouts().of(client);
+    let heard = provider.outbound().post(PostRequest::form(uri, body)).await;
+    let (client, tries) = (client.id(), delivery.attempts);
+    let outage = provider.logout_outages().for_client(client);
     match heard {
         Ok(200..=299) => {
             outage.succeeded();

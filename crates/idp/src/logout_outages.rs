@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 use parking_lot::Mutex;
 
 /// Outage of each client, by its identifier.
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 pub(crate) struct Outages(Mutex<BTreeMap<String, Arc<Outage>>>);
 
 impl Outages {
-    pub(crate) fn of(&self, client: &str) -> Arc<Outage> {
+    pub(crate) fn for_client(&self, client: &str) -> Arc<Outage> {
         let mut all = self.0.lock();
         if let Some(outage) = all.get(client) {
             return outage.clone();
         }
-        let outage = Outage::of(format!("back-channel logout of client {client}"))
+        let outage = Outage::new(format!("back-channel logout of client {client}"))
             .with_effect("logouts are delivered later")
-            .with_calm(CALM);
+            .with_recovery_period(RECOVERY_PERIOD);
         all.entry(client.to_owned()).or_insert_with(|| Arc::new(outage)).clone()
     }
 }

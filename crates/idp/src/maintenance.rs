@@ -15,17 +15,17 @@ use crate::{keys::KeyError, provider::Provider};
 
 /// How often the key ring is read: far more often than [`crate::keys::LEAD`], so that every node
 /// publishes a key long before any node signs with it.
-const KEYS: Duration = Duration::from_secs(5);
+const KEY_READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Shortest time between two key reads that revocations trigger: each may have revoked a key.
-const HURRY: Duration = Duration::from_millis(100);
+const MIN_KEY_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is checked whether a key is due for rotation.
-const ROTATION: Duration = Duration::from_mins(1);
+const ROTATION_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How often the queues of deliveries are read.
-const DELIVERIES: Duration = Duration::from_millis(500);
+const DELIVERY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often expired rows are deleted.
-const SWEEP: Duration = Duration::from_mins(1);
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 /// How long events of the revocation log are kept.
-const LOG_KEPT: Duration = Duration::from_hours(48);
+const LOG_RETENTION: Duration = Duration::from_hours(48);
 
 /// Runs all periodic work until the future is dropped.
 pub async fn maintain(provider: Arc<Provider>) {
@@ -34,30 +34,30 @@ pub async fn maintain(provider: Arc<Provider>) {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut keys, mut rotation) = (every(KEYS), every(ROTATION));
-    let (told, mut deliveries) = (provider.clone(), every(DELIVERIES));
+    let (mut keys, mut rotation) = (every(KEY_READ_INTERVAL), every(ROTATION_CHECK_INTERVAL));
+    let (told, mut deliveries) = (provider.clone(), every(DELIVERY_INTERVAL));
     let deliver = async move {
-        let duty = Outage::of("delivery of logouts");
+        let duty = Outage::new("delivery of logouts");
         loop {
             deliveries.tick().await;
             report(&duty, &crate::logout::deliver(&told).await.map_err(KeyError::from));
         }
     };
-    let (others_told, mut events) = (provider.clone(), every(DELIVERIES));
+    let (others_told, mut events) = (provider.clone(), every(DELIVERY_INTERVAL));
     let tell = async move {
-        let duty = Outage::of("delivery of security events");
+        let duty = Outage::new("delivery of security events");
         loop {
             events.tick().await;
             report(&duty, &crate::signals::push::deliver(&others_told).await.map_err(KeyError::from));
         }
     };
-    let (old, mut sweep) = (provider.clone(), every(SWEEP));
+    let (old, mut sweep) = (provider.clone(), every(SWEEP_INTERVAL));
     let clean = async move {
-        let duty = Outage::of("deletion of expired rows");
+        let duty = Outage::new("deletion of expired rows");
         loop {
             sweep.tick().await;
             old.logins().sweep(old.now());
-            let swept = old.store().sweep(old.now(), LOG_KEPT).await;
+            let swept = old.store().delete_expired(old.now(), LOG_RETENTION).await;
             if let Ok(swept) = &swept {
                 tracing::debug!(rows = swept.expired, events = swept.events, "expired rows deleted");
             }
@@ -66,7 +66,7 @@ pub async fn maintain(provider: Arc<Provider>) {
     };
     let registered = provider.clone();
     let note = async move {
-        match registered.clients().left_out(registered.store()).await {
+        match registered.clients().ignored_settings(registered.store()).await {
             Ok(lines) => {
                 for line in lines {
                     tracing::warn!("{line}");
@@ -76,18 +76,18 @@ pub async fn maintain(provider: Arc<Provider>) {
         }
     };
     let others = async move {
-        let (reading, rotating) = (Outage::of("signing keys"), Outage::of("rotation of signing keys"));
+        let (reading, rotating) = (Outage::new("signing keys"), Outage::new("rotation of signing keys"));
         loop {
             tokio::select! {
-                _ = keys.tick() => report(&reading, &provider.keys().refresh(provider.place()).await),
-                () = provider.hurried() => {
-                    report(&reading, &provider.keys().refresh(provider.place()).await);
+                _ = keys.tick() => report(&reading, &provider.keys().refresh(provider.key_access()).await),
+                () = provider.key_refresh_requested() => {
+                    report(&reading, &provider.keys().refresh(provider.key_access()).await);
                     // A burst of revocations triggers one read.
-                    sleep(HURRY).await;
+                    sleep(MIN_KEY_READ_INTERVAL).await;
                 }
                 _ = rotation.tick() => {
                     let period = provider.lifetimes().signing_key;
-                    report(&rotating, &provider.keys().rotate_due(provider.place(), period, provider.now()).await);
+                    report(&rotating, &provider.keys().rotate_due(provider.key_access(), period, provider.now()).await);
                 }
             }
         }
@@ -102,6 +102,6 @@ fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {
         Err(KeyError::Store(error)) if error.is_outage() => {
             tracing::debug!(%error, "maintenance postponed, store unavailable");
         }
-        done => duty.note(done),
+        done => duty.record(done),
     }
 }

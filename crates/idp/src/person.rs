@@ -11,7 +11,7 @@ use crate::oauth::scope::ScopeSet;
 
 /// Claims of each scope that come from the account's record. `preferred_username` and `updated_at`
 /// come from the account itself.
-const SCOPES: [(&str, &[&str]); 3] = [
+const CLAIMS_BY_SCOPE: [(&str, &[&str]); 3] = [
     (
         "profile",
         &[
@@ -39,7 +39,7 @@ const EMAIL: [&str; 2] = ["email", "email_verified"];
 
 /// All supported claims about a user, for `claims_supported`.
 pub fn claim_names() -> impl Iterator<Item = &'static str> {
-    let of_scopes = SCOPES.iter().flat_map(|(_, names)| names.iter().copied());
+    let of_scopes = CLAIMS_BY_SCOPE.iter().flat_map(|(_, names)| names.iter().copied());
     ["sub"].into_iter().chain(of_scopes).chain(EMAIL).chain(["groups"])
 }
 
@@ -48,27 +48,27 @@ pub fn scope_of(claim: &str) -> Option<&'static str> {
     match claim {
         "email" | "email_verified" => Some("email"),
         "groups" => Some("groups"),
-        _ => SCOPES.iter().find(|(_, names)| names.contains(&claim)).map(|(scope, _)| *scope),
+        _ => CLAIMS_BY_SCOPE.iter().find(|(_, names)| names.contains(&claim)).map(|(scope, _)| *scope),
     }
 }
 
 /// Whether an account's record may hold this claim; the provider itself determines the others.
 pub fn may_be_recorded(claim: &str) -> bool {
     let own = ["preferred_username", "updated_at"];
-    !own.contains(&claim) && SCOPES.iter().any(|(_, names)| names.contains(&claim))
+    !own.contains(&claim) && CLAIMS_BY_SCOPE.iter().any(|(_, names)| names.contains(&claim))
 }
 
 /// Selection of the claims that may be returned.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct ClaimSelection<'a> {
     /// The granted scopes.
     pub scopes: &'a ScopeSet,
     /// Claims requested by name and granted with the scopes.
     pub names: &'a [String],
 }
 
-impl Told<'_> {
-    fn tells(self, claim: &str) -> bool {
+impl ClaimSelection<'_> {
+    fn includes(self, claim: &str) -> bool {
         scope_of(claim).is_some_and(|scope| self.scopes.contains(scope))
             || self.names.iter().any(|name| name == claim)
     }
@@ -87,9 +87,9 @@ impl Person {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn find(store: &Store, id: &str, told: Told<'_>) -> Result<Option<Self>, StoreError> {
+    pub async fn find(store: &Store, id: &str, told: ClaimSelection<'_>) -> Result<Option<Self>, StoreError> {
         match store.user(id).await? {
-            Some(user) if user.is_open() => Self::of(store, user, told).await.map(Some),
+            Some(user) if user.is_open() => Self::from_user(store, user, told).await.map(Some),
             _ => Ok(None),
         }
     }
@@ -98,8 +98,12 @@ impl Person {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn of(store: &Store, user: UserRow, told: Told<'_>) -> Result<Self, StoreError> {
-        let groups = if told.tells("groups") { Some(store.groups_of(&user.id).await?) } else { None };
+    pub async fn from_user(
+        store: &Store,
+        user: UserRow,
+        told: ClaimSelection<'_>,
+    ) -> Result<Self, StoreError> {
+        let groups = if told.includes("groups") { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
 
@@ -110,13 +114,13 @@ impl Person {
 
     /// The selected claims, without `sub`. `told` must select no more than the selection of the
     /// read.
-    pub fn claims(&self, told: Told<'_>) -> Map<String, Value> {
-        debug_assert!(self.groups.is_some() || !told.tells("groups"), "groups selected but not read");
+    pub fn claims(&self, told: ClaimSelection<'_>) -> Map<String, Value> {
+        debug_assert!(self.groups.is_some() || !told.includes("groups"), "groups selected but not read");
         let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
         let mut claims: Map<String, Value> =
-            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told.tells(name)).collect();
+            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told.includes(name)).collect();
         let mut say = |name: &str, value: Value| {
-            if told.tells(name) {
+            if told.includes(name) {
                 claims.insert(name.into(), value);
             }
         };
@@ -173,7 +177,7 @@ mod tests {
     fn told(scopes: &str, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|&n| n.into()).collect();
         let scopes = ScopeSet::parse(scopes).unwrap();
-        Value::Object(ada().claims(Told { scopes: &scopes, names: &names })).to_string()
+        Value::Object(ada().claims(ClaimSelection { scopes: &scopes, names: &names })).to_string()
     }
 
     #[test]

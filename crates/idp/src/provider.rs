@@ -12,14 +12,14 @@ use auth::{
     time::Timestamp,
     token::{
         jws::SigningAlgorithm,
-        opaque::{self, OpaqueKind as TokenKind, RANDOM},
+        opaque::{self, OpaqueKind as TokenKind, RANDOM_LEN},
         security_event::EventKind,
     },
 };
 use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use store::{Store, families::SessionsAt, security_events::OccurrenceKey};
+use store::{Store, families::SessionActivity, security_events::Occurrence};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -28,17 +28,17 @@ use crate::clock_rng::{Clock, Entropy, EntropyFailed};
 use crate::config::{Checked, Lifetimes};
 use crate::discovery;
 use crate::issuer::Issuer;
-use crate::keys::{JWKS_MAX_AGE, KeyError, Keys, Place};
+use crate::keys::{JWKS_MAX_AGE, KeyAccess, KeyError, Keys};
 use crate::login::{Logins, LoginsFault};
 use crate::logout_outages::Outages;
 use crate::oauth::error::OAuthFault;
 use crate::pages::Pages;
-use crate::receivers::{Receivers, ToldSample};
+use crate::receivers::{DeliverySample, Receivers};
 use crate::secrets::Secrets;
 use crate::verified_cache::VerifiedCache;
 
 /// Random bytes of an identifier.
-const ID: usize = 16;
+const ID_BYTES: usize = 16;
 
 /// Reason why a provider does not start.
 #[derive(Debug, thiserror::Error)]
@@ -55,16 +55,16 @@ pub enum ProviderFault {
 }
 
 /// A pending outgoing request: the status of the response, or the text of the error.
-pub type Answered = Pin<Box<dyn Future<Output = Result<u16, String>> + Send>>;
+pub type PendingResponse = Pin<Box<dyn Future<Output = Result<u16, String>> + Send>>;
 
 /// Client for outgoing requests of the provider.
-pub trait Outbound: Send + Sync {
+pub trait OutboundClient: Send + Sync {
     /// Sends a POST request; fails after some seconds. Redirects are not followed.
-    fn post(&self, post: Post) -> Answered;
+    fn post(&self, post: PostRequest) -> PendingResponse;
 }
 
 /// An outgoing POST request. `Debug` prints only the URL.
-pub struct Post {
+pub struct PostRequest {
     /// URL of the request.
     pub url: String,
     /// Value of the `Content-Type` field.
@@ -75,7 +75,7 @@ pub struct Post {
     pub body: String,
 }
 
-impl Post {
+impl PostRequest {
     /// A request with a form-encoded body.
     pub fn form(url: &str, body: String) -> Self {
         let content_type = "application/x-www-form-urlencoded";
@@ -83,7 +83,7 @@ impl Post {
     }
 }
 
-impl fmt::Debug for Post {
+impl fmt::Debug for PostRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Post").field("url", &self.url).finish_non_exhaustive()
     }
@@ -100,7 +100,7 @@ pub struct Parts {
     /// Source of random bytes.
     pub entropy: Arc<dyn Entropy>,
     /// Client for outgoing requests.
-    pub outbound: Arc<dyn Outbound>,
+    pub outbound: Arc<dyn OutboundClient>,
 }
 
 /// An OpenID provider: one issuer with its keys, clients and users.
@@ -112,10 +112,10 @@ pub struct Provider {
     logins: Logins,
     pages: Pages,
     receivers: Receivers,
-    logouts: Outages,
+    logout_outages: Outages,
     parts: Parts,
-    believed: VerifiedCache,
-    hurry: Notify,
+    verified_cache: VerifiedCache,
+    key_refresh: Notify,
     openid_document: Bytes,
     oauth_document: Bytes,
     document_cache: HeaderValue,
@@ -130,13 +130,17 @@ impl Provider {
     /// [`ProviderFault`] when keys, password threads or discovery documents fail.
     pub async fn start(checked: Checked, parts: Parts) -> Result<Arc<Self>, ProviderFault> {
         let Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers } = checked;
-        let place = Place { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
+        let place = KeyAccess { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
         let keys = Keys::open(place, &algorithms, parts.clock.now()).await?;
         receivers.register(&parts.store, parts.clock.now()).await.map_err(KeyError::from)?;
         let logins = Logins::start(&passwords, &parts.entropy)?;
         let documents = || ProviderFault::Documents;
-        let facts =
-            discovery::Facts { issuer: &issuer, algorithms: &algorithms, pages: &pages, clients: &clients };
+        let facts = discovery::MetadataInput {
+            issuer: &issuer,
+            algorithms: &algorithms,
+            pages: &pages,
+            clients: &clients,
+        };
         Ok(Arc::new(Self {
             openid_document: facts.openid_document().map_err(|_| documents())?.into(),
             oauth_document: facts.oauth_document().map_err(|_| documents())?.into(),
@@ -149,25 +153,25 @@ impl Provider {
             logins,
             pages,
             receivers,
-            logouts: Outages::default(),
+            logout_outages: Outages::default(),
             parts,
-            believed: VerifiedCache::default(),
-            hurry: Notify::new(),
+            verified_cache: VerifiedCache::default(),
+            key_refresh: Notify::new(),
         }))
     }
 
     /// Outages of clients that receive back-channel logout.
-    pub(crate) fn logouts(&self) -> &Outages {
-        &self.logouts
+    pub(crate) fn logout_outages(&self) -> &Outages {
+        &self.logout_outages
     }
 
     /// Outcomes of event deliveries, for metrics.
-    pub fn told_others(&self) -> Vec<ToldSample> {
+    pub fn delivery_samples(&self) -> Vec<DeliverySample> {
         self.receivers.samples()
     }
 
     /// Whether any receiver of security events is configured.
-    pub(crate) fn tells_others(&self) -> bool {
+    pub(crate) fn has_receivers(&self) -> bool {
         !self.receivers.is_empty()
     }
 
@@ -179,10 +183,10 @@ impl Provider {
     pub(crate) fn occurrence(
         &self,
         kind: EventKind,
-        fill: impl FnOnce(&mut OccurrenceKey),
-    ) -> Option<OccurrenceKey> {
-        self.tells_others().then(|| {
-            let mut what = OccurrenceKey::new(kind);
+        fill: impl FnOnce(&mut Occurrence),
+    ) -> Option<Occurrence> {
+        self.has_receivers().then(|| {
+            let mut what = Occurrence::new(kind);
             fill(&mut what);
             what
         })
@@ -205,13 +209,13 @@ impl Provider {
 
     /// Triggers an early read of the key ring: something was revoked, perhaps a key, perhaps by
     /// another node.
-    pub fn hurry(&self) {
-        self.hurry.notify_one();
+    pub fn request_key_refresh(&self) {
+        self.key_refresh.notify_one();
     }
 
     /// Waits until [`Provider::hurry`] is called.
-    pub(crate) async fn hurried(&self) {
-        self.hurry.notified().await;
+    pub(crate) async fn key_refresh_requested(&self) {
+        self.key_refresh.notified().await;
     }
 
     /// The signing keys.
@@ -245,8 +249,8 @@ impl Provider {
     }
 
     /// Time and idle timeout that decide which sessions are valid now.
-    pub(crate) fn sessions_at(&self) -> SessionsAt {
-        SessionsAt { now: self.now(), idle: self.lifetimes.session_idle }
+    pub(crate) fn sessions_at(&self) -> SessionActivity {
+        SessionActivity { now: self.now(), idle: self.lifetimes.session_idle }
     }
 
     /// The random source.
@@ -255,18 +259,18 @@ impl Provider {
     }
 
     /// Cache of access tokens whose signature was verified.
-    pub(crate) fn believed(&self) -> &VerifiedCache {
-        &self.believed
+    pub(crate) fn verified_cache(&self) -> &VerifiedCache {
+        &self.verified_cache
     }
 
     /// Client for outgoing requests.
-    pub(crate) fn outbound(&self) -> &dyn Outbound {
+    pub(crate) fn outbound(&self) -> &dyn OutboundClient {
         &*self.parts.outbound
     }
 
     /// Dependencies of a change to the keys.
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place { store: &self.parts.store, secrets: &self.parts.secrets, entropy: &*self.parts.entropy }
+    pub(crate) fn key_access(&self) -> KeyAccess<'_> {
+        KeyAccess { store: &self.parts.store, secrets: &self.parts.secrets, entropy: &*self.parts.entropy }
     }
 
     /// Activates the next key of an algorithm, see [`Keys::rotate`].
@@ -274,7 +278,7 @@ impl Provider {
     /// # Errors
     /// [`KeyError`] as for [`Keys::rotate`].
     pub async fn rotate_keys(&self, algorithm: SigningAlgorithm) -> Result<(), KeyError> {
-        self.keys.rotate(self.place(), algorithm, self.now()).await
+        self.keys.rotate(self.key_access(), algorithm, self.now()).await
     }
 
     /// Removes a leaked key immediately, see [`Keys::revoke`].
@@ -282,7 +286,7 @@ impl Provider {
     /// # Errors
     /// [`KeyError`] as for [`Keys::revoke`].
     pub async fn revoke_key(&self, kid: &str) -> Result<(), KeyError> {
-        self.keys.revoke(self.place(), kid, self.now()).await
+        self.keys.revoke(self.key_access(), kid, self.now()).await
     }
 
     /// Draws a unique identifier: 128 random bits in base64url (RFC 7519 §4.1.7).
@@ -290,19 +294,19 @@ impl Provider {
     /// # Errors
     /// [`EntropyFailed`] when the random source fails.
     pub fn draw_id(&self) -> Result<String, EntropyFailed> {
-        let mut bytes = [0; ID];
+        let mut bytes = [0; ID_BYTES];
         self.entropy().fill(&mut bytes)?;
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Whether a text has the format of [`Self::draw_id`].
     pub fn is_id(text: &str) -> bool {
-        URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == ID)
+        URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == ID_BYTES)
     }
 
     /// Draws an opaque token of this kind.
     pub(crate) fn draw_token(&self, kind: TokenKind) -> Result<Zeroizing<String>, EntropyFailed> {
-        let mut random = Zeroizing::new([0; RANDOM]);
+        let mut random = Zeroizing::new([0; RANDOM_LEN]);
         self.entropy().fill(&mut *random)?;
         Ok(opaque::mint(kind, &random))
     }

@@ -11,11 +11,11 @@ use auth::token::{jws::SigningAlgorithm, security_event::EventKind};
 use aws_lc_rs::constant_time;
 use outage::Outage;
 use parking_lot::Mutex;
-use store::{StoreError, security_events::Register};
+use store::{StoreError, security_events::RegisterReceiver};
 use zeroize::Zeroizing;
 
 /// How long an event is kept for delivery. Older events concern credentials that have expired.
-pub const GIVEN_UP: Duration = Duration::from_hours(7 * 24);
+pub const MAX_EVENT_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// A bearer secret. `Debug` prints nothing.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub struct Bearer(pub Zeroizing<String>);
 
 impl Bearer {
     /// Whether a presented secret equals this one; compared in constant time.
-    pub(crate) fn is(&self, shown: &[u8]) -> bool {
+    pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         constant_time::verify_slices_are_equal(shown, self.0.as_bytes()).is_ok()
     }
 }
@@ -83,7 +83,7 @@ pub(crate) struct Receivers {
 
 /// Number of deliveries to one receiver with one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldSample {
+pub struct DeliverySample {
     /// Name of the receiver.
     pub receiver: String,
     /// `delivered`, `refused` (the receiver rejected the token), `failed` (retried) or `given_up`.
@@ -95,7 +95,7 @@ pub struct ToldSample {
 impl Receivers {
     pub(crate) fn new(all: Vec<Receiver>, algorithm: SigningAlgorithm) -> Self {
         let outage = |receiver: &Receiver| {
-            let outage = Outage::of(format!("event receiver {}", receiver.name));
+            let outage = Outage::new(format!("event receiver {}", receiver.name));
             (receiver.name.clone(), outage.with_effect("events are queued and delivered later"))
         };
         let outages = all.iter().map(outage).collect();
@@ -109,13 +109,13 @@ impl Receivers {
     /// Registers the receivers in the store; each receives events that occur from then on.
     pub(crate) async fn register(&self, store: &store::Store, now: Timestamp) -> Result<(), StoreError> {
         for receiver in &self.all {
-            store.write(Register { receiver: receiver.name.clone(), now }).await?;
+            store.write(RegisterReceiver { receiver: receiver.name.clone(), now }).await?;
         }
         Ok(())
     }
 
     /// The polling receiver of this name, with its secret.
-    pub(crate) fn polling(&self, name: &str) -> Option<(&Receiver, &Bearer)> {
+    pub(crate) fn poll_receiver(&self, name: &str) -> Option<(&Receiver, &Bearer)> {
         self.all.iter().find(|receiver| receiver.name == name).and_then(|receiver| match &receiver.delivery {
             Delivery::Poll { bearer } => Some((&**receiver, bearer)),
             Delivery::Push { .. } => None,
@@ -130,28 +130,28 @@ impl Receivers {
     }
 
     /// Records the result of a push to a receiver; `Err` holds the reason of the failure.
-    pub(crate) fn note(&self, receiver: &str, told: Result<(), &dyn std::fmt::Display>) {
+    pub(crate) fn record_push(&self, receiver: &str, told: Result<(), &dyn std::fmt::Display>) {
         if let Some(outage) = self.outages.get(receiver) {
-            outage.note(&told);
+            outage.record(&told);
         }
     }
 
-    pub(crate) fn count(&self, receiver: &str, outcome: &'static str, by: u64) {
+    pub(crate) fn record_outcome(&self, receiver: &str, outcome: &'static str, by: u64) {
         if by > 0 {
             *self.counts.lock().entry((receiver.to_owned(), outcome)).or_default() += by;
         }
     }
 
     /// Records events that expired before the receiver took them.
-    pub(crate) fn gave_up(&self, receiver: &str, events: u64) {
+    pub(crate) fn record_dropped(&self, receiver: &str, events: u64) {
         if events > 0 {
             tracing::warn!(receiver, events, "dropped events not delivered within a week");
         }
-        self.count(receiver, "given_up", events);
+        self.record_outcome(receiver, "given_up", events);
     }
 
-    pub(crate) fn samples(&self) -> Vec<ToldSample> {
-        let sample = |((receiver, outcome), count): (&(String, &'static str), &u64)| ToldSample {
+    pub(crate) fn samples(&self) -> Vec<DeliverySample> {
+        let sample = |((receiver, outcome), count): (&(String, &'static str), &u64)| DeliverySample {
             receiver: receiver.clone(),
             outcome,
             count: *count,

@@ -12,8 +12,8 @@ use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
 use store::{
     Revocation, RevocationReach, Tag,
-    security_events::OccurrenceKey,
-    users::{EndUser, StoredPassword, UserRevocation},
+    security_events::Occurrence,
+    users::{RevokeUser, StoredPassword, UserRevocation},
 };
 
 use crate::{lifetime::MAX_ACCESS_TOKEN, provider::Provider, secrets::TagSubject};
@@ -23,32 +23,32 @@ use crate::{lifetime::MAX_ACCESS_TOKEN, provider::Provider, secrets::TagSubject}
 pub const DELIVERED_WITHIN: Duration = Duration::from_hours(12);
 
 /// Revokes everything that carries the tag, whenever issued: the subject never becomes valid again.
-fn whole(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
+fn revoke_always(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
     let until = now.plus(MAX_ACCESS_TOKEN);
-    Revocation { tags: vec![tag], reason, reach: RevocationReach::Whole, until, occurrence: None }
+    Revocation { tags: vec![tag], reason, reach: RevocationReach::All, until, occurrence: None }
 }
 
 /// Revokes everything that carries one of the tags and is based on state read before the event is
 /// durable.
-pub(crate) fn so_far(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
+pub(crate) fn revoke_issued_so_far(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
     let until = now.plus(MAX_ACCESS_TOKEN);
-    Revocation { tags, reason, reach: RevocationReach::SoFar, until, occurrence: None }
+    Revocation { tags, reason, reach: RevocationReach::UntilDurable, until, occurrence: None }
 }
 
 /// Revokes nothing; caches discard what they know of the tag.
 pub(crate) fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags: vec![tag], reason, reach: RevocationReach::NOTHING, until: now, occurrence: None }
+    Revocation { tags: vec![tag], reason, reach: RevocationReach::STALE_ONLY, until: now, occurrence: None }
 }
 
 /// As [`stale`], for a user whose claims changed.
-pub(crate) fn changed(
+pub(crate) fn user_changed(
     provider: &Provider,
     user_id: &str,
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
     let told = stale(provider.secrets().tag(TagSubject::User(user_id)), reason, now);
-    Revocation { occurrence: of_user(provider, EventKind::TokenClaimsChange, user_id), ..told }
+    Revocation { occurrence: user_occurrence(provider, EventKind::TokenClaimsChange, user_id), ..told }
 }
 
 /// Revokes one access token with this expiry. An expired token is announced too, because an
@@ -64,14 +64,14 @@ pub(crate) fn access_token(
     Revocation {
         tags,
         reason,
-        reach: RevocationReach::Whole,
+        reach: RevocationReach::All,
         until: expires_at.max(provider.now()),
         occurrence,
     }
 }
 
 /// Revokes one access token whose expiry is unknown.
-pub(crate) fn named_token(
+pub(crate) fn access_token_by_jti(
     provider: &Provider,
     jti: &str,
     reason: &'static str,
@@ -82,7 +82,7 @@ pub(crate) fn named_token(
 
 /// Revokes a token family with all its tokens.
 pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Revocation {
-    let told = whole(provider.secrets().tag(TagSubject::Family(id)), reason, provider.now());
+    let told = revoke_always(provider.secrets().tag(TagSubject::Family(id)), reason, provider.now());
     let occurrence =
         provider.occurrence(EventKind::SessionRevoked, |what| what.granted_by = Some(id.to_owned()));
     Revocation { occurrence, ..told }
@@ -95,7 +95,7 @@ pub(crate) fn session(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = whole(provider.secrets().tag(TagSubject::Session(sid)), reason, now);
+    let told = revoke_always(provider.secrets().tag(TagSubject::Session(sid)), reason, now);
     let occurrence = provider.occurrence(EventKind::SessionRevoked, |what| {
         what.user_id = Some(user_id.to_owned());
         what.sid = Some(sid.to_owned());
@@ -110,7 +110,11 @@ pub(crate) fn consent(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = so_far(vec![provider.secrets().tag(TagSubject::Consent(user_id, client_id))], reason, now);
+    let told = revoke_issued_so_far(
+        vec![provider.secrets().tag(TagSubject::Consent(user_id, client_id))],
+        reason,
+        now,
+    );
     let occurrence = provider.occurrence(EventKind::SessionRevoked, |what| {
         what.user_id = Some(user_id.to_owned());
         what.client_id = Some(client_id.to_owned());
@@ -125,11 +129,11 @@ pub(crate) fn user(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = so_far(vec![provider.secrets().tag(TagSubject::User(user_id))], reason, now);
-    Revocation { occurrence: of_user(provider, kind, user_id), ..told }
+    let told = revoke_issued_so_far(vec![provider.secrets().tag(TagSubject::User(user_id))], reason, now);
+    Revocation { occurrence: user_occurrence(provider, kind, user_id), ..told }
 }
 
-fn of_user(provider: &Provider, kind: EventKind, user_id: &str) -> Option<OccurrenceKey> {
+fn user_occurrence(provider: &Provider, kind: EventKind, user_id: &str) -> Option<Occurrence> {
     provider.occurrence(kind, |what| what.user_id = Some(user_id.to_owned()))
 }
 
@@ -140,15 +144,15 @@ pub(crate) fn end_user(
     ending: UserRevocation,
     reason: &'static str,
     now: Timestamp,
-) -> EndUser {
+) -> RevokeUser {
     let kind = match ending {
         UserRevocation::Password(_) => EventKind::CredentialChange,
         UserRevocation::Disabled => EventKind::AccountDisabled,
         UserRevocation::Everything => EventKind::SessionRevoked,
     };
-    EndUser {
+    RevokeUser {
         user_id: user_id.to_owned(),
-        ending,
+        account_change: ending,
         revocation: user(provider, (user_id, kind), reason, now),
         deliver_until: Some(now.plus(DELIVERED_WITHIN)),
         now,
@@ -156,6 +160,6 @@ pub(crate) fn end_user(
 }
 
 /// Replaces a user's password and revokes everything that began with the old one.
-pub(crate) fn change_password(provider: &Provider, user_id: &str, password: StoredPassword) -> EndUser {
+pub(crate) fn change_password(provider: &Provider, user_id: &str, password: StoredPassword) -> RevokeUser {
     end_user(provider, user_id, UserRevocation::Password(password), "password changed", provider.now())
 }

@@ -25,7 +25,7 @@ use axum::{
 };
 
 use crate::discovery;
-use crate::endpoint::answer::{self, only};
+use crate::endpoint::answer::{self, allow_only};
 use crate::endpoint::{
     account, admin, authorize, device, introspect, login, logout, metadata, par, revoke, signals, token,
     userinfo,
@@ -43,54 +43,54 @@ pub fn router(provider: Arc<Provider>) -> Router {
     // never with cookies.
     let mut shared = Router::new();
     for path in discovery::openid_paths(&issuer) {
-        shared = shared.route(&path, shareable(get(metadata::openid)));
+        shared = shared.route(&path, with_preflight(get(metadata::openid)));
     }
     for path in discovery::oauth_paths(&issuer) {
-        shared = shared.route(&path, shareable(get(metadata::oauth)));
+        shared = shared.route(&path, with_preflight(get(metadata::oauth)));
     }
     for path in discovery::signals_paths(&issuer) {
-        shared = shared.route(&path, shareable(get(signals::configuration)));
+        shared = shared.route(&path, with_preflight(get(signals::configuration)));
     }
     let below = |path: &str| format!("{}{path}", issuer.path());
     let shared = shared
-        .route(&below(paths::JWKS), shareable(get(metadata::jwks)))
-        .route(&below(paths::TOKEN), shareable(post(token::token)))
-        .route(&below(paths::REVOKE), shareable(post(revoke::revoke)))
-        .route(&below(paths::USERINFO), shareable(get(userinfo::userinfo).post(userinfo::userinfo)))
-        .layer(middleware::map_response(share));
+        .route(&below(paths::JWKS), with_preflight(get(metadata::jwks)))
+        .route(&below(paths::TOKEN), with_preflight(post(token::token)))
+        .route(&below(paths::REVOKE), with_preflight(post(revoke::revoke)))
+        .route(&below(paths::USERINFO), with_preflight(get(userinfo::userinfo).post(userinfo::userinfo)))
+        .layer(middleware::map_response(allow_any_origin));
     // Endpoints that other programs call.
     let api = Router::new()
-        .route(&below(paths::INTROSPECT), only(post(introspect::introspect)))
-        .route(&below(paths::PUSHED_REQUEST), only(post(par::push)))
-        .route(&below(paths::DEVICE_AUTHORIZATION), only(post(device::begin)))
-        .route(&below(paths::EVENTS), only(post(signals::poll)));
+        .route(&below(paths::INTROSPECT), allow_only(post(introspect::introspect)))
+        .route(&below(paths::PUSHED_REQUEST), allow_only(post(par::push)))
+        .route(&below(paths::DEVICE_AUTHORIZATION), allow_only(post(device::begin)))
+        .route(&below(paths::EVENTS), allow_only(post(signals::poll)));
     // Pages and their forms.
     let pages = Router::new()
-        .route(&below(paths::AUTHORIZE), only(get(authorize::get).post(authorize::post)))
-        .route(&below(paths::LOGIN), only(get(login::resume).post(login::login)))
-        .route(&below(paths::CONSENT), only(get(login::resume).post(authorize::consent)))
-        .route(&below(paths::END_SESSION), only(get(logout::logout).post(logout::logout)))
-        .route(&below(paths::LOGOUT_DECISION), only(post(logout::decide)))
-        .route(&below(paths::DEVICE), only(get(device::ask).post(device::typed)))
-        .route(&below(paths::DEVICE_DECISION), only(post(device::decide)))
+        .route(&below(paths::AUTHORIZE), allow_only(get(authorize::get).post(authorize::post)))
+        .route(&below(paths::LOGIN), allow_only(get(login::resume).post(login::login)))
+        .route(&below(paths::CONSENT), allow_only(get(login::resume).post(authorize::consent)))
+        .route(&below(paths::END_SESSION), allow_only(get(logout::logout).post(logout::logout)))
+        .route(&below(paths::LOGOUT_DECISION), allow_only(post(logout::decide)))
+        .route(&below(paths::DEVICE), allow_only(get(device::show).post(device::submit_code)))
+        .route(&below(paths::DEVICE_DECISION), allow_only(post(device::decide)))
         .merge(account::routes(&below(paths::ACCOUNT)));
     shared
         .merge(api)
         .merge(pages)
         .merge(admin::routes(&below(admin::PATH)))
         .fallback(not_found)
-        .layer(middleware::map_response(answer::harden))
+        .layer(middleware::map_response(answer::add_security_headers))
         .with_state(provider)
 }
 
 /// Refuses other methods, and answers preflight requests of scripts of other sites.
-fn shareable(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
-    only(methods.options(preflight))
+fn with_preflight(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
+    allow_only(methods.options(preflight))
 }
 
 /// Lets scripts of any site read the response: its content does not depend on the browser's
 /// cookies.
-async fn share(mut response: Response) -> Response {
+async fn allow_any_origin(mut response: Response) -> Response {
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response
 }

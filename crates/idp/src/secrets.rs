@@ -23,7 +23,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use coherence::secret::{SecretError, SharedSecret, is_regular};
+use coherence::secret::{SecretError, SharedSecret, looks_non_random};
 use coherence::tags::TagKey;
 use store::StoredDigest;
 use zeroize::Zeroizing;
@@ -33,10 +33,10 @@ use crate::{Entropy, EntropyFailed};
 pub use coherence::{Tag, tags::TagSubject};
 
 /// Bytes of a form proof: 128 bits.
-const PROOF: usize = 16;
+const FORM_PROOF_BYTES: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
 /// Derivation purpose of the key of revocation tags.
-const TAGS: &str = "invalidation tags";
+const TAGS_PURPOSE: &str = "invalidation tags";
 
 /// Reason why a text is not the provider's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum SecretMalformed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Authorization state that a browser keeps between two pages.
-    Flow,
+    AuthorizationState,
     /// The signing keys in the database.
     KeyRing,
 }
@@ -65,7 +65,7 @@ pub enum Purpose {
 impl Purpose {
     const fn name(self) -> &'static str {
         match self {
-            Self::Flow => "postern provider flow",
+            Self::AuthorizationState => "postern provider flow",
             Self::KeyRing => "postern provider key ring",
         }
     }
@@ -88,7 +88,7 @@ impl Secrets {
     pub fn parse(text: &str) -> Result<Self, SecretMalformed> {
         let bytes = Zeroizing::new(STANDARD.decode(text.trim()).map_err(|_| SecretMalformed::Form)?);
         let bytes: &[u8; LENGTH] = bytes.as_slice().try_into().map_err(|_| SecretMalformed::Form)?;
-        if is_regular(bytes) {
+        if looks_non_random(bytes) {
             return Err(SecretMalformed::Regular);
         }
         Ok(Self::new(bytes))
@@ -110,7 +110,7 @@ impl Secrets {
         let hmac = |purpose| hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, purpose));
         Self {
             digests: DigestKey::new(&derive(&root, "token digests")),
-            tags: TagKey::new(&derive(&root, TAGS)),
+            tags: TagKey::new(&derive(&root, TAGS_PURPOSE)),
             proofs: hmac("form proofs"),
             names: hmac("names"),
             root,
@@ -140,14 +140,14 @@ impl Secrets {
     ///
     /// # Errors
     /// [`SecretError`] when there are no generations, too many, or one occurs twice.
-    pub fn shared(&self, generations: &[u8]) -> Result<SharedSecret, SecretError> {
+    pub fn shared_secret(&self, generations: &[u8]) -> Result<SharedSecret, SecretError> {
         let root = |number: &u8| (*number, derive(&self.root, &format!("invalidation messages {number}")));
-        SharedSecret::new(derive(&self.root, TAGS), generations.iter().map(root).collect())
+        SharedSecret::new(derive(&self.root, TAGS_PURPOSE), generations.iter().map(root).collect())
     }
 
     /// Proof in a form against cross-site requests: bound to one browser, unknown to other sites.
     pub fn form_proof(&self, browser: &str) -> String {
-        URL_SAFE_NO_PAD.encode(&mac(&self.proofs, &[browser]).as_ref()[..PROOF])
+        URL_SAFE_NO_PAD.encode(&mac(&self.proofs, &[browser]).as_ref()[..FORM_PROOF_BYTES])
     }
 
     /// Whether a form carries the proof of this browser.
@@ -257,21 +257,28 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_for_the_same_purpose_and_holder_alone() {
         let (ours, theirs, entropy) = (secrets(1), secrets(2), SystemRandom::new());
-        let sealed = ours.seal(Purpose::Flow, "browser", b"content", NOW, &entropy).unwrap();
+        let sealed = ours.seal(Purpose::AuthorizationState, "browser", b"content", NOW, &entropy).unwrap();
         let open = |by: &Secrets, purpose, context, sealed: &[u8]| {
             by.open(purpose, context, sealed).map(|c| c.to_vec())
         };
-        assert_eq!(open(&ours, Purpose::Flow, "browser", &sealed).as_deref(), Some(&b"content"[..]));
+        assert_eq!(
+            open(&ours, Purpose::AuthorizationState, "browser", &sealed).as_deref(),
+            Some(&b"content"[..])
+        );
         assert_eq!(open(&ours, Purpose::KeyRing, "browser", &sealed), None);
-        assert_eq!(open(&ours, Purpose::Flow, "another", &sealed), None);
-        assert_eq!(open(&theirs, Purpose::Flow, "browser", &sealed), None);
+        assert_eq!(open(&ours, Purpose::AuthorizationState, "another", &sealed), None);
+        assert_eq!(open(&theirs, Purpose::AuthorizationState, "browser", &sealed), None);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
-            assert_eq!(open(&ours, Purpose::Flow, "browser", &changed), None, "byte {at}");
-            assert_eq!(open(&ours, Purpose::Flow, "browser", &sealed[..at]), None, "cut at {at}");
+            assert_eq!(open(&ours, Purpose::AuthorizationState, "browser", &changed), None, "byte {at}");
+            assert_eq!(
+                open(&ours, Purpose::AuthorizationState, "browser", &sealed[..at]),
+                None,
+                "cut at {at}"
+            );
         }
-        let again = ours.seal(Purpose::Flow, "browser", b"content", NOW, &entropy).unwrap();
+        let again = ours.seal(Purpose::AuthorizationState, "browser", b"content", NOW, &entropy).unwrap();
         assert_ne!(sealed, again, "nobody sees that it is the same");
     }
 }

@@ -21,7 +21,7 @@ use axum::http::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     StoreError, StoredDigest,
-    sessions::{BeginSession, EndSession, SeeSession, SessionRow},
+    sessions::{BeginSession, EndSession, SessionRow, TouchSession},
     users::UserRow,
 };
 use zeroize::Zeroizing;
@@ -32,10 +32,10 @@ use crate::provider::Provider;
 use crate::revocations;
 
 /// Random bytes of a browser id.
-const BROWSER: usize = 16;
-const BROWSER_TEXT: usize = 22;
+const BROWSER_ID_BYTES: usize = 16;
+const BROWSER_ID_LENGTH: usize = 22;
 /// How often the last use of a session is written.
-const SEEN_EVERY: std::time::Duration = std::time::Duration::from_mins(1);
+const LAST_USE_INTERVAL: std::time::Duration = std::time::Duration::from_mins(1);
 /// Most characters stored of a `User-Agent`.
 const MAX_AGENT: usize = 256;
 
@@ -52,29 +52,29 @@ impl Default for Caller {
 
 /// Where the browser id of a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Naming {
+enum BrowserIdSource {
     /// The request has it in its cookie.
     Known,
     /// It is new and is set by the response.
-    Told,
+    New,
     /// The request has none, but its cookies may have been withheld.
-    Unclear,
+    Unknown,
 }
 
 /// Browser of a request, as its cookies identify it.
 #[derive(Debug)]
 pub struct Browser {
     id: String,
-    naming: Naming,
+    id_source: BrowserIdSource,
     secure: bool,
     session: Option<SessionRow>,
     /// The session exceeded the idle timeout: it authenticates no user, but can still be ended.
-    rested: bool,
+    idle: bool,
     digest: Option<StoredDigest>,
     agent: String,
     caller: Caller,
     /// Cookie value of a session that began with this request.
-    begun: Option<Zeroizing<String>>,
+    new_cookie: Option<Zeroizing<String>>,
     ended: bool,
 }
 
@@ -93,19 +93,19 @@ impl Browser {
         caller: Caller,
     ) -> Result<Self, OAuthFault> {
         let secure = provider.issuer().as_str().starts_with("https:");
-        let named = cookie(headers, names(secure).0)
-            .filter(|id| id.len() == BROWSER_TEXT && URL_SAFE_NO_PAD.decode(id).is_ok());
+        let named = cookie(headers, cookie_names(secure).0)
+            .filter(|id| id.len() == BROWSER_ID_LENGTH && URL_SAFE_NO_PAD.decode(id).is_ok());
         let naming = match named {
-            Some(_) => Naming::Known,
-            None if method.is_safe() => Naming::Told,
-            None => Naming::Unclear,
+            Some(_) => BrowserIdSource::Known,
+            None if method.is_safe() => BrowserIdSource::New,
+            None => BrowserIdSource::Unknown,
         };
         let id = match named {
             Some(id) => id.to_owned(),
             None => draw_browser(provider)?,
         };
-        let digest = cookie(headers, names(secure).1)
-            .filter(|text| opaque::kind(text) == Some(OpaqueKind::Session))
+        let digest = cookie(headers, cookie_names(secure).1)
+            .filter(|text| opaque::parse_kind(text) == Some(OpaqueKind::Session))
             .map(|text| provider.secrets().digest(text));
         let now = provider.now();
         let session = match &digest {
@@ -113,16 +113,27 @@ impl Browser {
             None => None,
         };
         let idle = provider.lifetimes().session_idle;
-        let rested = session.as_ref().is_some_and(|session| now >= session.seen_at.plus(idle));
+        let rested = session.as_ref().is_some_and(|session| now >= session.last_used_at.plus(idle));
         if let Some(session) = session.as_ref().filter(|_| !rested)
-            && now.since(session.seen_at) >= SEEN_EVERY.min(idle / 4)
+            && now.since(session.last_used_at) >= LAST_USE_INTERVAL.min(idle / 4)
         {
-            provider.store().write(SeeSession { digest: session.digest, now }).await?;
+            provider.store().write(TouchSession { digest: session.digest, now }).await?;
         }
         let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let agent = agent.chars().take(MAX_AGENT).collect();
         let (begun, ended) = (None, false);
-        Ok(Self { id, naming, secure, session, rested, digest, agent, caller, begun, ended })
+        Ok(Self {
+            id,
+            id_source: naming,
+            secure,
+            session,
+            idle: rested,
+            digest,
+            agent,
+            caller,
+            new_cookie: begun,
+            ended,
+        })
     }
 
     /// The browser id, to which authorization states are bound.
@@ -132,12 +143,12 @@ impl Browser {
 
     /// The session, if a user is logged in.
     pub fn session(&self) -> Option<&SessionRow> {
-        self.session.as_ref().filter(|_| !self.rested)
+        self.session.as_ref().filter(|_| !self.idle)
     }
 
     /// The session to be ended, even if it exceeded the idle timeout: its clients were not
     /// notified, and grants that outlive it are still valid.
-    pub fn to_end(&self) -> Option<&SessionRow> {
+    pub fn session_to_end(&self) -> Option<&SessionRow> {
         self.session.as_ref()
     }
 
@@ -154,7 +165,7 @@ impl Browser {
     /// Whether a form comes from a page that was shown to this browser.
     pub fn is_own_form(&self, provider: &Provider, proof: Option<&str>) -> bool {
         let is_own = |proof| provider.secrets().is_form_proof(proof, &self.id);
-        self.naming == Naming::Known && proof.is_some_and(is_own)
+        self.id_source == BrowserIdSource::Known && proof.is_some_and(is_own)
     }
 
     /// Begins a session for a user who has just authenticated, as read during authentication. If
@@ -165,7 +176,7 @@ impl Browser {
     /// # Errors
     /// [`OAuthFault`] when the store or the random source fails.
     pub async fn begin(&mut self, provider: &Provider, user: &UserRow) -> Result<bool, OAuthFault> {
-        let (session, token) = self.drawn(provider, user)?;
+        let (session, token) = self.draw_session(provider, user)?;
         let now = session.created_at;
         let revocation = self.session.as_ref().map(|old| {
             revocations::session(provider, (&old.user_id, &old.sid), "another user logged in", now)
@@ -177,12 +188,12 @@ impl Browser {
             deliver_until: Some(now.plus(revocations::DELIVERED_WITHIN)),
         };
         let Some(sid) = provider.store().write(change).await? else { return Ok(false) };
-        self.enter(SessionRow { sid, ..session }, token);
+        self.attach(SessionRow { sid, ..session }, token);
         Ok(true)
     }
 
     /// Draws a session of this user for this browser, with its secret; does not store it.
-    pub(crate) fn drawn(
+    pub(crate) fn draw_session(
         &self,
         provider: &Provider,
         user: &UserRow,
@@ -196,10 +207,10 @@ impl Browser {
             authenticated_at: now,
             methods: METHOD.into(),
             acr: Some(ACR.into()),
-            agent: self.agent.clone(),
+            user_agent: self.agent.clone(),
             address: self.caller.0.to_string(),
             created_at: now,
-            seen_at: now,
+            last_used_at: now,
             expires_at: now.plus(provider.lifetimes().session),
             ended_at: None,
             read_at: user.read_at,
@@ -208,11 +219,11 @@ impl Browser {
     }
 
     /// Attaches a stored session to this browser.
-    pub(crate) fn enter(&mut self, session: SessionRow, token: Zeroizing<String>) {
+    pub(crate) fn attach(&mut self, session: SessionRow, token: Zeroizing<String>) {
         tracing::info!(user = session.user_id, sid = session.sid, address = %self.caller.0, "logged in");
         self.digest = Some(session.digest);
-        (self.session, self.rested) = (Some(session), false);
-        self.begun = Some(token);
+        (self.session, self.idle) = (Some(session), false);
+        self.new_cookie = Some(token);
         self.ended = false;
     }
 
@@ -225,14 +236,14 @@ impl Browser {
             end(provider, &session.user_id, &session.sid, reason).await?;
         }
         self.digest = None;
-        self.begun = None;
+        self.new_cookie = None;
         self.ended = true;
         Ok(())
     }
 
     /// Adds the `Set-Cookie` fields of the response.
     pub fn set_cookies(&self, headers: &mut HeaderMap) {
-        let (browser, session) = names(self.secure);
+        let (browser, session) = cookie_names(self.secure);
         let attributes = if self.secure {
             "; Path=/; Secure; HttpOnly; SameSite=Lax"
         } else {
@@ -245,10 +256,10 @@ impl Browser {
                 headers.append(SET_COOKIE, value);
             }
         };
-        if self.naming == Naming::Told {
+        if self.id_source == BrowserIdSource::New {
             set(Zeroizing::new(format!("{browser}={}{attributes}; Max-Age=31536000", self.id)));
         }
-        if let Some(token) = &self.begun {
+        if let Some(token) = &self.new_cookie {
             set(Zeroizing::new(format!("{session}={}{attributes}", &**token)));
         } else if self.ended {
             set(Zeroizing::new(format!("{session}={attributes}; Max-Age=0")));
@@ -260,11 +271,11 @@ impl Browser {
 ///
 /// # Errors
 /// [`StoreError`] when the read fails.
-pub async fn goes_on(provider: &Provider, sid: &str) -> Result<bool, StoreError> {
+pub async fn is_valid(provider: &Provider, sid: &str) -> Result<bool, StoreError> {
     let (now, idle) = (provider.now(), provider.lifetimes().session_idle);
     let session = provider.store().session_by_sid(sid).await?;
     Ok(session.is_some_and(|session| {
-        session.ended_at.is_none() && now < session.expires_at && now < session.seen_at.plus(idle)
+        session.ended_at.is_none() && now < session.expires_at && now < session.last_used_at.plus(idle)
     }))
 }
 
@@ -278,11 +289,11 @@ pub async fn end(
     sid: &str,
     reason: &'static str,
 ) -> Result<bool, StoreError> {
-    provider.store().write(ending(provider, user_id, sid, reason)).await
+    provider.store().write(end_change(provider, user_id, sid, reason)).await
 }
 
 /// The change that ends one session.
-pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static str) -> EndSession {
+pub fn end_change(provider: &Provider, user_id: &str, sid: &str, reason: &'static str) -> EndSession {
     let now = provider.now();
     EndSession {
         sid: sid.to_owned(),
@@ -294,13 +305,13 @@ pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static st
 }
 
 fn draw_browser(provider: &Provider) -> Result<String, OAuthFault> {
-    let mut bytes = [0; BROWSER];
+    let mut bytes = [0; BROWSER_ID_BYTES];
     provider.entropy().fill(&mut bytes)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
 /// Names of the browser cookie and of the session cookie.
-fn names(secure: bool) -> (&'static str, &'static str) {
+fn cookie_names(secure: bool) -> (&'static str, &'static str) {
     if secure {
         ("__Host-postern_browser", "__Host-postern_session")
     } else {

@@ -22,7 +22,7 @@ const PER_SHARD: usize = 1024;
 
 /// Claims of an access token that this provider signed, expired or not.
 #[derive(Debug)]
-pub(crate) struct JwtClaims {
+pub(crate) struct VerifiedJwt {
     pub(crate) jti: String,
     pub(crate) sub: String,
     pub(crate) client_id: String,
@@ -38,8 +38,8 @@ pub(crate) struct JwtClaims {
 #[derive(Default)]
 struct Shard {
     /// Version of the key ring with which the tokens were verified.
-    keys: u64,
-    tokens: HashMap<StoredDigest, Arc<JwtClaims>>,
+    key_version: u64,
+    tokens: HashMap<StoredDigest, Arc<VerifiedJwt>>,
 }
 
 /// The cache: claims by digest, in shards.
@@ -50,20 +50,20 @@ pub(crate) struct VerifiedCache {
 
 impl VerifiedCache {
     /// Claims of a token that was verified with this version of the key ring.
-    pub(crate) fn get(&self, token: &StoredDigest, keys: u64) -> Option<Arc<JwtClaims>> {
+    pub(crate) fn get(&self, token: &StoredDigest, keys: u64) -> Option<Arc<VerifiedJwt>> {
         let shard = self.shard(token).lock();
-        (shard.keys == keys).then(|| shard.tokens.get(token).cloned())?
+        (shard.key_version == keys).then(|| shard.tokens.get(token).cloned())?
     }
 
     /// Stores the claims of a token that was verified with this version of the key ring.
-    pub(crate) fn keep(&self, token: StoredDigest, keys: u64, claims: Arc<JwtClaims>) {
+    pub(crate) fn insert(&self, token: StoredDigest, keys: u64, claims: Arc<VerifiedJwt>) {
         let mut shard = self.shard(&token).lock();
         // The version only grows, so a smaller one belongs to an older key ring.
-        if keys < shard.keys {
+        if keys < shard.key_version {
             return;
         }
-        if keys > shard.keys || shard.tokens.len() >= PER_SHARD {
-            shard.keys = keys;
+        if keys > shard.key_version || shard.tokens.len() >= PER_SHARD {
+            shard.key_version = keys;
             shard.tokens.clear();
         }
         shard.tokens.insert(token, claims);
@@ -78,8 +78,8 @@ impl VerifiedCache {
 mod tests {
     use super::*;
 
-    fn claims(jti: &str) -> Arc<JwtClaims> {
-        Arc::new(JwtClaims {
+    fn claims(jti: &str) -> Arc<VerifiedJwt> {
+        Arc::new(VerifiedJwt {
             jti: jti.into(),
             sub: String::new(),
             client_id: String::new(),
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn what_was_found_with_other_keys_does_not_count() {
         let believed = VerifiedCache::default();
-        believed.keep(digest(1), 7, claims("a"));
+        believed.insert(digest(1), 7, claims("a"));
         assert_eq!(believed.get(&digest(1), 7).map(|c| c.jti.clone()).as_deref(), Some("a"));
         assert!(believed.get(&digest(1), 8).is_none(), "the keys changed");
         assert!(believed.get(&digest(2), 7).is_none());
-        believed.keep(digest(2), 8, claims("b"));
+        believed.insert(digest(2), 8, claims("b"));
         assert!(believed.get(&digest(1), 7).is_none() && believed.get(&digest(2), 8).is_some());
-        believed.keep(digest(3), 7, claims("late"));
+        believed.insert(digest(3), 7, claims("late"));
         assert!(believed.get(&digest(3), 7).is_none() && believed.get(&digest(3), 8).is_none());
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn there_is_an_end_to_it() {
         let believed = VerifiedCache::default();
         for n in 0..=PER_SHARD {
-            believed.keep(digest(n), 1, claims("x"));
+            believed.insert(digest(n), 1, claims("x"));
         }
         assert!(believed.get(&digest(0), 1).is_none() && believed.get(&digest(PER_SHARD), 1).is_some());
     }

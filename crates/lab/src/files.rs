@@ -107,7 +107,7 @@ pub fn write_baseline(baseline: &Baseline, path: &Path) -> Result<(), FileError>
 
 /// Checks that a report can be written into a folder, and creates the folder when it is missing. A
 /// long run calls this before it starts.
-pub fn try_out(folder: &Path) -> Result<(), FileError> {
+pub fn check_writable(folder: &Path) -> Result<(), FileError> {
     let failed = |error| FileError::io("write into", folder, error);
     fs::create_dir_all(folder).map_err(failed)?;
     tempfile::Builder::new().prefix(".report-").tempfile_in(folder).map(drop).map_err(failed)

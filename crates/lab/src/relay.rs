@@ -25,9 +25,9 @@ use clap::Args;
 use serde::Deserialize;
 
 /// Time between two checks of the faults file.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest line or payload that a NATS server accepts by default, in bytes.
-const MOST: usize = 1 << 20;
+const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Arguments of the command `postern lab relay`.
 #[derive(Debug, Args)]
@@ -44,17 +44,17 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     faults: PathBuf,
     /// Address to listen on and address to forward to, for requests and their responses
-    #[arg(long, value_name = "FROM=TO", value_parser = places)]
-    http: Vec<Places>,
+    #[arg(long, value_name = "FROM=TO", value_parser = parse_rule)]
+    http: Vec<ForwardRule>,
     /// Address to listen on and address to forward to, for clients of a NATS server
-    #[arg(long, value_name = "FROM=TO", value_parser = places)]
-    nats: Vec<Places>,
+    #[arg(long, value_name = "FROM=TO", value_parser = parse_rule)]
+    nats: Vec<ForwardRule>,
 }
 
 /// Address to listen on, and address to forward to.
-type Places = (SocketAddr, SocketAddr);
+type ForwardRule = (SocketAddr, SocketAddr);
 
-fn places(text: &str) -> Result<Places, String> {
+fn parse_rule(text: &str) -> Result<ForwardRule, String> {
     let (from, to) = text.split_once('=').ok_or("must be two addresses, FROM=TO")?;
     let address = |text: &str| text.parse().map_err(|_| format!("`{text}` is not an IP address with a port"));
     Ok((address(from)?, address(to)?))
@@ -83,14 +83,14 @@ pub enum RelayError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    answers: Answers,
+struct FaultsFile {
+    answers: ResponseMode,
     nats_loss: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Answers {
+enum ResponseMode {
     Pass,
     Lose,
 }
@@ -102,25 +102,25 @@ struct Faults {
     /// Percentage of NATS messages to drop.
     loss: AtomicU64,
     /// State of the random numbers; it advances with each message.
-    drawn: AtomicU64,
+    random_state: AtomicU64,
 }
 
 impl Faults {
-    fn take(&self, path: &Path) -> Result<(), RelayError> {
+    fn load(&self, path: &Path) -> Result<(), RelayError> {
         let fault = |why: String| RelayError::Faults { path: path.display().to_string(), why };
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-        let written: Written = toml::from_str(&text).map_err(|error| fault(error.message().to_owned()))?;
+        let written: FaultsFile = toml::from_str(&text).map_err(|error| fault(error.message().to_owned()))?;
         if written.nats_loss > 100 {
             return Err(fault("`nats_loss` must be from 0 to 100".to_owned()));
         }
-        self.answers_lost.store(written.answers == Answers::Lose, Relaxed);
+        self.answers_lost.store(written.answers == ResponseMode::Lose, Relaxed);
         self.loss.store(written.nats_loss, Relaxed);
         Ok(())
     }
 
     /// Whether to drop the next message: a `SplitMix64` number of the message count decides.
-    fn loses(&self) -> bool {
-        let mut z = self.drawn.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+    fn should_drop(&self) -> bool {
+        let mut z = self.random_state.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % 100 < self.loss.load(Relaxed)
@@ -128,7 +128,7 @@ impl Faults {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RelayProtocol {
     Http,
     Nats,
 }
@@ -140,11 +140,11 @@ enum Kind {
 /// same and the error goes to standard error.
 pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
     let faults = Arc::<Faults>::default();
-    let mut seen = written_at(&arguments.faults);
-    faults.take(&arguments.faults)?;
-    let of = |kind, places: &[Places]| places.iter().map(|one| (kind, *one)).collect::<Vec<_>>();
+    let mut seen = modified_at(&arguments.faults);
+    faults.load(&arguments.faults)?;
+    let of = |kind, places: &[ForwardRule]| places.iter().map(|one| (kind, *one)).collect::<Vec<_>>();
     for (kind, (from, to)) in
-        of(Kind::Http, &arguments.http).into_iter().chain(of(Kind::Nats, &arguments.nats))
+        of(RelayProtocol::Http, &arguments.http).into_iter().chain(of(RelayProtocol::Nats, &arguments.nats))
     {
         let listener =
             TcpListener::bind(from).map_err(|error| RelayError::Listen { address: from, error })?;
@@ -152,16 +152,16 @@ pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let faults = faults.clone();
-                thread::spawn(move || carry(&client, to, kind, &faults));
+                thread::spawn(move || relay_connection(&client, to, kind, &faults));
             }
         });
     }
     loop {
-        thread::sleep(LOOK);
-        let now = written_at(&arguments.faults);
+        thread::sleep(POLL_INTERVAL);
+        let now = modified_at(&arguments.faults);
         if now != seen {
             seen = now;
-            if let Err(error) = faults.take(&arguments.faults) {
+            if let Err(error) = faults.load(&arguments.faults) {
                 // The operator reads standard error; there is no other way to report the error.
                 let _ = writeln!(io::stderr(), "{error}");
             }
@@ -169,20 +169,20 @@ pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
     }
 }
 
-fn written_at(path: &Path) -> Option<SystemTime> {
+fn modified_at(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
 /// Forwards a connection until both directions have ended.
-fn carry(client: &TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
+fn relay_connection(client: &TcpStream, to: SocketAddr, kind: RelayProtocol, faults: &Faults) {
     let Ok(server) = TcpStream::connect(to) else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (Ok(from_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
     let pass = |from: TcpStream, to: &TcpStream, answers: bool| {
         // Whatever the result, the end of this direction is forwarded to the other side.
         let _ = match kind {
-            Kind::Nats => messages(BufReader::new(from), to, faults),
-            Kind::Http => bytes(from, to, faults, answers),
+            RelayProtocol::Nats => relay_nats(BufReader::new(from), to, faults),
+            RelayProtocol::Http => relay_bytes(from, to, faults, answers),
         };
         let _ = to.shutdown(Shutdown::Write);
     };
@@ -192,7 +192,7 @@ fn carry(client: &TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
     });
 }
 
-fn bytes(mut from: impl Read, mut to: impl Write, faults: &Faults, answers: bool) -> io::Result<()> {
+fn relay_bytes(mut from: impl Read, mut to: impl Write, faults: &Faults, answers: bool) -> io::Result<()> {
     let (mut piece, mut lost) = ([0; 16 << 10], false);
     loop {
         let length = from.read(&mut piece)?;
@@ -207,20 +207,20 @@ fn bytes(mut from: impl Read, mut to: impl Write, faults: &Faults, answers: bool
 }
 
 /// Forwards the NATS protocol, except for messages that are dropped.
-fn messages(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::Result<()> {
+fn relay_nats(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::Result<()> {
     let mut piece = Vec::new();
     loop {
         piece.clear();
-        if from.by_ref().take(MOST as u64).read_until(b'\n', &mut piece)? == 0 {
+        if from.by_ref().take(MAX_PAYLOAD as u64).read_until(b'\n', &mut piece)? == 0 {
             return Ok(());
         }
-        let payload = payload(&piece);
+        let payload = payload_length(&piece);
         if let Some(length) = payload {
             let line = piece.len();
             piece.resize(line + length + 2, 0);
             from.read_exact(&mut piece[line..])?;
         }
-        if payload.is_none() || !faults.loses() {
+        if payload.is_none() || !faults.should_drop() {
             to.write_all(&piece)?;
         }
     }
@@ -228,13 +228,13 @@ fn messages(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::
 
 /// Payload length of the message that follows this line, if there is one. It is the last number of
 /// the line.
-fn payload(line: &[u8]) -> Option<usize> {
+fn payload_length(line: &[u8]) -> Option<usize> {
     let mut words = line.trim_ascii().split(u8::is_ascii_whitespace);
     let operation = words.next()?;
     let is = |name: &&[u8]| operation.eq_ignore_ascii_case(name);
     [&b"PUB"[..], b"HPUB", b"MSG", b"HMSG"].iter().find(|name| is(name))?;
     let length = std::str::from_utf8(words.next_back()?).ok()?.parse().ok()?;
-    (length <= MOST).then_some(length)
+    (length <= MAX_PAYLOAD).then_some(length)
 }
 
 #[cfg(test)]
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn all_is_passed_on_and_only_messages_are_lost() {
         let (faults, mut passed) = (Faults::default(), Vec::new());
-        messages(SAID, &mut passed, &faults).unwrap();
+        relay_nats(SAID, &mut passed, &faults).unwrap();
         assert_eq!(passed, SAID);
         faults.loss.store(100, Relaxed);
         passed.clear();
-        messages(SAID, &mut passed, &faults).unwrap();
+        relay_nats(SAID, &mut passed, &faults).unwrap();
         assert_eq!(passed, b"INFO {}\r\nPING\r\n+OK\r\n");
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let faults = Faults::default();
         for loss in [0, 30, 60, 100] {
             faults.loss.store(loss, Relaxed);
-            let lost = (0..10_000).filter(|_| faults.loses()).count();
+            let lost = (0..10_000).filter(|_| faults.should_drop()).count();
             assert!(lost.abs_diff(usize::try_from(loss).unwrap() * 100) < 200, "{lost} of 10000 at {loss}");
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         let faults = Faults::default();
         let passed = |answers| {
             let mut passed = Vec::new();
-            bytes(&b"bytes"[..], &mut passed, &faults, answers).unwrap();
+            relay_bytes(&b"bytes"[..], &mut passed, &faults, answers).unwrap();
             passed
         };
         assert_eq!(passed(true), b"bytes");
@@ -284,7 +284,7 @@ mod tests {
         let path = folder.path().join("faults.toml");
         let taken = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            Faults::default().take(&path).map_err(|error| error.to_string())
+            Faults::default().load(&path).map_err(|error| error.to_string())
         };
         assert_eq!(taken("answers = \"lose\"\nnats_loss = 30\n"), Ok(()));
         for (text, why) in [
@@ -295,7 +295,7 @@ mod tests {
             let error = taken(text).unwrap_err();
             assert!(error.contains(why) && error.contains("faults.toml"), "{error}");
         }
-        assert!(places("127.0.0.1:1=127.0.0.1:2").is_ok());
-        assert!(places("127.0.0.1:1").is_err() && places("a=b").is_err());
+        assert!(parse_rule("127.0.0.1:1=127.0.0.1:2").is_ok());
+        assert!(parse_rule("127.0.0.1:1").is_err() && parse_rule("a=b").is_err());
     }
 }

@@ -31,7 +31,7 @@ pub fn millicores(text: &str) -> Result<u64, String> {
     };
     // A limit above 32 cores has to be written in millicores: `50` far more often means `50m`.
     let sensible = (1.0..=1_024_000.0).contains(&millis) && (text.ends_with('m') || millis <= 32_000.0);
-    if sensible { Ok(crate::units::whole(millis.round())) } else { Err(wrong()) }
+    if sensible { Ok(crate::units::truncated(millis.round())) } else { Err(wrong()) }
 }
 
 /// Parses an amount of memory into bytes: `64MiB`, `64Mi`, `1GiB`, `512KiB`, `1000000`. Returns an

@@ -13,6 +13,7 @@
 
 pub mod amount;
 pub mod diagnose;
+pub mod formatting;
 pub mod offline;
 #[cfg(test)]
 mod random;
@@ -21,4 +22,3 @@ pub mod statistics;
 #[cfg(feature = "test_support")]
 pub mod test_support;
 pub mod units;
-pub mod words;

@@ -19,13 +19,13 @@ pub fn nanos_of_seconds(seconds: f64) -> u64 {
 /// A number as a count, its fraction cut off. A negative number or NaN gives 0; a number that is
 /// too large saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as documented")]
-pub fn whole(value: f64) -> u64 {
+pub fn truncated(value: f64) -> u64 {
     value as u64
 }
 
 /// A number as an index into memory, cut off and saturated like [`whole`].
-pub fn place(value: f64) -> usize {
-    usize::try_from(whole(value)).unwrap_or(usize::MAX)
+pub fn index(value: f64) -> usize {
+    usize::try_from(truncated(value)).unwrap_or(usize::MAX)
 }
 
 /// Nanoseconds as microseconds, rounded to a tenth: the histograms keep three digits.
@@ -44,16 +44,16 @@ const ROUNDING: f64 = 1e-12;
 
 /// `a − b`; 0 where the difference is within the rounding error of its terms.
 pub(crate) fn difference(a: f64, b: f64) -> f64 {
-    beyond_rounding(a - b, a.abs() + b.abs())
+    zero_if_rounding(a - b, a.abs() + b.abs())
 }
 
 /// What `parts` leave of `whole`; 0 where the rest is within the rounding error of the terms.
-pub(crate) fn rest(whole: f64, parts: &[f64]) -> f64 {
+pub(crate) fn remainder(whole: f64, parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
-    beyond_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
+    zero_if_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
 }
 
-fn beyond_rounding(by: f64, of: f64) -> f64 {
+fn zero_if_rounding(by: f64, of: f64) -> f64 {
     if by.is_finite() && by.abs() <= ROUNDING * of { 0.0 } else { by }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_difference_that_is_rounding_is_none() {
         assert_eq!(difference(0.1 + 0.2, 0.3).to_bits(), 0.0_f64.to_bits());
-        assert_eq!(rest(0.6, &[0.1, 0.2, 0.3]).to_bits(), 0.0_f64.to_bits());
+        assert_eq!(remainder(0.6, &[0.1, 0.2, 0.3]).to_bits(), 0.0_f64.to_bits());
         assert!(
             (difference(1e-9, 0.0) - 1e-9).abs() < 1e-20 && (difference(1.0, 1.000_001) + 1e-6).abs() < 1e-12
         );
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(nanos_of_seconds(1e30), u64::MAX);
         assert_eq!(nanos(Duration::MAX), u64::MAX);
         assert_eq!(nanos_of_seconds(1.5), 1_500_000_000);
-        assert_eq!((whole(2.9), whole(-2.9), whole(1e30)), (2, 0, u64::MAX));
-        assert_eq!((place(2.9), place(f64::NAN)), (2, 0));
+        assert_eq!((truncated(2.9), truncated(-2.9), truncated(1e30)), (2, 0, u64::MAX));
+        assert_eq!((index(2.9), index(f64::NAN)), (2, 0));
     }
 }

@@ -15,12 +15,12 @@ use std::time::Duration;
 /// Scheduling period in µs: the one that Kubernetes uses.
 const PERIOD_US: u64 = 100_000;
 /// Shortest quota that the kernel accepts, in µs.
-const LEAST_QUOTA_US: u64 = 1000;
+const MIN_QUOTA_US: u64 = 1000;
 /// What to do if limits cannot be set.
 const REMEDY: &str = "run as root, or with systemd: systemd-run --user --scope -p Delegate=yes -- postern lab run …; \
     or use a scenario without limits";
 
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+static NEXT_GROUP_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Resource limits of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,29 +82,29 @@ pub struct Throttle {
 
 /// A control group hierarchy of one version, and the lab's own group in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ControllerMount {
     version: u8,
     folder: PathBuf,
     /// Mount point of the hierarchy.
-    top: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Hierarchies in which groups can be created, by controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hierarchy {
-    cpu: Option<Place>,
-    memory: Option<Place>,
+    cpu: Option<ControllerMount>,
+    memory: Option<ControllerMount>,
 }
 
 impl Hierarchy {
     /// Detects the hierarchies of this process.
-    pub fn find() -> Self {
+    pub fn detect() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
     }
 
     /// Parses the texts of `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)).
-    fn of(mounts: &str, groups: &str) -> Self {
+    fn parse(mounts: &str, groups: &str) -> Self {
         let place = |controller: &str| {
             let own = |wanted: &str| {
                 groups.lines().find_map(|line| {
@@ -135,7 +135,7 @@ impl Hierarchy {
                     let below =
                         if *root == "/" { path.as_str() } else { path.strip_prefix(root).unwrap_or("") };
                     let folder = PathBuf::from(point).join(below.trim_start_matches('/'));
-                    named.then_some(Place { version, folder, top: PathBuf::from(point) })
+                    named.then_some(ControllerMount { version, folder, mount_point: PathBuf::from(point) })
                 })
             };
             found(1).or_else(|| found(2))
@@ -147,14 +147,17 @@ impl Hierarchy {
     ///
     /// # Errors
     /// A controller is missing or not delegated, or a file cannot be written.
-    pub fn group(&self, name: &str, limits: Limits) -> Result<Group, CgroupError> {
-        let mut group = Group { cpu: None, memory: None, folders: Vec::new(), limits };
-        let label =
-            format!("postern-lab-{}-{}-{name}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    pub fn group(&self, name: &str, limits: Limits) -> Result<ComponentGroup, CgroupError> {
+        let mut group = ComponentGroup { cpu: None, memory: None, folders: Vec::new(), limits };
+        let label = format!(
+            "postern-lab-{}-{}-{name}",
+            std::process::id(),
+            NEXT_GROUP_NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
         if let Some(millicores) = limits.cpu_millicores {
             let place = self.cpu.as_ref().ok_or(CgroupError::Missing { controller: "cpu" })?;
             let folder = group.make(place, "cpu", &label)?;
-            let quota = (millicores * PERIOD_US / 1000).max(LEAST_QUOTA_US);
+            let quota = (millicores * PERIOD_US / 1000).max(MIN_QUOTA_US);
             if place.version == 1 {
                 write(&folder.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
                 write(&folder.join("cpu.cfs_quota_us"), &quota.to_string())?;
@@ -175,14 +178,14 @@ impl Hierarchy {
     }
 
     /// Version and limits of the group that contains this process; `None` outside a group.
-    pub fn own(&self) -> Option<(u8, Option<f64>, Option<u64>)> {
+    pub fn own_limits(&self) -> Option<(u8, Option<f64>, Option<u64>)> {
         let version = self.cpu.as_ref().or(self.memory.as_ref())?.version;
         let cpu = self.cpu.as_ref().and_then(|place| cpu_limit(&place.folder));
         Some((version, cpu, self.memory.as_ref().and_then(|place| memory_limit(&place.folder))))
     }
 }
 
-impl Place {
+impl ControllerMount {
     /// The group below which groups with this controller can be created.
     fn parent(&self, controller: &'static str) -> Result<&Path, CgroupError> {
         if self.version == 1 {
@@ -195,7 +198,9 @@ impl Place {
             Ok(()) => Ok(&self.folder),
             // The root group can contain processes and still enable controllers. Whether this
             // process may create a group there is checked at creation.
-            Err(_) if listed(&self.top.join("cgroup.subtree_control"), controller) => Ok(&self.top),
+            Err(_) if listed(&self.mount_point.join("cgroup.subtree_control"), controller) => {
+                Ok(&self.mount_point)
+            }
             Err(error) => Err(error),
         }
     }
@@ -226,7 +231,7 @@ impl Place {
 
 /// Control group of a component; removed when dropped.
 #[derive(Debug)]
-pub struct Group {
+pub struct ComponentGroup {
     cpu: Option<PathBuf>,
     /// File with the counter of processes that the kernel killed for lack of memory.
     memory: Option<PathBuf>,
@@ -234,8 +239,13 @@ pub struct Group {
     limits: Limits,
 }
 
-impl Group {
-    fn make(&mut self, place: &Place, controller: &'static str, label: &str) -> Result<PathBuf, CgroupError> {
+impl ComponentGroup {
+    fn make(
+        &mut self,
+        place: &ControllerMount,
+        controller: &'static str,
+        label: &str,
+    ) -> Result<PathBuf, CgroupError> {
         let folder = place.parent(controller)?.join(label);
         if !self.folders.contains(&folder) {
             let refused = |error| CgroupError::Refused { action: "make", path: folder.clone(), error };
@@ -246,7 +256,7 @@ impl Group {
     }
 
     /// Files to which a process writes its process ID to enter the group.
-    pub fn doors(&self) -> impl Iterator<Item = PathBuf> {
+    pub fn procs_files(&self) -> impl Iterator<Item = PathBuf> {
         self.folders.iter().map(|folder| folder.join("cgroup.procs"))
     }
 
@@ -256,23 +266,23 @@ impl Group {
     }
 
     /// File with the throttling counters; `None` without a CPU limit.
-    pub fn counters(&self) -> Option<PathBuf> {
+    pub fn cpu_stat_file(&self) -> Option<PathBuf> {
         self.cpu.as_ref().map(|folder| folder.join("cpu.stat"))
     }
 
     /// File with the counter of killed processes; `None` without a memory limit.
-    pub fn memory_events(&self) -> Option<PathBuf> {
+    pub fn memory_events_file(&self) -> Option<PathBuf> {
         self.memory.clone()
     }
 
     /// Process IDs of the processes in the group.
     pub fn processes(&self) -> Vec<u32> {
-        let texts = self.doors().filter_map(|door| fs::read_to_string(door).ok());
+        let texts = self.procs_files().filter_map(|door| fs::read_to_string(door).ok());
         texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
     }
 }
 
-impl Drop for Group {
+impl Drop for ComponentGroup {
     fn drop(&mut self) {
         for folder in self.folders.iter().rev() {
             // The last process of the group may not have ended completely.
@@ -354,21 +364,21 @@ mod tests {
         36 31 0:33 /job /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
 
-    fn place(version: u8, folder: &str, top: &str) -> Place {
-        Place { version, folder: folder.into(), top: top.into() }
+    fn mount(version: u8, folder: &str, top: &str) -> ControllerMount {
+        ControllerMount { version, folder: folder.into(), mount_point: top.into() }
     }
 
     #[test]
     fn the_own_group_is_found_in_either_version() {
-        let found = Hierarchy::of(V1, "4:memory:/job/42\n1:cpu,cpuacct:/a/b\n0::/c");
-        assert_eq!(found.cpu.unwrap(), place(1, "/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu"));
+        let found = Hierarchy::parse(V1, "4:memory:/job/42\n1:cpu,cpuacct:/a/b\n0::/c");
+        assert_eq!(found.cpu.unwrap(), mount(1, "/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu"));
         // The mount begins at the job's group.
-        assert_eq!(found.memory.unwrap(), place(1, "/sys/fs/cgroup/memory/42", "/sys/fs/cgroup/memory"));
+        assert_eq!(found.memory.unwrap(), mount(1, "/sys/fs/cgroup/memory/42", "/sys/fs/cgroup/memory"));
         let found =
-            Hierarchy::of("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/user.slice/x.scope");
-        let own = place(2, "/sys/fs/cgroup/user.slice/x.scope", "/sys/fs/cgroup");
+            Hierarchy::parse("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/user.slice/x.scope");
+        let own = mount(2, "/sys/fs/cgroup/user.slice/x.scope", "/sys/fs/cgroup");
         assert_eq!((found.cpu.unwrap(), found.memory.unwrap()), (own.clone(), own));
-        assert_eq!(Hierarchy::of("", ""), Hierarchy::default());
+        assert_eq!(Hierarchy::parse("", ""), Hierarchy::default());
     }
 
     #[test]
@@ -387,7 +397,7 @@ mod tests {
         fs::write(folder.path().join("cgroup.controllers"), "cpuset cpu memory").unwrap();
         fs::write(folder.path().join("cgroup.subtree_control"), delegated).unwrap();
         let top = folder.path().join("top");
-        let place = Place { version: 2, folder: folder.path().to_path_buf(), top };
+        let place = ControllerMount { version: 2, folder: folder.path().to_path_buf(), mount_point: top };
         let hierarchy = Hierarchy { cpu: Some(place.clone()), memory: Some(place) };
         (folder, hierarchy)
     }
@@ -398,7 +408,7 @@ mod tests {
         let limits = Limits { cpu_millicores: Some(50), memory_bytes: Some(64 << 20) };
         let group = hierarchy.group("proxy", limits).unwrap();
         let made = &group.folders[0];
-        assert_eq!(group.doors().collect::<Vec<_>>(), [made.join("cgroup.procs")]);
+        assert_eq!(group.procs_files().collect::<Vec<_>>(), [made.join("cgroup.procs")]);
         assert_eq!(fs::read_to_string(made.join("cpu.max")).unwrap(), "5000 100000");
         assert_eq!((cpu_limit(made), memory_limit(made)), (Some(0.05), Some(64 << 20)));
         fs::write(
@@ -406,9 +416,9 @@ mod tests {
             "usage_usec 9\nnr_periods 100\nnr_throttled 40\nthrottled_usec 2500000\n",
         )
         .unwrap();
-        let seen = throttle(&group.counters().unwrap()).unwrap();
+        let seen = throttle(&group.cpu_stat_file().unwrap()).unwrap();
         assert_eq!(seen, Throttle { periods: 100, throttled_periods: 40, throttled_ms: 2500 });
-        let events = group.memory_events().unwrap();
+        let events = group.memory_events_file().unwrap();
         assert_eq!(oom_kills(&events), None, "nobody has counted yet");
         fs::write(&events, "low 0\nhigh 0\nmax 31\noom 4\noom_kill 2\noom_group_kill 0\n").unwrap();
         assert_eq!(oom_kills(&events), Some(2));

@@ -24,7 +24,7 @@ use crate::provider::escape;
 
 /// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     /// Status of the response.
     pub status: u16,
     /// Status line and header lines.
@@ -33,14 +33,14 @@ pub struct Answer {
     pub content: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// Whether the response reports phases of the request in `Server-Timing`.
     pub fn has_server_timing(&self) -> bool {
         server_timing::fields(&self.head).next().is_some()
     }
 
     /// Beginning of the content for an error message, without control characters.
-    pub fn beginning(&self) -> String {
+    pub fn excerpt(&self) -> String {
         let text = String::from_utf8_lossy(&self.content);
         let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
         shown.trim().to_owned()
@@ -48,25 +48,25 @@ impl Answer {
 }
 
 /// Client with one connection to one target, for callers with a runtime.
-pub(crate) struct Line {
+pub(crate) struct AsyncClient {
     target: Target,
     connection: Option<Connection>,
-    most: usize,
+    max_content: usize,
 }
 
-impl Line {
+impl AsyncClient {
     /// Creates a client of `target` that accepts at most `most` bytes of content. Sends nothing
     /// yet.
     pub(crate) fn new(target: Target, most: usize) -> Self {
-        Self { target, connection: None, most }
+        Self { target, connection: None, max_content: most }
     }
 
     /// Sends bytes from [`RequestTemplate::http1`] and waits at most `timeout` for the response.
     ///
     /// # Errors
     /// Description of the failure or the timeout.
-    pub(crate) async fn ask(&mut self, request: &[u8], timeout: Duration) -> Result<Answer, String> {
-        let Self { target, connection, most } = self;
+    pub(crate) async fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Response, String> {
+        let Self { target, connection, max_content: most } = self;
         match tokio::time::timeout(timeout, exchange(target, connection, request, *most)).await {
             Ok(answer) => answer.map_err(|failure| failure.why.into_owned()),
             Err(_) => {
@@ -80,12 +80,12 @@ impl Line {
 }
 
 /// Like [`Line`], for a thread without a runtime.
-pub struct Client {
+pub struct BlockingClient {
     runtime: Runtime,
-    line: Line,
+    line: AsyncClient,
 }
 
-impl Client {
+impl BlockingClient {
     /// Creates a client of `target` that accepts at most `most` bytes of content. Sends nothing
     /// yet.
     ///
@@ -93,11 +93,11 @@ impl Client {
     /// The event loop cannot be created.
     pub fn new(target: Target, most: usize) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, line: Line::new(target, most) })
+        Ok(Self { runtime, line: AsyncClient::new(target, most) })
     }
 
     /// Sends a `GET`, with a bearer token if there is one.
-    pub fn get(&mut self, token: Option<&str>, timeout: Duration) -> Result<Answer, String> {
+    pub fn get(&mut self, token: Option<&str>, timeout: Duration) -> Result<Response, String> {
         let flow = RequestTemplate {
             tokens: token.map(str::to_owned).into_iter().collect(),
             ..RequestTemplate::get()
@@ -106,18 +106,18 @@ impl Client {
     }
 
     /// Sends a form with POST.
-    pub fn post(&mut self, headers: HeaderMap, form: String, timeout: Duration) -> Result<Answer, String> {
-        self.ask(&posting(headers, form), timeout)
+    pub fn post(&mut self, headers: HeaderMap, form: String, timeout: Duration) -> Result<Response, String> {
+        self.ask(&form_request(headers, form), timeout)
     }
 
-    fn ask(&mut self, flow: &RequestTemplate, timeout: Duration) -> Result<Answer, String> {
-        let request = written(flow, &self.line.target)?;
-        self.runtime.block_on(self.line.ask(&request, timeout))
+    fn ask(&mut self, flow: &RequestTemplate, timeout: Duration) -> Result<Response, String> {
+        let request = encode_request(flow, &self.line.target)?;
+        self.runtime.block_on(self.line.send(&request, timeout))
     }
 }
 
 /// Request template of a POST with a form.
-pub(crate) fn posting(headers: HeaderMap, form: String) -> RequestTemplate {
+pub(crate) fn form_request(headers: HeaderMap, form: String) -> RequestTemplate {
     RequestTemplate { method: Method::POST, headers, body: Bytes::from(form), ..RequestTemplate::get() }
 }
 
@@ -125,13 +125,13 @@ pub(crate) fn posting(headers: HeaderMap, form: String) -> RequestTemplate {
 ///
 /// # Errors
 /// The template is not valid for the target.
-pub(crate) fn written(flow: &RequestTemplate, target: &Target) -> Result<Box<[u8]>, String> {
+pub(crate) fn encode_request(flow: &RequestTemplate, target: &Target) -> Result<Box<[u8]>, String> {
     flow.check(target).map_err(|error| error.to_string())?;
     Ok(flow.http1(target).swap_remove(0))
 }
 
 /// Header fields of a form request that authenticate a client (RFC 6749 §2.3.1).
-pub fn client_fields(client: &str, secret: &str) -> Result<HeaderMap, String> {
+pub fn client_auth_headers(client: &str, secret: &str) -> Result<HeaderMap, String> {
     // Both parts are form-encoded before they are joined.
     let mut basic = String::new();
     escape(&mut basic, client);
@@ -145,7 +145,7 @@ pub fn client_fields(client: &str, secret: &str) -> Result<HeaderMap, String> {
 }
 
 /// The access token in a response of the token endpoint (RFC 6749 §5.1).
-pub fn access_token(answer: &Answer) -> Result<String, String> {
+pub fn access_token(answer: &Response) -> Result<String, String> {
     #[derive(Deserialize)]
     struct Granted {
         access_token: String,
@@ -160,7 +160,7 @@ async fn exchange(
     slot: &mut Option<Connection>,
     request: &[u8],
     most: usize,
-) -> Result<Answer, Failure> {
+) -> Result<Response, Failure> {
     if let Some(idle) = slot
         && poll_fn(|cx| Poll::Ready(idle.is_stale(cx))).await
     {
@@ -168,13 +168,13 @@ async fn exchange(
     }
     let mut connection = match slot.take() {
         Some(connection) => connection,
-        None => Connection::keeping_up_to(target.open().await?, most),
+        None => Connection::with_capture_limit(target.open().await?, most),
     };
     let received = std::cell::Cell::new(0);
     let answer = connection.exchange(request, &received).await?;
-    let kept = connection.take();
+    let kept = connection.take_captured();
     if answer.reusable {
         *slot = Some(connection);
     }
-    Ok(Answer { status: answer.status, head: kept.head, content: kept.content })
+    Ok(Response { status: answer.status, head: kept.head, content: kept.content })
 }

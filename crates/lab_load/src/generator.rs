@@ -33,7 +33,7 @@ pub enum Generator {
 
 /// A closed loop that a tool has to send.
 #[derive(Debug, Clone, Copy)]
-pub struct Loop<'a> {
+pub struct ClosedLoop<'a> {
     /// Target URL.
     pub url: &'a str,
     /// Bearer token; `None` to send none.
@@ -50,7 +50,7 @@ pub struct Loop<'a> {
 
 /// Command line of a tool, and where its output is.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct GeneratorCommand {
     /// Arguments of the program.
     pub arguments: Vec<String>,
     /// Environment variables of the program.
@@ -58,11 +58,11 @@ pub struct Asked {
     /// Path and content of a file that must exist before the start.
     pub script: Option<(PathBuf, String)>,
     /// File with the results; `None` for standard output.
-    pub file: Option<PathBuf>,
+    pub output_file: Option<PathBuf>,
     /// Format of the results.
-    pub form: Tool,
+    pub output_format: Tool,
     /// Format of standard output, if it has requests that are missing in the file.
-    pub printed: Option<Tool>,
+    pub stdout_format: Option<Tool>,
 }
 
 impl Generator {
@@ -85,21 +85,21 @@ impl Generator {
 
     /// Command line for a closed loop. The files of the tool are in `folder`. `None` for the lab
     /// itself.
-    pub fn ask(self, asked: &Loop<'_>, folder: &Path) -> Option<Asked> {
-        let Loop { url, workers, seconds, timeout, every_request, .. } = *asked;
+    pub fn command(self, asked: &ClosedLoop<'_>, folder: &Path) -> Option<GeneratorCommand> {
+        let ClosedLoop { url, workers, seconds, timeout, every_request, .. } = *asked;
         let header = asked.token.map(|token| format!("Authorization: Bearer {token}"));
         let with_header = |words: &[String]| {
             let header = header.iter().flat_map(|header| ["-H".to_owned(), header.clone()]);
             words.iter().cloned().chain(header).chain([url.to_owned()]).collect::<Vec<String>>()
         };
         let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-        let usual = |arguments, form| Asked {
+        let usual = |arguments, form| GeneratorCommand {
             arguments,
             environment: Vec::new(),
             script: None,
-            file: None,
-            form,
-            printed: None,
+            output_file: None,
+            output_format: form,
+            stdout_format: None,
         };
         Some(match self {
             Self::Postern => return None,
@@ -122,14 +122,14 @@ impl Generator {
                     arguments.push(format!("--log-file={}", log.display()));
                 }
                 let form = if every_request { Tool::H2loadLog } else { Tool::H2load };
-                Asked {
-                    file: every_request.then_some(log),
+                GeneratorCommand {
+                    output_file: every_request.then_some(log),
                     // The log lacks requests that were lost with their connection or timed out.
-                    printed: every_request.then_some(Tool::H2load),
+                    stdout_format: every_request.then_some(Tool::H2load),
                     ..usual(with_header(&arguments), form)
                 }
             }
-            Self::Oha => Asked {
+            Self::Oha => GeneratorCommand {
                 environment: vec![("TOKIO_WORKER_THREADS", "1")],
                 ..usual(
                     with_header(&words(format!(
@@ -144,10 +144,10 @@ impl Generator {
                 arguments.push("avg,min,med,max,p(90),p(95),p(99)".to_owned());
                 arguments.push("--summary-export".to_owned());
                 arguments.extend([&summary, &script].map(|path| path.display().to_string()));
-                Asked {
+                GeneratorCommand {
                     environment: vec![("GOMAXPROCS", "1")],
                     script: Some((script, k6_script(asked))),
-                    file: Some(summary),
+                    output_file: Some(summary),
                     ..usual(arguments, Tool::K6Summary)
                 }
             }
@@ -156,7 +156,7 @@ impl Generator {
 }
 
 /// k6 script in which each virtual user sends one request after the other.
-fn k6_script(asked: &Loop<'_>) -> String {
+fn k6_script(asked: &ClosedLoop<'_>) -> String {
     let text = |text: &str| serde_json::Value::from(text).to_string();
     let header = asked.token.map_or_else(
         || "{}".to_owned(),
@@ -177,7 +177,7 @@ fn k6_script(asked: &Loop<'_>) -> String {
 mod tests {
     use super::*;
 
-    const LOOP: Loop<'_> = Loop {
+    const LOOP: ClosedLoop<'_> = ClosedLoop {
         url: "http://127.0.0.1:8080/app",
         token: Some("ey.J"),
         workers: 50,
@@ -216,28 +216,28 @@ mod tests {
                 Tool::K6Summary,
             ),
         ] {
-            let asked = generator.ask(&LOOP, folder).unwrap();
+            let asked = generator.command(&LOOP, folder).unwrap();
             assert_eq!(asked.arguments.join(" "), expected.replace('|', " "), "{generator:?}");
-            assert_eq!(asked.form, form);
+            assert_eq!(asked.output_format, form);
         }
-        assert_eq!(Generator::Postern.ask(&LOOP, folder), None);
+        assert_eq!(Generator::Postern.command(&LOOP, folder), None);
     }
 
     #[test]
     fn h2load_writes_every_request_down() {
         let folder = Path::new("/run/lab");
-        let asked = Generator::H2load.ask(&Loop { token: None, ..LOOP }, folder).unwrap();
-        assert_eq!(asked.file, None, "writing costs");
-        let every = Loop { every_request: true, token: None, ..LOOP };
-        let h2load = Generator::H2load.ask(&every, folder).unwrap();
-        assert_eq!(h2load.file.as_deref(), Some(Path::new("/run/lab/h2load.log")));
+        let asked = Generator::H2load.command(&ClosedLoop { token: None, ..LOOP }, folder).unwrap();
+        assert_eq!(asked.output_file, None, "writing costs");
+        let every = ClosedLoop { every_request: true, token: None, ..LOOP };
+        let h2load = Generator::H2load.command(&every, folder).unwrap();
+        assert_eq!(h2load.output_file.as_deref(), Some(Path::new("/run/lab/h2load.log")));
         assert!(h2load.arguments.join(" ").contains("--log-file=/run/lab/h2load.log http"));
-        assert_eq!((h2load.form, h2load.printed), (Tool::H2loadLog, Some(Tool::H2load)));
+        assert_eq!((h2load.output_format, h2load.stdout_format), (Tool::H2loadLog, Some(Tool::H2load)));
     }
 
     #[test]
     fn what_comes_from_outside_is_text_in_a_script() {
-        let asked = Loop { url: "http://h/'\"\\</script>", token: Some("a'\"b"), ..LOOP };
+        let asked = ClosedLoop { url: "http://h/'\"\\</script>", token: Some("a'\"b"), ..LOOP };
         let script = k6_script(&asked);
         assert!(script.contains(r#"http.get("http://h/'\"\\</script>""#), "{script}");
         assert!(script.contains(r#"{Authorization: "Bearer a'\"b"}"#), "{script}");

@@ -11,32 +11,32 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// Time between two checks by a thread that waits without a runtime.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Handle that shows whether the run is to end.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
-    told: watch::Receiver<bool>,
+    receiver: watch::Receiver<bool>,
 }
 
 /// Handle that requests the end.
 #[derive(Debug, Clone)]
 pub struct Interrupter {
-    tell: watch::Sender<bool>,
+    sender: watch::Sender<bool>,
 }
 
 impl Interrupter {
     /// Requests the end of the run.
     pub fn interrupt(&self) {
-        self.tell.send_replace(true);
+        self.sender.send_replace(true);
     }
 }
 
 impl Interrupt {
     /// Creates an interrupt that is triggered by the returned [`Interrupter`].
-    pub fn by_hand() -> (Interrupter, Self) {
+    pub fn manual() -> (Interrupter, Self) {
         let (tell, told) = watch::channel(false);
-        (Interrupter { tell }, Self { told })
+        (Interrupter { sender: tell }, Self { receiver: told })
     }
 
     /// Creates an interrupt that is triggered by SIGINT, SIGTERM, SIGHUP (a closed terminal) and
@@ -44,8 +44,8 @@ impl Interrupt {
     ///
     /// # Errors
     /// The runtime, a signal handler or the thread cannot be created.
-    pub fn by_signals() -> io::Result<Self> {
-        let (interrupter, interrupt) = Self::by_hand();
+    pub fn from_signals() -> io::Result<Self> {
+        let (interrupter, interrupt) = Self::manual();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         // Handlers are installed before the thread starts, because a signal may arrive as soon as
         // the run begins.
@@ -74,12 +74,12 @@ impl Interrupt {
 
     /// Whether the end was requested.
     pub fn is_set(&self) -> bool {
-        *self.told.borrow()
+        *self.receiver.borrow()
     }
 
     /// Waits until the end is requested; forever if the [`Interrupter`] is dropped.
     pub async fn wait(&self) {
-        let mut told = self.told.clone();
+        let mut told = self.receiver.clone();
         if told.wait_for(|set| *set).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -93,7 +93,7 @@ impl Interrupt {
             if self.is_set() || left.is_zero() {
                 return self.is_set();
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 }

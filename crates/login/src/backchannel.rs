@@ -32,7 +32,7 @@ use crate::provider::provider_fault::ProviderFault;
 
 /// Maximum number of stored identifiers. When they are exceeded, the provider receives 503 and
 /// retries.
-const MOST: usize = 65_536;
+const MAX_ENTRIES: usize = 65_536;
 
 /// The logout tokens that were accepted.
 #[derive(Default)]
@@ -47,21 +47,21 @@ enum LogoutRefused {
     #[error("the body is not a form with exactly one `logout_token`")]
     Form,
     #[error("the logout token is not from a configured provider")]
-    Stranger,
+    UnknownIssuer,
     #[error("the logout token was used before")]
     Replayed,
     #[error("{0}")]
     Provider(#[from] ProviderFault),
     #[error("{0}")]
-    Later(String),
+    Unavailable(String),
 }
 
 impl LogoutRefused {
     /// Whether it might be accepted later.
-    fn is_ours(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         match self {
             Self::Form
-            | Self::Stranger
+            | Self::UnknownIssuer
             | Self::Replayed
             // Retries do not help: an expired token stays expired, and one from the future may have
             // any real age.
@@ -69,13 +69,13 @@ impl LogoutRefused {
                 TokenError::Expired | TokenError::NotYetValid | TokenError::InFuture(_),
             )) => false,
             Self::Provider(fault) => !fault.is_final(),
-            Self::Later(_) => true,
+            Self::Unavailable(_) => true,
         }
     }
 }
 
 /// The parsed content of a logout token.
-struct LogoutMeaning {
+struct LogoutTokenContent {
     whose: SessionsOf,
     jti: Box<str>,
     issued: Timestamp,
@@ -84,28 +84,28 @@ struct LogoutMeaning {
 
 impl Login {
     pub(super) async fn backchannel_logout(&self, call: &LoginCall, body: &[u8]) -> LocalReply {
-        match self.end_of(call, body).await {
+        match self.end_by_token(call, body).await {
             Ok(sessions) => {
                 self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
                 tracing::info!(sessions, "back-channel logout received");
-                let mut answer = LocalReply::plain(200, "logged_out", Outcome::Local);
+                let mut answer = LocalReply::from_code(200, "logged_out", Outcome::Local);
                 answer.body = (&b""[..]).into();
                 answer
             }
             Err(refused) => {
                 // Providers, key sets and stores have outage logs of their own.
-                if refused.is_ours() {
+                if refused.is_retryable() {
                     tracing::debug!(%refused, "back-channel logout deferred");
-                } else if self.shared.told.logout.is_due() {
+                } else if self.shared.log_throttles.logout.is_due() {
                     tracing::warn!(%refused, "back-channel logout refused");
                 }
-                let (status, error) = if refused.is_ours() {
+                let (status, error) = if refused.is_retryable() {
                     (503, "temporarily_unavailable")
                 } else {
                     (400, "invalid_request")
                 };
                 let outcome = if status == 503 { Outcome::AuthUnavailable } else { Outcome::Malformed };
-                let mut answer = LocalReply::plain(status, "logout_refused", outcome);
+                let mut answer = LocalReply::from_code(status, "logout_refused", outcome);
                 if status == 503 {
                     answer.fields.push(("retry-after".into(), "5".into()));
                 }
@@ -117,14 +117,14 @@ impl Login {
     }
 
     /// Ends the sessions that a logout token means; returns how many the store contained.
-    async fn end_of(&self, call: &LoginCall, body: &[u8]) -> Result<usize, LogoutRefused> {
+    async fn end_by_token(&self, call: &LoginCall, body: &[u8]) -> Result<usize, LogoutRefused> {
         let token = token_of(call, body).ok_or(LogoutRefused::Form)?;
         // The unverified `iss` only selects whose keys must have signed the token.
         let issuer = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?.issuer().to_owned();
         let is_his =
             |kind: &LoginKind| matches!(kind, LoginKind::OpenId { issuer: own, .. } if **own == *issuer);
         // Several clients of one provider may be configured: the token's audience selects one.
-        let mut refused = LogoutRefused::Stranger;
+        let mut refused = LogoutRefused::UnknownIssuer;
         for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
             let name = &*provider.config.name;
             let meant = provider
@@ -135,7 +135,7 @@ impl Login {
                     // With both, it means that one session of the user (§2.4); at least one of them
                     // is present.
                     let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
-                    Ok(LogoutMeaning {
+                    Ok(LogoutTokenContent {
                         whose,
                         jti: token.jti.into(),
                         issued: token.issued,
@@ -144,7 +144,7 @@ impl Login {
                 })
                 .await;
             match meant {
-                Ok(meant) => return self.end_meant(provider, &meant).await,
+                Ok(meant) => return self.end_sessions(provider, &meant).await,
                 Err(ProviderFault::Token(TokenError::WrongAudience)) => {}
                 Err(fault) => refused = fault.into(),
             }
@@ -152,15 +152,15 @@ impl Login {
         Err(refused)
     }
 
-    async fn end_meant(
+    async fn end_sessions(
         &self,
         provider: &LoginProviderClient,
-        meant: &LogoutMeaning,
+        meant: &LogoutTokenContent,
     ) -> Result<usize, LogoutRefused> {
         let now = self.surroundings.clock.now().wall;
         let name = &*provider.config.name;
-        self.shared.logouts.take(name, meant, now)?;
-        let until = self.believed_until(now.plus(self.config.lifetime), now);
+        self.shared.logouts.mark_used(name, meant, now)?;
+        let until = self.facts_valid_until(now.plus(self.config.lifetime), now);
         let logout = match meant.whose {
             // A session of the provider that ended does not begin again: a login in progress with
             // it is meant too.
@@ -170,7 +170,7 @@ impl Login {
                 LogoutScope { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
             }
         };
-        let end_here = || self.shared.ended.end_of(meant.whose, logout, now, until);
+        let end_here = || self.shared.ended.revoke_all(meant.whose, logout, now, until);
         let Some(store) = &self.store else {
             end_here();
             return Ok(0);
@@ -191,7 +191,7 @@ impl Login {
                 // retry.
                 end_here();
                 self.shared.logouts.forget(name, &meant.jti);
-                Err(LogoutRefused::Later(fault.to_string()))
+                Err(LogoutRefused::Unavailable(fault.to_string()))
             }
         }
     }
@@ -211,17 +211,22 @@ fn token_of(call: &LoginCall, body: &[u8]) -> Option<String> {
 }
 
 impl SeenLogouts {
-    fn take(&self, provider: &str, meant: &LogoutMeaning, now: Timestamp) -> Result<(), LogoutRefused> {
+    fn mark_used(
+        &self,
+        provider: &str,
+        meant: &LogoutTokenContent,
+        now: Timestamp,
+    ) -> Result<(), LogoutRefused> {
         let mut seen = self.0.lock();
         let name = (provider.into(), meant.jti.clone());
         if seen.get(&name).is_some_and(|until| now < *until) {
             return Err(LogoutRefused::Replayed);
         }
-        if seen.len() >= MOST {
+        if seen.len() >= MAX_ENTRIES {
             seen.retain(|_, until| now < *until);
         }
-        if seen.len() >= MOST {
-            return Err(LogoutRefused::Later("too many logout tokens".to_owned()));
+        if seen.len() >= MAX_ENTRIES {
+            return Err(LogoutRefused::Unavailable("too many logout tokens".to_owned()));
         }
         seen.insert(name, meant.expires);
         Ok(())

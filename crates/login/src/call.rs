@@ -88,7 +88,7 @@ pub struct LoginCall {
     pub(super) session: Option<Vec<u8>>,
     pub(super) browser: Option<Vec<u8>>,
     /// Whether another site caused the request.
-    pub(super) from_elsewhere: bool,
+    pub(super) is_cross_site: bool,
     /// Query parameters, decoded, in order.
     pub(super) query: Vec<(&'static str, String)>,
     /// The content type of its body.
@@ -110,7 +110,7 @@ const PARAMETERS: [&str; 9] = [
 
 impl LoginCall {
     /// The only value of a parameter; a repeated parameter is ignored (RFC 6749 §3.1).
-    pub(super) fn one(&self, name: &'static str) -> Option<&str> {
+    pub(super) fn single(&self, name: &'static str) -> Option<&str> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
             (Some(value), None) => Some(value),
@@ -151,7 +151,7 @@ impl Login {
     }
 
     /// As `LoginConfig::invite`.
-    pub fn invite(
+    pub fn login_redirect(
         &self,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
@@ -184,10 +184,10 @@ impl crate::config::LoginConfig {
         let not_asked =
             matches!(action, LoginAction::Auth | LoginAction::UserInfo | LoginAction::BackChannelLogout);
         if action == LoginAction::Unknown || (asked && not_asked) {
-            return Some(Err(LocalReply::plain(404, "no_route", Outcome::NoRoute)));
+            return Some(Err(LocalReply::from_code(404, "no_route", Outcome::NoRoute)));
         }
         if !allowed.contains(&request.method()) {
-            let mut answer = LocalReply::plain(405, "method_not_allowed", Outcome::Malformed);
+            let mut answer = LocalReply::from_code(405, "method_not_allowed", Outcome::Malformed);
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
@@ -202,7 +202,7 @@ impl crate::config::LoginConfig {
             provider: provider.map(str::to_owned),
             session: Cookie::Session.find(scheme, fields).map(Into::into),
             browser: Cookie::Browser.find(scheme, fields).map(Into::into),
-            from_elsewhere: navigation::is_from_elsewhere(fields),
+            is_cross_site: navigation::is_cross_site(fields),
             query: query.collect(),
             content_type: content_type.map(|field| field.value.into()),
         }))
@@ -217,9 +217,9 @@ impl crate::config::LoginConfig {
         upgrades: bool,
     ) -> Option<LocalReply> {
         let origin = self.origin(request.authority())?;
-        match navigation::judge(request.method(), fields, upgrades) {
+        match navigation::classify(request.method(), fields, upgrades) {
             Navigation::Program => None,
-            Navigation::Visit => {
+            Navigation::Navigate => {
                 let mut target = Vec::new();
                 request.write_target(&mut target);
                 // Shortens or drops a target that is too long, or the address would become too
@@ -231,7 +231,7 @@ impl crate::config::LoginConfig {
                 Some(answer)
             }
             // The browser keeps the form, and sends it again when the page is reloaded.
-            Navigation::Submission => {
+            Navigation::FormSubmission => {
                 let done = format!("{}/done", self.path);
                 Some(pages::expired(&self.address(origin, "start", &[("rd", &done)])))
             }
@@ -253,7 +253,7 @@ impl crate::config::LoginConfig {
 
 /// A redirect that is not cached.
 pub(super) fn redirect_to(status: u16, location: String) -> LocalReply {
-    let mut answer = LocalReply::plain(status, "redirect", Outcome::Local);
+    let mut answer = LocalReply::from_code(status, "redirect", Outcome::Local);
     answer.fields.push(("location".into(), location.into()));
     answer.fields.push(("referrer-policy".into(), "no-referrer".into()));
     answer.body = Cow::Borrowed(b"");

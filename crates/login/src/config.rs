@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::algorithm::AlgorithmSet;
-use auth::mapping::Mapping;
+use auth::mapping::ClaimMapping;
 use auth::request::Scheme;
 use credentials::config::KeySource;
 use http_engine::config::ServerConfig;
@@ -56,7 +56,7 @@ pub struct LoginProvider {
     /// Name from the file: used in place of an issuer in rules, logs and metrics.
     pub name: Box<str>,
     /// Name that users see.
-    pub title: Box<str>,
+    pub display_name: Box<str>,
     /// The protocol of the provider.
     pub kind: LoginKind,
     /// Our client ID at the provider.
@@ -69,9 +69,9 @@ pub struct LoginProvider {
     /// endpoint.
     pub server: ServerConfig,
     /// Mapping from its claims to an identity.
-    pub mapping: Mapping,
+    pub mapping: ClaimMapping,
     /// Whether a logout here also logs out at the provider.
-    pub logs_out: bool,
+    pub ends_provider_session: bool,
 }
 
 /// The protocol of a provider.

@@ -15,17 +15,17 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use credentials::session_store::RevokedPage;
 
-use super::{Login, UNDER_WAY};
+use super::{Login, MAX_IN_FLIGHT};
 
 /// Interval of the reads. Together with the interval of the checks of open exchanges
 /// (`gateway::stream_guard`) it is less than the second that docs/guides/logout.md promises.
-const EVERY: Duration = Duration::from_millis(250);
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reads until the login is replaced.
-pub(super) async fn follow(login: Weak<Login>) {
+pub(super) async fn follow_store(login: Weak<Login>) {
     let mut after = 0;
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(READ_INTERVAL).await;
         let Some(login) = login.upgrade() else { return };
         login.read_endings(&mut after).await;
     }
@@ -34,24 +34,26 @@ pub(super) async fn follow(login: Weak<Login>) {
 impl Login {
     /// Notes a search in the store: for as long as a session may last, endings elsewhere matter.
     pub(super) fn note_search(&self, now: Timestamp) {
-        self.shared.searched.fetch_max(now.as_millis(), Relaxed);
+        self.shared.last_store_search.fetch_max(now.as_millis(), Relaxed);
     }
 
     /// Applies the endings of other processes since the last read.
     async fn read_endings(&self, after: &mut u64) {
         let Some(store) = &self.store else { return };
-        let searched = Timestamp::from_millis(self.shared.searched.load(Relaxed));
+        let searched = Timestamp::from_millis(self.shared.last_store_search.load(Relaxed));
         let now = self.surroundings.clock.now().wall;
         if now >= searched.plus(self.config.lifetime) {
             return;
         }
         // Sessions that ended earlier were not found any more by lookups whose results are still
         // valid.
-        let within = self.config.ttl.saturating_add(UNDER_WAY);
-        while let Ok(RevokedPage { upto, sessions, more }) = store.endings(*after, within).await {
-            let until = self.believed_until(now, now);
+        let within = self.config.ttl.saturating_add(MAX_IN_FLIGHT);
+        while let Ok(RevokedPage { position: upto, sessions, more }) =
+            store.revoked_since(*after, within).await
+        {
+            let until = self.facts_valid_until(now, now);
             for session in sessions {
-                self.shared.ended.end(session, now, until);
+                self.shared.ended.revoke(session, now, until);
             }
             *after = upto;
             if !more {

@@ -20,15 +20,15 @@ use super::provider::LoginProviderClient;
 use super::redirect::target;
 use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, subject_of};
 use super::{Login, SessionRejected};
-use crate::login_state::{LoginAttempt, PATIENCE, is_browser, random_text};
-use crate::provider::messages::shown;
+use crate::login_state::{LOGIN_TIMEOUT, PendingLogin, is_browser, random_text};
+use crate::provider::messages::sanitized;
 use crate::provider::provider_fault::ProviderFault;
 
 impl Login {
     /// Answers a call. Its processing continues when the request is dropped.
     pub async fn serve(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
         // The client is unauthenticated, and its processing continues without it: hence a limit.
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
+        let Ok(place) = self.call_limit.clone().try_acquire_owned() else {
             return pages::problem(&PageNotice::Unavailable, None);
         };
         let this = self.clone();
@@ -51,15 +51,15 @@ impl Login {
             LoginAction::Auth => self.auth(&call).await,
             LoginAction::UserInfo => self.user_info(&call).await,
             LoginAction::BackChannelLogout => self.backchannel_logout(&call, &body).await,
-            LoginAction::Unknown => LocalReply::plain(404, "no_route", Outcome::NoRoute),
+            LoginAction::Unknown => LocalReply::from_code(404, "no_route", Outcome::NoRoute),
         }
     }
 
     /// Redirects the browser to a provider.
     async fn start(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
-        let target = target(call.one("rd"), origin);
-        let provider = match call.one("provider") {
+        let target = target(call.single("rd"), origin);
+        let provider = match call.single("provider") {
             Some(name) => self.providers.iter().find(|provider| *provider.config.name == *name),
             None if self.config.page || self.providers.len() > 1 => {
                 return redirect_to(302, self.address(call.origin, "sign_in", &[("rd", &target)]));
@@ -80,18 +80,18 @@ impl Login {
         };
         let now = self.surroundings.clock.now().wall;
         let whose = (&*provider.config.name, &*provider.binding);
-        let question = LoginAttempt::begin(whose, target, now, &self.random).and_then(|attempt| {
-            attempt.question(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
+        let question = PendingLogin::begin(whose, target, now, &self.random).and_then(|attempt| {
+            attempt.authorization_request(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
         });
         let Ok(question) = question else { return pages::problem(&PageNotice::Unavailable, Some(&again)) };
         match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
-                let cookie = Cookie::Browser.set(origin.scheme, &browser, PATIENCE);
+                let cookie = Cookie::Browser.set(origin.scheme, &browser, LOGIN_TIMEOUT);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
-            Err(fault) => self.failed(provider, &fault, &again),
+            Err(fault) => self.login_failed(provider, &fault, &again),
         }
     }
 
@@ -103,19 +103,19 @@ impl Login {
             return pages::problem(&PageNotice::NoCookie, Some(&home));
         };
         let opened = call
-            .one("state")
-            .and_then(|state| LoginAttempt::open(&self.config.keys, &origin.text, browser, state));
+            .single("state")
+            .and_then(|state| PendingLogin::open(&self.config.keys, &origin.text, browser, state));
         let Some((attempt, proofs)) = opened else {
-            return pages::problem(&PageNotice::NotBegun, Some(&home));
+            return pages::problem(&PageNotice::NotStarted, Some(&home));
         };
         let again =
             self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
         // The user left the provider's page open for too long and meant to log in: start again.
-        if attempt.is_over(self.surroundings.clock.now().wall) {
+        if attempt.is_expired(self.surroundings.clock.now().wall) {
             return redirect_to(303, again);
         }
         // A step back in the history, or a second click: redirect to the target of the first one.
-        if !self.shared.used.take(&attempt) {
+        if !self.shared.used.mark_used(&attempt) {
             return redirect_to(303, format!("{}{}", origin.text, attempt.target));
         }
         let is_his =
@@ -125,26 +125,26 @@ impl Login {
         };
         // Each provider has a callback address of its own, so that one cannot pass off another's
         // answer as its own.
-        if call.provider != self.returns_to(provider) {
-            return pages::problem(&PageNotice::NotBegun, Some(&home));
+        if call.provider != self.callback_name(provider) {
+            return pages::problem(&PageNotice::NotStarted, Some(&home));
         }
         if let Err(fault) = is_from(provider, call).await {
-            return self.failed(provider, &fault, &again);
+            return self.login_failed(provider, &fault, &again);
         }
-        if let Some(error) = call.one("error") {
-            return self.failed(provider, &ProviderFault::Refused(shown(error)), &again);
+        if let Some(error) = call.single("error") {
+            return self.login_failed(provider, &ProviderFault::Refused(sanitized(error)), &again);
         }
-        let Some(code) = call.one("code") else {
-            return pages::problem(&PageNotice::NotBegun, Some(&home));
+        let Some(code) = call.single("code") else {
+            return pages::problem(&PageNotice::NotStarted, Some(&home));
         };
         let told = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
             Ok(told) => told,
-            Err(fault) => return self.failed(provider, &fault, &again),
+            Err(fault) => return self.login_failed(provider, &fault, &again),
         };
         let subject = subject_of(&provider.config.name, &told.subject);
         match self.begin(call.origin, provider, told, attempt.began()).await {
             Ok(cookie) => {
-                self.end_another_s(call.origin, call.session.as_deref(), &subject).await;
+                self.end_session_of_other_user(call.origin, call.session.as_deref(), &subject).await;
                 self.shared.counts.logins.fetch_add(1, Relaxed);
                 let mut answer = redirect_to(303, format!("{}{}", origin.text, attempt.target));
                 answer.fields.push(("set-cookie".into(), cookie.into()));
@@ -152,7 +152,7 @@ impl Login {
             }
             Err(BeginFault::Ended) => {
                 self.shared.counts.login_refused.fetch_add(1, Relaxed);
-                let title = provider.config.title.to_string();
+                let title = provider.config.display_name.to_string();
                 pages::problem(
                     &PageNotice::Refused { title, error: "signed out in the meantime".to_owned() },
                     Some(&again),
@@ -179,11 +179,11 @@ impl Login {
     }
 
     fn sign_in(&self, call: &LoginCall) -> LocalReply {
-        let target = target(call.one("rd"), &self.config.origins[call.origin]);
+        let target = target(call.single("rd"), &self.config.origins[call.origin]);
         let choices = self.providers.iter().map(|provider| {
             let name = &*provider.config.name;
             let address = self.address(call.origin, "start", &[("rd", &target), ("provider", name)]);
-            (provider.config.title.to_string(), address)
+            (provider.config.display_name.to_string(), address)
         });
         pages::sign_in(&choices.collect::<Vec<_>>())
     }
@@ -194,7 +194,7 @@ impl Login {
         let origin = &self.config.origins[call.origin];
         // Another site must not log a user out. Neither a link of another site may, nor a form. A
         // form arrives without the cookie, but its response could still remove it.
-        if call.from_elsewhere {
+        if call.is_cross_site {
             return pages::sign_out(&self.address(call.origin, "sign_out", &[]));
         }
         let signed_out = self.address(call.origin, "signed_out", &[]);
@@ -209,14 +209,14 @@ impl Login {
             },
             None => None,
         };
-        let back = match call.one("rd") {
+        let back = match call.single("rd") {
             Some(asked) => format!("{}{}", origin.text, target(Some(asked), origin)),
             None => signed_out.clone(),
         };
         let mut location = back;
         if let Some(session) = session {
             self.shared.counts.logouts.fetch_add(1, Relaxed);
-            if let Some(onward) = self.end_there(&session, &signed_out).await {
+            if let Some(onward) = self.end_at_provider(&session, &signed_out).await {
                 location = onward;
             }
         }
@@ -229,9 +229,9 @@ impl Login {
 
     /// Revokes the tokens at the provider; returns the address at which the provider ends its own
     /// session.
-    async fn end_there(&self, session: &BrowserSession, signed_out: &str) -> Option<String> {
+    async fn end_at_provider(&self, session: &BrowserSession, signed_out: &str) -> Option<String> {
         let provider = self.provider_of(session)?;
-        self.forget(provider, session).await;
+        self.revoke_tokens(provider, session).await;
         let id_token = session.id_token.as_ref().map(|token| token.as_str());
         provider.end_session_url(id_token, signed_out).await
     }
@@ -240,15 +240,15 @@ impl Login {
     async fn auth(self: &Arc<Self>, call: &LoginCall) -> LocalReply {
         let verified = match self.session_of(call.origin, call.session.as_deref()).await {
             Some(Ok(verified)) => verified,
-            Some(Err(SessionRejected::Silent)) => return unavailable(),
+            Some(Err(SessionRejected::Unavailable)) => return unavailable(),
             Some(Err(SessionRejected::Over)) | None => {
-                return LocalReply::plain(401, "login_required", Outcome::Unauthenticated);
+                return LocalReply::from_code(401, "login_required", Outcome::Unauthenticated);
             }
         };
-        if !is_among(call, &verified) {
-            return LocalReply::plain(403, "forbidden", Outcome::Forbidden);
+        if !meets_conditions(call, &verified) {
+            return LocalReply::from_code(403, "forbidden", Outcome::Forbidden);
         }
-        let mut answer = LocalReply::plain(202, "allowed", Outcome::Allowed);
+        let mut answer = LocalReply::from_code(202, "allowed", Outcome::Allowed);
         answer.body = (&b""[..]).into();
         let told = IdentityHeaders::x_auth_request();
         let mut set = told.render(&verified.facts.identity);
@@ -274,9 +274,9 @@ impl Login {
     async fn user_info(self: &Arc<Self>, call: &LoginCall) -> LocalReply {
         let verified = match self.session_of(call.origin, call.session.as_deref()).await {
             Some(Ok(verified)) => verified,
-            Some(Err(SessionRejected::Silent)) => return unavailable(),
+            Some(Err(SessionRejected::Unavailable)) => return unavailable(),
             Some(Err(SessionRejected::Over)) | None => {
-                return LocalReply::plain(401, "login_required", Outcome::Unauthenticated);
+                return LocalReply::from_code(401, "login_required", Outcome::Unauthenticated);
             }
         };
         let identity = &verified.facts.identity;
@@ -293,32 +293,32 @@ impl Login {
     }
 
     /// The name of a provider in its callback address; the first provider has none.
-    fn returns_to(&self, provider: &LoginProviderClient) -> Option<String> {
+    fn callback_name(&self, provider: &LoginProviderClient) -> Option<String> {
         let first = self.providers.first().is_some_and(|first| first.config.name == provider.config.name);
         (!first).then(|| provider.config.name.to_string())
     }
 
     fn callback_uri(&self, origin: usize, provider: &LoginProviderClient) -> String {
-        match self.returns_to(provider) {
+        match self.callback_name(provider) {
             Some(name) => self.address(origin, &format!("callback/{name}"), &[]),
             None => self.address(origin, "callback", &[]),
         }
     }
 
     /// The reply for a login that failed.
-    fn failed(&self, provider: &LoginProviderClient, fault: &ProviderFault, again: &str) -> LocalReply {
-        let refused = fault.is_of_its_holder() || fault.is_final();
+    fn login_failed(&self, provider: &LoginProviderClient, fault: &ProviderFault, again: &str) -> LocalReply {
+        let refused = fault.is_refusal_of_user() || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
         if fault.is_outage() {
             tracing::debug!(provider = &*provider.config.name, %fault, "login failed");
-        } else if self.shared.told.login.is_due() {
+        } else if self.shared.log_throttles.login.is_due() {
             tracing::warn!(provider = &*provider.config.name, %fault, "login failed");
         }
-        let title = provider.config.title.to_string();
+        let title = provider.config.display_name.to_string();
         let said = match fault {
             ProviderFault::Refused(error) if refused => PageNotice::Refused { title, error: error.clone() },
-            fault if fault.is_final() => PageNotice::Unbelievable { title },
+            fault if fault.is_final() => PageNotice::InvalidAnswer { title },
             _ => PageNotice::ProviderSilent { title },
         };
         pages::problem(&said, Some(again))
@@ -331,14 +331,16 @@ async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(),
     let metadata = provider.metadata().await?;
     let mut named = call.all("iss");
     match (named.next(), named.next()) {
-        (None, _) if !metadata.names_itself => Ok(()),
+        (None, _) if !metadata.sends_iss => Ok(()),
         (Some(issuer), None) if issuer == metadata.issuer => Ok(()),
-        _ => Err(ProviderFault::Person("the authorization response has a wrong or missing `iss`".to_owned())),
+        _ => {
+            Err(ProviderFault::Identity("the authorization response has a wrong or missing `iss`".to_owned()))
+        }
     }
 }
 
 /// Whether the user has one of the groups and one of the addresses in the query.
-fn is_among(call: &LoginCall, verified: &Verified) -> bool {
+fn meets_conditions(call: &LoginCall, verified: &Verified) -> bool {
     let identity = &verified.facts.identity;
     let list = |name: &'static str| {
         let all: Vec<&str> = call.all(name).flat_map(|value| value.split(',')).map(str::trim).collect();
@@ -362,7 +364,7 @@ fn is_among(call: &LoginCall, verified: &Verified) -> bool {
 }
 
 fn unavailable() -> LocalReply {
-    let mut answer = LocalReply::plain(503, "auth_unavailable", Outcome::AuthUnavailable);
+    let mut answer = LocalReply::from_code(503, "auth_unavailable", Outcome::AuthUnavailable);
     answer.fields.push(("retry-after".into(), "1".into()));
     answer
 }

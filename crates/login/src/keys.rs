@@ -17,14 +17,14 @@ use aws_lc_rs::rand::SecureRandom;
 use aws_lc_rs::{hkdf, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use coherence::secret::is_regular;
+use coherence::secret::looks_non_random;
 use zeroize::Zeroizing;
 
 /// Bytes that identify a key within a sealed text.
-const NAME: usize = 4;
+const KEY_ID_BYTES: usize = 4;
 /// Maximum number of keys: each is found by name, and none is needed for longer than a session
 /// lasts.
-const MOST: usize = 16;
+const MAX_KEYS: usize = 16;
 
 /// The purpose of a sealed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +32,14 @@ pub(crate) enum Purpose {
     /// A session of a browser.
     Session,
     /// A login in progress.
-    Attempt,
+    PendingLogin,
 }
 
 impl Purpose {
     const fn name(self) -> &'static [u8] {
         match self {
             Self::Session => b"session",
-            Self::Attempt => b"attempt",
+            Self::PendingLogin => b"attempt",
         }
     }
 }
@@ -60,7 +60,7 @@ pub enum KeysMalformed {
     #[error("line {0} repeats a key above it")]
     Repeated(usize),
     /// The file has more keys than allowed.
-    #[error("there are more than {MOST} keys")]
+    #[error("there are more than {MAX_KEYS} keys")]
     TooMany,
 }
 
@@ -69,7 +69,7 @@ pub enum KeysMalformed {
 pub struct SessionKeys(Arc<[Key]>);
 
 struct Key {
-    name: [u8; NAME],
+    name: [u8; KEY_ID_BYTES],
     session: SealingKey,
     attempt: SealingKey,
     logins: hmac::Key,
@@ -95,14 +95,14 @@ impl SessionKeys {
             let bytes = Zeroizing::new(STANDARD.decode(text).map_err(|_| KeysMalformed::Line(line + 1))?);
             let bytes: &[u8; LENGTH] =
                 bytes.as_slice().try_into().map_err(|_| KeysMalformed::Line(line + 1))?;
-            if is_regular(bytes) {
+            if looks_non_random(bytes) {
                 return Err(KeysMalformed::Regular(line + 1));
             }
             let key = Key::new(bytes);
             if keys.iter().any(|other| other.name == key.name) {
                 return Err(KeysMalformed::Repeated(line + 1));
             }
-            if keys.len() == MOST {
+            if keys.len() == MAX_KEYS {
                 return Err(KeysMalformed::TooMany);
             }
             keys.push(key);
@@ -116,7 +116,7 @@ impl SessionKeys {
     }
 
     /// Whether `tag` is the value that one of the keys derives for these parts.
-    pub(crate) fn vouch_for(&self, what: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
+    pub(crate) fn verify_derived(&self, what: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
         let is = |key: &Key| verify_slices_are_equal(Opener(key).derive(what, parts).as_bytes(), tag).is_ok();
         self.0.iter().any(is)
     }
@@ -154,7 +154,7 @@ impl SessionKeys {
         sealed: &[u8],
     ) -> Option<(Zeroizing<Vec<u8>>, Opener<'_>)> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let (name, rest) = sealed.split_at_checked(NAME)?;
+        let (name, rest) = sealed.split_at_checked(KEY_ID_BYTES)?;
         let key = self.0.iter().find(|key| key.name == *name)?;
         Some((key.of(purpose).open(&bound(holder), rest)?, Opener(key)))
     }
@@ -176,13 +176,13 @@ impl Opener<'_> {
 impl Key {
     fn new(secret: &[u8; LENGTH]) -> Self {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"postern gateway sessions").extract(secret);
-        let mut name = [0; NAME];
-        name.copy_from_slice(&derive(&root, b"name")[..NAME]);
+        let mut name = [0; KEY_ID_BYTES];
+        name.copy_from_slice(&derive(&root, b"name")[..KEY_ID_BYTES]);
         let aead = |purpose: Purpose| SealingKey::new(&derive(&root, purpose.name()));
         Self {
             name,
             session: aead(Purpose::Session),
-            attempt: aead(Purpose::Attempt),
+            attempt: aead(Purpose::PendingLogin),
             logins: hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, b"logins")),
         }
     }
@@ -190,7 +190,7 @@ impl Key {
     fn of(&self, purpose: Purpose) -> &SealingKey {
         match purpose {
             Purpose::Session => &self.session,
-            Purpose::Attempt => &self.attempt,
+            Purpose::PendingLogin => &self.attempt,
         }
     }
 }
@@ -242,7 +242,7 @@ mod tests {
         let sealed = seal(&keys, b"text");
         assert_eq!(open(&keys, &sealed).unwrap(), b"text");
         assert_ne!(sealed, seal(&keys, b"text"), "two seals of one text look alike");
-        assert!(keys.open(Purpose::Attempt, &[b"https://a"], sealed.as_bytes()).is_none());
+        assert!(keys.open(Purpose::PendingLogin, &[b"https://a"], sealed.as_bytes()).is_none());
         assert!(keys.open(Purpose::Session, &[b"https://b"], sealed.as_bytes()).is_none());
         assert!(keys.open(Purpose::Session, &[b"https:", b"//a"], sealed.as_bytes()).is_none());
         for at in [0, 6, 20, sealed.len() - 1] {
@@ -262,7 +262,7 @@ mod tests {
         let session = "QiNSbUWSpWB5sQ6-V9e16ovURPmMDUTTIM4nVaejcO58BM6QBfHoAkM7mJyTrzBfjzOJJHYbvNQSxQrxfw";
         assert_eq!(open(&keys, session).unwrap(), b"a session of the former build");
         let attempt = b"QiNSbc9sLr9OImilx5qdoarW4TlRF0OkL9Te--i2B1l1dpvQdQ-9RvmF";
-        let opened = keys.open(Purpose::Attempt, &[b"https://a", b"holder"], attempt);
+        let opened = keys.open(Purpose::PendingLogin, &[b"https://a", b"holder"], attempt);
         assert_eq!(*opened.unwrap().0, b"an attempt");
         let derived = keys.newest().derive("nonce", &[b"1", b"2"]);
         assert_eq!(derived, "fg-LhueAIgBwXACDptP4x_LN3yVNX7rNK6Pull3uJEE");

@@ -54,7 +54,7 @@ use credentials::authenticate::{
 };
 use credentials::cache::{CacheScope, DecisionCache, KnownFacts, Usage};
 use credentials::config::CacheLimits;
-use credentials::open_session::SessionSigns;
+use credentials::open_session::SessionStatusSources;
 use credentials::revoked_sessions::RevokedSessions;
 use credentials::session_store::{Bounded, SWEEP, SessionStore};
 use http_engine::clock::Now;
@@ -73,13 +73,14 @@ use crate::login_state::UsedStates;
 pub use crate::session_lookup::SessionOutcome;
 
 /// Maximum number of calls to the login's own addresses at once.
-const CALLS: usize = 1024;
+const MAX_CALLS: usize = 1024;
 /// Maximum time that facts of a session that ended elsewhere may still be in use here.
-const UNDER_WAY: Duration = Duration::from_mins(1);
+const MAX_IN_FLIGHT: Duration = Duration::from_mins(1);
 /// Maximum bytes of a cookie that can be a session's.
 const MAX_COOKIE: usize = 4096;
 /// Schedule of key fetches for ID tokens: the default of issuers.
-const KEYS: KeySchedule = KeySchedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
+const KEY_SCHEDULE: KeySchedule =
+    KeySchedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
 
 /// Why a session is no credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub enum SessionRejected {
     /// There is no session, or not any more: the user has to log in.
     Over,
     /// The session cannot be checked now: 503.
-    Silent,
+    Unavailable,
 }
 
 /// The cached result for a session.
@@ -104,7 +105,7 @@ pub enum SessionLookup {
 pub struct Login {
     config: Arc<crate::config::LoginConfig>,
     /// Whether some route forwards access tokens, so that sessions keep them.
-    passes_tokens: bool,
+    forwards_access_tokens: bool,
     /// One cache scope for each origin: a cookie of one origin is not valid at another.
     scopes: Box<[CacheScope]>,
     providers: Box<[LoginProviderClient]>,
@@ -114,11 +115,11 @@ pub struct Login {
     rendering: Rendering,
     store: Option<Arc<dyn SessionStore>>,
     shared: Arc<LoginState>,
-    signs: Arc<SessionSigns>,
+    session_sources: Arc<SessionStatusSources>,
     surroundings: AuthenticatorRuntime,
     random: SystemRandom,
     /// Limit of concurrent calls, because their clients are unauthenticated.
-    places: Arc<Semaphore>,
+    call_limit: Arc<Semaphore>,
     sweeper: std::sync::OnceLock<AbortHandle>,
     follower: std::sync::OnceLock<AbortHandle>,
 }
@@ -132,14 +133,14 @@ struct LoginState {
     beginnings: Beginnings,
     renewals: Renewals,
     counts: OutcomeCounts,
-    told: LoginCounts,
+    log_throttles: LogThrottles,
     /// When a session was last searched in the store, in milliseconds since 1970.
-    searched: AtomicU64,
+    last_store_search: AtomicU64,
 }
 
 /// Throttles for log lines that any client can cause.
 #[derive(Default)]
-struct LoginCounts {
+struct LogThrottles {
     login: Throttle,
     logout: Throttle,
 }
@@ -240,7 +241,7 @@ impl Login {
         let kept = before.filter(|before| {
             before.config.version == login.version
                 && before.limits == limits
-                && before.passes_tokens == passes_tokens
+                && before.forwards_access_tokens == passes_tokens
                 && before.rendering.is_like(&headers, reserve)
         });
         let variant = before.map_or(0, |before| before.rendering.variant() + u64::from(kept.is_none()));
@@ -258,7 +259,7 @@ impl Login {
         });
         let store = store.map(|store| Arc::new(Bounded::new(store)) as Arc<dyn SessionStore>);
         let shared: Arc<LoginState> = before.map_or_else(Arc::default, |before| before.shared.clone());
-        let signs = SessionSigns {
+        let signs = SessionStatusSources {
             clock: clock.clone(),
             ended: shared.ended.clone(),
             store: store.clone(),
@@ -271,14 +272,14 @@ impl Login {
             key_stores,
             cache,
             limits,
-            passes_tokens,
+            forwards_access_tokens: passes_tokens,
             rendering: Rendering::new(headers, reserve, variant),
             store,
             shared,
-            signs: Arc::new(signs),
+            session_sources: Arc::new(signs),
             surroundings: surroundings.clone(),
             random: SystemRandom::new(),
-            places: Arc::new(Semaphore::new(CALLS)),
+            call_limit: Arc::new(Semaphore::new(MAX_CALLS)),
             sweeper: std::sync::OnceLock::new(),
             follower: std::sync::OnceLock::new(),
             config: login,
@@ -293,7 +294,7 @@ impl Login {
         });
         let _ = this.sweeper.set(sweeper.abort_handle());
         if this.store.is_some() {
-            let follower = control.spawn(endings::follow(Arc::downgrade(&this)));
+            let follower = control.spawn(endings::follow_store(Arc::downgrade(&this)));
             let _ = this.follower.set(follower.abort_handle());
         }
         this
@@ -327,14 +328,17 @@ impl Login {
     }
 
     fn is_ended(&self, verified: &Verified) -> bool {
-        verified.session.as_ref().is_none_or(|session| self.shared.ended.holds(&session.lasting.marks))
+        verified
+            .session
+            .as_ref()
+            .is_none_or(|session| self.shared.ended.is_revoked(&session.open_session.marks))
     }
 
     /// Until when facts of a session that ends now may still be in use here.
-    fn believed_until(&self, ends: Timestamp, now: Timestamp) -> Timestamp {
+    fn facts_valid_until(&self, ends: Timestamp, now: Timestamp) -> Timestamp {
         match self.store {
             // The store reports the end; only facts read earlier can still be in use.
-            Some(_) => now.plus(self.config.ttl).plus(UNDER_WAY),
+            Some(_) => now.plus(self.config.ttl).plus(MAX_IN_FLIGHT),
             None => ends,
         }
     }
@@ -407,7 +411,7 @@ fn key_store(
     Some(KeyStore::start(
         &provider.name,
         KeyOrigin::new(issuer, keys.clone(), tls.clone()),
-        KEYS,
+        KEY_SCHEDULE,
         means,
         earlier,
     ))

@@ -6,9 +6,9 @@ use auth::time::Timestamp;
 use credentials::cookies::Cookie;
 use credentials::session_store::{SessionKey, StoreFault, StoredSession};
 
-use super::find::SECRET;
+use super::find::SECRET_LENGTH;
 use super::provider::{LoginProviderClient, ProviderTokens};
-use super::session::{BrowserSession, SealFault, issued_of, kept_as};
+use super::session::{BrowserSession, SealFault, issued_of, store_key_of};
 use super::{Login, SessionRejected};
 use crate::login_state::random_text;
 
@@ -34,7 +34,7 @@ impl Login {
         sent: Timestamp,
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
-        let (fresh, expires) = self.times(told.lasts, now);
+        let (fresh, expires) = self.refresh_times(told.lasts, now);
         let issued = told.id_token.as_ref().and_then(|token| issued_of(token));
         let (issued, read_at) = issued.unwrap_or((now, None));
         let session = BrowserSession {
@@ -60,37 +60,37 @@ impl Login {
         // The provider may have sent a logout while its tokens were in transit. With a store, this
         // is checked after the session is stored, where a later logout finds it.
         let Some(store) = &self.store else {
-            if self.shared.ended.holds_begun(&session.marks(), sent, issued) {
-                self.forget(provider, &session).await;
+            if self.shared.ended.is_revoked_at_start(&session.revocation_keys(), sent, issued) {
+                self.revoke_tokens(provider, &session).await;
                 return Err(BeginFault::Ended);
             }
             return match self.cookie_of(origin, &session, now) {
                 Ok(cookie) => Ok(cookie),
                 Err(fault) => {
-                    self.forget(provider, &session).await;
+                    self.revoke_tokens(provider, &session).await;
                     Err(fault.into())
                 }
             };
         };
         let place = &self.config.origins[origin];
         let secret = random_text::<32>(&self.random).map_err(SealFault::from)?;
-        debug_assert_eq!(secret.len(), SECRET);
+        debug_assert_eq!(secret.len(), SECRET_LENGTH);
         let tag =
             self.config.keys.newest().derive("session name", &[place.text.as_bytes(), secret.as_bytes()]);
         let name = format!("{secret}{tag}");
-        let id = kept_as(name.as_bytes());
-        let marks = session.marks();
+        let id = store_key_of(name.as_bytes());
+        let marks = session.revocation_keys();
         let content = session.content(&self.config.keys, &place.text, &id, &self.random)?;
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         let is_over = {
             let _not_during_a_logout = self.shared.beginnings.of(subject, sid).await;
             store.insert(StoredSession { id, subject, sid, began, ends, version: 0, content }).await?;
-            self.shared.ended.holds_begun(&session.marks(), sent, issued)
+            self.shared.ended.is_revoked_at_start(&session.revocation_keys(), sent, issued)
         };
         if is_over {
             store.remove(id).await?;
-            self.forget(provider, &session).await;
+            self.revoke_tokens(provider, &session).await;
             return Err(BeginFault::Ended);
         }
         Ok(Cookie::Session.set(place.scheme, &name, ends.since(now)))
@@ -119,25 +119,25 @@ impl Login {
         let now = self.surroundings.clock.now().wall;
         let place = &*self.config.origins[origin].text;
         let session = if let Some(store) = &self.store {
-            if !self.is_name(origin, cookie) {
+            if !self.can_be_session_name(origin, cookie) {
                 return Ok(None);
             }
-            let id = kept_as(cookie);
+            let id = store_key_of(cookie);
             // A concurrent renewal is either in the returned content, or finds no session to
             // update.
             let Some(content) = store.remove(id).await? else { return Ok(None) };
             let session = BrowserSession::of_content(&self.config.keys, place, &id, &content);
-            session.inspect(|session| self.mark(session, now))
+            session.inspect(|session| self.mark_revoked(session, now))
         } else {
             let found = match self.find(origin, cookie, now).await {
                 Ok(found) => found.session,
-                Err(SessionRejected::Over | SessionRejected::Silent) => return Ok(None),
+                Err(SessionRejected::Over | SessionRejected::Unavailable) => return Ok(None),
             };
             // Waits for a renewal in progress: its tokens are the ones to revoke.
             let renewals = &self.shared.renewals;
             let lock = renewals.lock(&found.id);
             let held = lock.lock().await;
-            self.mark(&found, now);
+            self.mark_revoked(&found, now);
             let session = renewals.successor(&found, now).unwrap_or(found);
             drop(held);
             renewals.unlock(&session.id, &lock);
@@ -147,24 +147,29 @@ impl Login {
     }
 
     /// Marks the session as revoked in this process.
-    pub(super) fn mark(&self, session: &BrowserSession, now: Timestamp) {
-        let until = self.believed_until(session.ends(&self.config), now);
-        self.shared.ended.end(session.marks().id, now, until);
+    pub(super) fn mark_revoked(&self, session: &BrowserSession, now: Timestamp) {
+        let until = self.facts_valid_until(session.ends(&self.config), now);
+        self.shared.ended.revoke(session.revocation_keys().id, now, until);
     }
 
     /// Ends the session that a browser had before another user logged in with it.
-    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &SessionKey) {
+    pub(super) async fn end_session_of_other_user(
+        &self,
+        origin: usize,
+        cookie: Option<&[u8]>,
+        now_of: &SessionKey,
+    ) {
         let Some(cookie) = cookie else { return };
         let now = self.surroundings.clock.now().wall;
         let Ok(found) = self.find(origin, cookie, now).await else { return };
-        if found.session.marks().subject == *now_of {
+        if found.session.revocation_keys().subject == *now_of {
             // The session of another tab, whose requests belong to the same user.
             return;
         }
         if let Ok(Some(session)) = self.end(origin, cookie).await
             && let Some(provider) = self.provider_of(&session)
         {
-            self.forget(provider, &session).await;
+            self.revoke_tokens(provider, &session).await;
         }
     }
 }

@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 use super::keys::{Purpose, SessionKeys};
 
 /// Time limit for a login at the provider.
-pub(crate) const PATIENCE: Duration = Duration::from_hours(1);
+pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum number of used states to store. The provider, too, accepts a code only once.
-const USED: usize = 65_536;
+const MAX_USED: usize = 65_536;
 
 /// A login in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LoginAttempt {
+pub(crate) struct PendingLogin {
     /// Random identifier; each is used once.
     #[serde(rename = "i")]
     id: String,
@@ -89,7 +89,7 @@ pub(crate) fn is_browser(text: &[u8]) -> bool {
     text.len() == 43 && URL_SAFE_NO_PAD.decode(text).is_ok()
 }
 
-impl LoginAttempt {
+impl PendingLogin {
     /// Begins a login in a browser.
     pub(crate) fn begin(
         (provider, binding): (&str, &str),
@@ -108,7 +108,7 @@ impl LoginAttempt {
     }
 
     /// Seals the state and derives the proofs.
-    pub(crate) fn question(
+    pub(crate) fn authorization_request(
         &self,
         keys: &SessionKeys,
         origin: &str,
@@ -116,7 +116,7 @@ impl LoginAttempt {
         random: &dyn SecureRandom,
     ) -> Result<AuthorizationRequest, Unspecified> {
         let text = serde_json::to_vec(self).map_err(|_| Unspecified)?;
-        let state = keys.seal(Purpose::Attempt, &[origin.as_bytes(), browser], &text, random)?;
+        let state = keys.seal(Purpose::PendingLogin, &[origin.as_bytes(), browser], &text, random)?;
         let key = keys.newest();
         let parts = [origin.as_bytes(), browser, self.id.as_bytes()];
         let proofs =
@@ -133,7 +133,7 @@ impl LoginAttempt {
         state: &str,
     ) -> Option<(Self, LoginProofs)> {
         let holder = [origin.as_bytes(), browser];
-        let (text, key) = keys.open(Purpose::Attempt, &holder, state.as_bytes())?;
+        let (text, key) = keys.open(Purpose::PendingLogin, &holder, state.as_bytes())?;
         let attempt: Self = serde_json::from_slice(&text).ok()?;
         let parts = [origin.as_bytes(), browser, attempt.id.as_bytes()];
         let proofs =
@@ -147,8 +147,8 @@ impl LoginAttempt {
     }
 
     /// Whether the login took too long.
-    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        now >= self.began().plus(PATIENCE)
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
+        now >= self.began().plus(LOGIN_TIMEOUT)
     }
 }
 
@@ -158,13 +158,13 @@ pub(crate) struct UsedStates(Mutex<(HashSet<String>, VecDeque<String>)>);
 
 impl UsedStates {
     /// Marks a login as used; false when it already was.
-    pub(crate) fn take(&self, attempt: &LoginAttempt) -> bool {
+    pub(crate) fn mark_used(&self, attempt: &PendingLogin) -> bool {
         let (known, order) = &mut *self.0.lock();
         if !known.insert(attempt.id.clone()) {
             return false;
         }
         order.push_back(attempt.id.clone());
-        if order.len() > USED
+        if order.len() > MAX_USED
             && let Some(oldest) = order.pop_front()
         {
             known.remove(&oldest);
@@ -186,16 +186,16 @@ mod tests {
         SessionKeys::parse("sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap()
     }
 
-    fn begun() -> (LoginAttempt, AuthorizationRequest) {
-        let attempt = LoginAttempt::begin(("id", "b"), "/a?b".into(), NOW, &SystemRandom::new()).unwrap();
-        let question = attempt.question(&keys(), HERE, BROWSER, &SystemRandom::new()).unwrap();
+    fn begun() -> (PendingLogin, AuthorizationRequest) {
+        let attempt = PendingLogin::begin(("id", "b"), "/a?b".into(), NOW, &SystemRandom::new()).unwrap();
+        let question = attempt.authorization_request(&keys(), HERE, BROWSER, &SystemRandom::new()).unwrap();
         (attempt, question)
     }
 
     #[test]
     fn a_login_comes_back_as_it_began_in_the_same_browser() {
         let (attempt, question) = begun();
-        let (back, proofs) = LoginAttempt::open(&keys(), HERE, BROWSER, &question.state).unwrap();
+        let (back, proofs) = PendingLogin::open(&keys(), HERE, BROWSER, &question.state).unwrap();
         assert_eq!((back, proofs.clone()), (attempt, question.proofs));
         assert_ne!(proofs.nonce, proofs.verifier);
         assert_eq!((proofs.verifier.len(), proofs.challenge().len()), (43, 43));
@@ -205,10 +205,10 @@ mod tests {
     fn it_comes_back_nowhere_else() {
         let (_, question) = begun();
         let other = b"BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-        assert!(LoginAttempt::open(&keys(), HERE, other, &question.state).is_none(), "another browser");
-        assert!(LoginAttempt::open(&keys(), "https://b.example", BROWSER, &question.state).is_none());
-        assert!(LoginAttempt::open(&keys(), HERE, BROWSER, "").is_none());
-        assert!(LoginAttempt::open(&keys(), HERE, BROWSER, &question.state[1..]).is_none());
+        assert!(PendingLogin::open(&keys(), HERE, other, &question.state).is_none(), "another browser");
+        assert!(PendingLogin::open(&keys(), "https://b.example", BROWSER, &question.state).is_none());
+        assert!(PendingLogin::open(&keys(), HERE, BROWSER, "").is_none());
+        assert!(PendingLogin::open(&keys(), HERE, BROWSER, &question.state[1..]).is_none());
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let (one, two) = (begun().1, begun().1);
         assert_ne!(one.proofs, two.proofs);
         for question in [&two, &one] {
-            let (_, proofs) = LoginAttempt::open(&keys(), HERE, BROWSER, &question.state).unwrap();
+            let (_, proofs) = PendingLogin::open(&keys(), HERE, BROWSER, &question.state).unwrap();
             assert_eq!(proofs, question.proofs);
         }
     }
@@ -225,11 +225,11 @@ mod tests {
     fn it_is_good_once_and_for_an_hour() {
         let (attempt, _) = begun();
         let used = UsedStates::default();
-        assert!(used.take(&attempt));
-        assert!(!used.take(&attempt));
-        assert!(used.take(&begun().0));
-        assert!(!attempt.is_over(NOW.plus(PATIENCE).minus(Duration::from_secs(1))));
-        assert!(attempt.is_over(NOW.plus(PATIENCE)));
+        assert!(used.mark_used(&attempt));
+        assert!(!used.mark_used(&attempt));
+        assert!(used.mark_used(&begun().0));
+        assert!(!attempt.is_expired(NOW.plus(LOGIN_TIMEOUT).minus(Duration::from_secs(1))));
+        assert!(attempt.is_expired(NOW.plus(LOGIN_TIMEOUT)));
     }
 
     #[test]

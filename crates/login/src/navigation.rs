@@ -11,15 +11,15 @@ use auth::request::Field;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Navigation {
     /// A navigation to a page: the browser can be redirected and return.
-    Visit,
+    Navigate,
     /// A form submission: a redirect would lose it.
-    Submission,
+    FormSubmission,
     /// A program, or a part of a page.
     Program,
 }
 
 /// Classifies a request.
-pub(crate) fn judge(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navigation {
+pub(crate) fn classify(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navigation {
     let value =
         |name: &str| fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value);
     if upgrades || value("authorization").is_some() || value("x-requested-with").is_some() {
@@ -30,14 +30,14 @@ pub(crate) fn judge(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navig
         None => value("accept").is_some_and(wants_html),
     };
     match (goes, method) {
-        (true, "GET" | "HEAD") => Navigation::Visit,
-        (true, "POST") => Navigation::Submission,
+        (true, "GET" | "HEAD") => Navigation::Navigate,
+        (true, "POST") => Navigation::FormSubmission,
         _ => Navigation::Program,
     }
 }
 
 /// Whether another site caused the request (`Sec-Fetch-Site`).
-pub(crate) fn is_from_elsewhere(fields: &[Field<'_>]) -> bool {
+pub(crate) fn is_cross_site(fields: &[Field<'_>]) -> bool {
     let site = fields.iter().find(|field| field.name.eq_ignore_ascii_case("sec-fetch-site"));
     site.is_some_and(|site| site.value.eq_ignore_ascii_case(b"cross-site"))
 }
@@ -57,19 +57,19 @@ mod tests {
 
     fn judged(method: &str, fields: &[(&str, &str)]) -> Navigation {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        judge(method, &fields, false)
+        classify(method, &fields, false)
     }
 
     const HTML: (&str, &str) = ("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
 
     #[test]
     fn browsers_going_to_pages_are_led_on() {
-        assert_eq!(judged("GET", &[("Sec-Fetch-Mode", "navigate")]), Navigation::Visit);
-        assert_eq!(judged("GET", &[HTML]), Navigation::Visit);
-        assert_eq!(judged("HEAD", &[("accept", "Text/HTML;q=0.1")]), Navigation::Visit);
-        assert_eq!(judged("POST", &[HTML]), Navigation::Submission);
+        assert_eq!(judged("GET", &[("Sec-Fetch-Mode", "navigate")]), Navigation::Navigate);
+        assert_eq!(judged("GET", &[HTML]), Navigation::Navigate);
+        assert_eq!(judged("HEAD", &[("accept", "Text/HTML;q=0.1")]), Navigation::Navigate);
+        assert_eq!(judged("POST", &[HTML]), Navigation::FormSubmission);
         let form = ("Content-Type", "multipart/form-data");
-        assert_eq!(judged("POST", &[("sec-fetch-mode", "navigate"), form]), Navigation::Submission);
+        assert_eq!(judged("POST", &[("sec-fetch-mode", "navigate"), form]), Navigation::FormSubmission);
     }
 
     #[test]
@@ -83,6 +83,9 @@ mod tests {
         assert_eq!(judged("GET", &[HTML, ("X-Requested-With", "XMLHttpRequest")]), Navigation::Program);
         assert_eq!(judged("GET", &[HTML, ("Authorization", "Bearer x")]), Navigation::Program);
         assert_eq!(judged("PUT", &[HTML]), Navigation::Program);
-        assert_eq!(judge("GET", &[Field { name: "accept", value: b"text/html" }], true), Navigation::Program);
+        assert_eq!(
+            classify("GET", &[Field { name: "accept", value: b"text/html" }], true),
+            Navigation::Program
+        );
     }
 }

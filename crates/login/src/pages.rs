@@ -29,9 +29,9 @@ enum PageAction {
     /// Choose one of several links: name and address.
     Choose(Vec<(String, String)>),
     /// Follow a link.
-    Go(&'static str, String),
+    Link(&'static str, String),
     /// Follow a link in a new tab.
-    GoApart(&'static str, String),
+    LinkInNewTab(&'static str, String),
 }
 
 #[derive(Template)]
@@ -49,7 +49,7 @@ pub(super) enum PageNotice {
     /// The browser sent no login cookie.
     NoCookie,
     /// The login did not begin in this browser.
-    NotBegun,
+    NotStarted,
     /// There is no provider of this name.
     NoProvider,
     /// The provider refused the login.
@@ -60,7 +60,7 @@ pub(super) enum PageNotice {
         error: String,
     },
     /// The provider's answer is invalid.
-    Unbelievable {
+    InvalidAnswer {
         /// The provider's display name.
         title: String,
     },
@@ -90,7 +90,7 @@ pub(super) fn expired(start: &str) -> LocalReply {
         "Sign in in a new tab, come back to this one, and load it again. When your browser asks whether to send the form again, \
          say yes.",
     ];
-    let act = PageAction::GoApart("Sign in in a new tab", start.to_owned());
+    let act = PageAction::LinkInNewTab("Sign in in a new tab", start.to_owned());
     page(401, ("login_required", Outcome::Unauthenticated), "Sign in again", &texts, act, None)
 }
 
@@ -103,7 +103,7 @@ pub(super) fn done() -> LocalReply {
 /// The page that confirms a logout which another site requested. It offers a link, because a form
 /// would fail: browsers apply `form-action` to redirects too, and these lead to the provider.
 pub(super) fn sign_out(address: &str) -> LocalReply {
-    let act = PageAction::Go("Sign out", address.to_owned());
+    let act = PageAction::Link("Sign out", address.to_owned());
     page(
         200,
         ("sign_out", Outcome::Local),
@@ -116,14 +116,14 @@ pub(super) fn sign_out(address: &str) -> LocalReply {
 
 /// The page after a logout.
 pub(super) fn signed_out(start: &str) -> LocalReply {
-    let act = PageAction::Go("Sign in again", start.to_owned());
+    let act = PageAction::Link("Sign in again", start.to_owned());
     page(200, ("signed_out", Outcome::Local), "You are signed out", &[], act, None)
 }
 
 /// The page for an error; `again` is the address to start again.
 pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
     let (status, code, outcome, title, text) = said.row();
-    let act = again.map_or(PageAction::Nothing, |again| PageAction::Go("Try again", again.to_owned()));
+    let act = again.map_or(PageAction::Nothing, |again| PageAction::Link("Try again", again.to_owned()));
     let remedy = said.remedy();
     let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
     let note = "If this persists, contact the operator of this service and quote this message.";
@@ -158,7 +158,7 @@ impl PageNotice {
                  took longer than an hour."
                     .to_owned(),
             ),
-            Self::NotBegun => (
+            Self::NotStarted => (
                 400,
                 "login_not_begun",
                 Outcome::Malformed,
@@ -179,7 +179,7 @@ impl PageNotice {
                 "You were not signed in",
                 format!("{title} refused: {error}"),
             ),
-            Self::Unbelievable { title } => (
+            Self::InvalidAnswer { title } => (
                 403,
                 "login_unbelievable",
                 Outcome::Forbidden,
@@ -230,8 +230,8 @@ fn page(
 ) -> LocalReply {
     let texts = texts.iter().map(|text| (*text).to_owned()).collect();
     let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
-    let Ok(body) = page.render() else { return LocalReply::plain(500, "page", Outcome::Malformed) };
-    let mut answer = LocalReply::plain(status, code, outcome);
+    let Ok(body) = page.render() else { return LocalReply::from_code(500, "page", Outcome::Malformed) };
+    let mut answer = LocalReply::from_code(status, code, outcome);
     answer.fields[0].1 = "text/html; charset=utf-8".into();
     answer.fields.extend([
         ("content-security-policy".into(), POLICY.clone().into()),

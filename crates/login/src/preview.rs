@@ -25,7 +25,7 @@ pub struct Preview {
 
 /// The login's own response, before a route is looked up; `None`: the request is not for the login.
 /// `asked`: whether another proxy sent a check about the request.
-pub fn own(
+pub fn own_response(
     login: &crate::config::LoginConfig,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
@@ -37,7 +37,7 @@ pub fn own(
             "the login answers every address below its path, and this one does not exist",
         ),
         Ok(call) => {
-            let (status, what) = told(call.action, login);
+            let (status, what) = describe(call.action, login);
             Preview { status, code: "local", what, location: None }
         }
     })
@@ -45,7 +45,7 @@ pub fn own(
 
 /// The response of a route with `login = true` to a request without a credential; `None`: the plain
 /// refusal.
-pub fn invitation(
+pub fn login_redirect(
     login: &crate::config::LoginConfig,
     denial: &Denial,
     request: &Canonical<'_>,
@@ -83,7 +83,7 @@ impl Preview {
     }
 }
 
-fn told(action: LoginAction, login: &crate::config::LoginConfig) -> (u16, &'static str) {
+fn describe(action: LoginAction, login: &crate::config::LoginConfig) -> (u16, &'static str) {
     let chosen = login.page || login.providers.len() > 1;
     match action {
         LoginAction::Start if chosen => (302, "starts a login: redirect to the page to choose a provider"),

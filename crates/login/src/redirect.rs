@@ -16,10 +16,10 @@ const DEFAULT: &str = "/";
 
 /// The validated target: path and query.
 pub(crate) fn target(asked: Option<&str>, origin: &Origin) -> String {
-    asked.and_then(|asked| judged(asked, origin)).unwrap_or_else(|| DEFAULT.to_owned())
+    asked.and_then(|asked| validated(asked, origin)).unwrap_or_else(|| DEFAULT.to_owned())
 }
 
-fn judged(asked: &str, origin: &Origin) -> Option<String> {
+fn validated(asked: &str, origin: &Origin) -> Option<String> {
     // Our own links contain the full address.
     let asked = match asked.strip_prefix(&*origin.text) {
         Some("") => DEFAULT,

@@ -15,20 +15,20 @@ use auth::time::Timestamp;
 use credentials::session_store::SessionStore;
 use parking_lot::Mutex;
 
-use super::find::{FoundSession, sealed, silent};
+use super::find::{FoundSession, session_too_large, store_unavailable};
 use super::provider::{LoginProviderClient, ProviderTokens};
 use super::session::BrowserSession;
 use super::{Login, SessionRejected};
 use crate::provider::provider_fault::ProviderFault;
 
 /// How long a replaced cookie still leads to its successor.
-pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
+pub(super) const SUCCESSOR_TTL: Duration = Duration::from_mins(2);
 /// How long a session stays valid after a renewal without an answer, before the next attempt.
 pub(super) const RETRY: Duration = Duration::from_secs(10);
 /// How long an unavailable store is retried to save the tokens of a renewal; the next constant is
 /// the interval.
-const KEPT_WITHIN: Duration = Duration::from_secs(3);
-const RETRY_KEPT: Duration = Duration::from_millis(250);
+const STORE_RETRY_TIMEOUT: Duration = Duration::from_secs(3);
+const STORE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of successors to keep; a few kilobytes each.
 const SUCCESSORS: usize = 10_000;
 
@@ -51,7 +51,7 @@ pub(super) struct Renewed {
 impl Login {
     /// Asks the provider. Only a definite refusal ends the session; a missing answer is
     /// [`SessionRejected::Silent`].
-    pub(super) async fn ask(
+    pub(super) async fn ask_provider(
         &self,
         provider: &LoginProviderClient,
         session: &BrowserSession,
@@ -67,72 +67,74 @@ impl Login {
             Err(fault) if fault.is_final() => {
                 counts.renewal_refused.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "session ended by the provider");
-                if matches!(fault, ProviderFault::Person(_)) {
+                if matches!(fault, ProviderFault::Identity(_)) {
                     // Even if the provider later answers differently for this cookie: it is not the
                     // user who logged in.
-                    self.mark(session, now);
+                    self.mark_revoked(session, now);
                 }
                 Err(SessionRejected::Over)
             }
             Err(fault) => {
                 counts.renewal_failed.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "session renewal failed, keeping the session for now");
-                Err(SessionRejected::Silent)
+                Err(SessionRejected::Unavailable)
             }
         }
     }
 
     /// Renews a session in a store, after it was claimed. `None`: the provider gives no answer.
-    pub(super) async fn renew_kept(
+    pub(super) async fn renew_stored(
         &self,
         origin: usize,
         provider: &LoginProviderClient,
         store: &dyn SessionStore,
         found: &FoundSession,
     ) -> Result<Option<Renewed>, SessionRejected> {
-        let Some((id, version)) = found.kept else { return Err(SessionRejected::Silent) };
+        let Some((id, version)) = found.kept else { return Err(SessionRejected::Unavailable) };
         let asked = self.surroundings.clock.now().wall;
-        let told = match self.ask(provider, &found.session).await {
+        let told = match self.ask_provider(provider, &found.session).await {
             Ok(told) => told,
             Err(SessionRejected::Over) => {
-                store.remove(id).await.map_err(silent)?;
+                store.remove(id).await.map_err(store_unavailable)?;
                 return Err(SessionRejected::Over);
             }
-            Err(SessionRejected::Silent) => {
-                store.release(id, version).await.map_err(silent)?;
+            Err(SessionRejected::Unavailable) => {
+                store.release(id, version).await.map_err(store_unavailable)?;
                 return Ok(None);
             }
         };
         let confirmed = told.confirmed;
-        let session = self.prolonged(&found.session, told, asked);
+        let session = self.extended(&found.session, told, asked);
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
-        let content = content.map_err(|fault| sealed(&fault))?;
+        let content = content.map_err(|fault| session_too_large(&fault))?;
         // False: another request ended the session meanwhile, and the new tokens must be revoked.
         // The same holds if they cannot be stored. But the provider accepts no refresh token twice,
         // so a short outage of the store is waited for.
-        let until = tokio::time::Instant::now() + KEPT_WITHIN;
+        let until = tokio::time::Instant::now() + STORE_RETRY_TIMEOUT;
         let kept = loop {
             match store.replace(id, version, content.clone()).await {
-                Err(_) if tokio::time::Instant::now() < until => tokio::time::sleep(RETRY_KEPT).await,
+                Err(_) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(STORE_RETRY_INTERVAL).await;
+                }
                 kept => break kept,
             }
         };
         match kept {
             Ok(true) => Ok(Some(Renewed { session, confirmed })),
             Ok(false) => {
-                self.forget(provider, &session).await;
+                self.revoke_tokens(provider, &session).await;
                 Err(SessionRejected::Over)
             }
             Err(fault) => {
-                self.forget(provider, &session).await;
-                Err(silent(fault))
+                self.revoke_tokens(provider, &session).await;
+                Err(store_unavailable(fault))
             }
         }
     }
 
     /// Renews a session in a cookie, unless another request has just renewed or ended it.
-    pub(super) async fn renew_carried(
+    pub(super) async fn renew_in_cookie(
         &self,
         provider: &LoginProviderClient,
         session: &BrowserSession,
@@ -143,18 +145,20 @@ impl Login {
         let now = self.surroundings.clock.now().wall;
         let newest = renewals.successor(session, now);
         let answer = match newest {
-            _ if self.shared.ended.holds(&session.marks()) => Err(SessionRejected::Over),
-            Some(newest) if !newest.is_due(now) && !self.is_outdated(&newest).await.unwrap_or(true) => {
+            _ if self.shared.ended.is_revoked(&session.revocation_keys()) => Err(SessionRejected::Over),
+            Some(newest)
+                if !newest.needs_renewal(now) && !self.has_outdated_claims(&newest).await.unwrap_or(true) =>
+            {
                 Ok(Some(Renewed { session: newest, confirmed: true }))
             }
-            newest => match self.ask(provider, newest.as_ref().unwrap_or(session)).await {
+            newest => match self.ask_provider(provider, newest.as_ref().unwrap_or(session)).await {
                 Ok(told) => {
                     let confirmed = told.confirmed;
-                    let session = self.prolonged(newest.as_ref().unwrap_or(session), told, now);
+                    let session = self.extended(newest.as_ref().unwrap_or(session), told, now);
                     renewals.remember(&session, self.surroundings.clock.now().wall);
                     Ok(Some(Renewed { session, confirmed }))
                 }
-                Err(SessionRejected::Silent) => Ok(None),
+                Err(SessionRejected::Unavailable) => Ok(None),
                 Err(SessionRejected::Over) => Err(SessionRejected::Over),
             },
         };
@@ -164,10 +168,10 @@ impl Login {
     }
 
     /// The session with the provider's answer to a request that was sent at `asked`.
-    fn prolonged(&self, session: &BrowserSession, told: ProviderTokens, asked: Timestamp) -> BrowserSession {
+    fn extended(&self, session: &BrowserSession, told: ProviderTokens, asked: Timestamp) -> BrowserSession {
         let now = self.surroundings.clock.now().wall;
-        let (mut fresh, expires) = self.times(told.lasts, now);
-        let told_at = if told.confirmed && told.speaks { asked } else { session.told() };
+        let (mut fresh, expires) = self.refresh_times(told.lasts, now);
+        let told_at = if told.confirmed && told.has_claims { asked } else { session.claims_at() };
         if !told.confirmed {
             // The provider issued tokens and then failed to identify their user: earlier claims
             // stay valid for a short time.
@@ -190,7 +194,7 @@ impl Login {
 
     /// When to ask again, and when the access token expires. Asking a little earlier avoids that it
     /// expires in transit.
-    pub(super) fn times(&self, lasts: Option<Duration>, now: Timestamp) -> (u64, u64) {
+    pub(super) fn refresh_times(&self, lasts: Option<Duration>, now: Timestamp) -> (u64, u64) {
         let lasts = lasts.unwrap_or(self.config.refresh);
         let fresh = now.plus(self.config.refresh.min(lasts / 10 * 9));
         (fresh.as_millis(), now.plus(lasts).as_millis())
@@ -198,12 +202,12 @@ impl Login {
 
     /// The access token, if it is needed: for an upstream, or to ask the provider about its user.
     pub(super) fn kept_access_token(&self, told: &ProviderTokens) -> Option<zeroize::Zeroizing<String>> {
-        let wanted = self.passes_tokens || told.refresh_token.is_none();
+        let wanted = self.forwards_access_tokens || told.refresh_token.is_none();
         wanted.then(|| told.access_token.clone())
     }
 
     /// Revokes the tokens of a session that is over at the provider.
-    pub(super) async fn forget(&self, provider: &LoginProviderClient, session: &BrowserSession) {
+    pub(super) async fn revoke_tokens(&self, provider: &LoginProviderClient, session: &BrowserSession) {
         if let Err(fault) = provider.revoke(session).await {
             // The session is over here in any case. An unavailable provider has an outage log of
             // its own.
@@ -249,7 +253,7 @@ impl Renewals {
             let oldest = successors.iter().min_by_key(|(_, (_, until))| *until).map(|(id, _)| id.clone());
             oldest.map(|id| successors.remove(&id));
         }
-        successors.insert(session.id.clone(), (session.clone(), now.plus(SUCCESSION)));
+        successors.insert(session.id.clone(), (session.clone(), now.plus(SUCCESSOR_TTL)));
     }
 
     pub(super) fn sweep(&self, now: Timestamp) {

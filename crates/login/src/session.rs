@@ -14,7 +14,7 @@ use auth::token::jwt::{self, Lineage};
 use aws_lc_rs::digest;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SecureRandom;
-use credentials::revoked_sessions::RevocationMarks;
+use credentials::revoked_sessions::SessionKeysToRevoke;
 use credentials::session_store::SessionKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -114,7 +114,7 @@ impl BrowserSession {
     }
 
     /// Whether the provider has to be asked.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn needs_renewal(&self, now: Timestamp) -> bool {
         now >= Timestamp::from_millis(self.fresh)
     }
 
@@ -150,15 +150,15 @@ impl BrowserSession {
     }
 
     /// When the user's claims were obtained.
-    pub(crate) fn told(&self) -> Timestamp {
+    pub(crate) fn claims_at(&self) -> Timestamp {
         Timestamp::from_millis(if self.told == 0 { self.began } else { self.told })
     }
 
     /// The keys by which the session can be revoked.
-    pub(crate) fn marks(&self) -> RevocationMarks {
-        RevocationMarks {
-            id: named(&["session", &self.id]),
-            kept: None,
+    pub(crate) fn revocation_keys(&self) -> SessionKeysToRevoke {
+        SessionKeysToRevoke {
+            id: digest_of(&["session", &self.id]),
+            store_key: None,
             subject: subject_of(&self.provider, &self.subject),
             sid: self.sid.as_deref().map(|sid| sid_of(&self.provider, sid)),
             began: Timestamp::from_millis(self.began),
@@ -272,27 +272,27 @@ fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
 
 /// The key of all sessions of one user.
 pub(crate) fn subject_of(provider: &str, subject: &str) -> SessionKey {
-    named(&["subject", provider, subject])
+    digest_of(&["subject", provider, subject])
 }
 
 /// The key of all sessions of one provider session.
 pub(crate) fn sid_of(provider: &str, sid: &str) -> SessionKey {
-    named(&["sid", provider, sid])
+    digest_of(&["sid", provider, sid])
 }
 
 /// The key of a logout token of the provider with this binding.
 pub(crate) fn logout_of(binding: &str, jti: &str) -> SessionKey {
-    named(&["logout", binding, jti])
+    digest_of(&["logout", binding, jti])
 }
 
 /// The store key of the session whose browser holds this cookie.
-pub(crate) fn kept_as(cookie: &[u8]) -> SessionKey {
+pub(crate) fn store_key_of(cookie: &[u8]) -> SessionKey {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, cookie).as_ref());
     out
 }
 
-fn named(parts: &[&str]) -> SessionKey {
+fn digest_of(parts: &[&str]) -> SessionKey {
     let mut hash = digest::Context::new(&digest::SHA256);
     for part in parts {
         hash.update(&(part.len() as u64).to_be_bytes());
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn what_a_store_keeps_opens_under_its_own_name() {
-        let (name, other) = (kept_as(b"secret"), kept_as(b"other"));
+        let (name, other) = (store_key_of(b"secret"), store_key_of(b"other"));
         let content = session().content(&keys(), HERE, &name, &SystemRandom::new()).unwrap();
         assert!(BrowserSession::of_content(&keys(), HERE, &name, &content).is_some());
         assert!(
@@ -395,7 +395,7 @@ mod tests {
             subject_of("ab", "c"),
             sid_of("a", "bc"),
             logout_of("a", "bc"),
-            kept_as(b"abc"),
+            store_key_of(b"abc"),
         ];
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name));

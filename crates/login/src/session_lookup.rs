@@ -13,25 +13,25 @@ use credentials::authenticate::{SessionCredential, Verified};
 use credentials::cache::{self, EntryBasis, FlightResult, Lifetime, Ticket};
 use credentials::open_session::OpenSession;
 use credentials::revocation::{FollowedIssuer, IssuerAnswer, RevocableToken, TokenEvidence};
-use credentials::revoked_sessions::RevocationMarks;
+use credentials::revoked_sessions::SessionKeysToRevoke;
 use http_engine::clock::Now;
 use telemetry::phases::CacheUse;
 
-use super::find::{FoundSession, sealed, silent};
+use super::find::{FoundSession, session_too_large, store_unavailable};
 use super::provider::LoginProviderClient;
-use super::renew::{RETRY, Renewed, SUCCESSION};
+use super::renew::{RETRY, Renewed, SUCCESSOR_TTL};
 use super::session::BrowserSession;
 use super::{Login, SessionLookup, SessionRejected};
 use crate::config::LoginKind;
 
 /// Maximum rounds of lookup, waiting and processing for one request.
-const ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 /// Time limit for waiting for another process that renews a session.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RENEWAL_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which the store is read while waiting.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a request may continue with a session whose renewal became due while it waited.
-const UNDER_WAY: Duration = Duration::from_secs(30);
+const REQUEST_GRACE: Duration = Duration::from_secs(30);
 
 /// The result of a lookup, and how the cache contributed.
 pub type SessionOutcome = (Result<Arc<Verified>, SessionRejected>, CacheUse);
@@ -50,17 +50,17 @@ struct ValidSession {
 
 impl Login {
     /// Authenticates a session cookie that [`Login::lookup`] does not know.
-    pub async fn find_out(self: &Arc<Self>, origin: usize, cookie: &[u8]) -> SessionOutcome {
+    pub async fn resolve(self: &Arc<Self>, origin: usize, cookie: &[u8]) -> SessionOutcome {
         let key = self.scopes[origin].key(cookie);
         let clock = &self.surroundings.clock;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match self.cache.lookup(key, clock.now()) {
                 cache::CacheLookup::Hit(verified) if self.is_ended(&verified) => {
                     return (Err(SessionRejected::Over), CacheUse::Denied);
                 }
                 cache::CacheLookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
                 cache::CacheLookup::Denied(why) => return (Err(why), CacheUse::Denied),
-                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                cache::CacheLookup::Pending(flight) => match flight.wait().await {
                     FlightResult::Known(verified) if self.is_ended(&verified) => {
                         return (Err(SessionRejected::Over), CacheUse::Denied);
                     }
@@ -75,8 +75,8 @@ impl Login {
                     let finding = self.control().spawn(async move {
                         // The result may be as old as the start of the lookup.
                         let began = this.surroundings.clock.now();
-                        let good = match this.recognise(origin, &cookie).await {
-                            Ok(good) => this.held(good, &ticket).await,
+                        let good = match this.load_session(origin, &cookie).await {
+                            Ok(good) => this.check_revocation(good, &ticket).await,
                             Err(rejected) => Err(rejected),
                         };
                         let now = this.surroundings.clock.now();
@@ -86,9 +86,9 @@ impl Login {
                                 ticket.deny(SessionRejected::Over, now);
                                 Ok(Err(SessionRejected::Over))
                             }
-                            Err(SessionRejected::Silent) => {
-                                ticket.fail(SessionRejected::Silent);
-                                Ok(Err(SessionRejected::Silent))
+                            Err(SessionRejected::Unavailable) => {
+                                ticket.fail(SessionRejected::Unavailable);
+                                Ok(Err(SessionRejected::Unavailable))
                             }
                         }
                     });
@@ -101,7 +101,7 @@ impl Login {
                 }
             }
         }
-        (Err(SessionRejected::Silent), CacheUse::Miss)
+        (Err(SessionRejected::Unavailable), CacheUse::Miss)
     }
 
     /// The session of a cookie, cached or not.
@@ -114,12 +114,12 @@ impl Login {
         match self.lookup(origin, cookie, self.surroundings.clock.now()) {
             SessionLookup::Hit(verified) => Some(Ok(verified)),
             SessionLookup::Denied(why) => Some(Err(why)),
-            SessionLookup::Unknown => Some(self.find_out(origin, cookie).await.0),
+            SessionLookup::Unknown => Some(self.resolve(origin, cookie).await.0),
         }
     }
 
     /// Checks that the provider has not revoked the session, if its log is followed.
-    async fn held(
+    async fn check_revocation(
         &self,
         good: ValidSession,
         ticket: &Ticket<Verified, SessionRejected>,
@@ -127,22 +127,22 @@ impl Login {
         let session = &good.found.session;
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
         let Some(followed) = self.followed_of(provider) else { return Ok(good) };
-        let email = followed.longest.and_then(|_| session.email());
+        let email = followed.max_token_age.and_then(|_| session.email());
         let lineage = session.lineage(&provider.config.client_id, email.as_deref());
         let now = self.surroundings.clock.now().wall;
-        let revocable = followed.revocable(&lineage, TokenEvidence::Told, now);
-        if !revocable.is_heard_of() {
+        let revocable = followed.revocable(&lineage, TokenEvidence::FromQuery, now);
+        if !revocable.has_lease() {
             ticket.close();
         }
-        match revocable.told().await {
-            IssuerAnswer::Good(hold) => {
+        match revocable.status_or_ask().await {
+            IssuerAnswer::NotRevoked(hold) => {
                 // Now that the fact has its position in the log, it is compared with events that
                 // arrived while the provider was asked. An outdated fact is for this request alone.
-                let hold = if self.is_outdated(session).await? { None } else { hold };
+                let hold = if self.has_outdated_claims(session).await? { None } else { hold };
                 Ok(ValidSession { revocable: Some((revocable, hold)), ..good })
             }
             IssuerAnswer::Denied => Err(SessionRejected::Over),
-            IssuerAnswer::Silent => Err(SessionRejected::Silent),
+            IssuerAnswer::NoAnswer => Err(SessionRejected::Unavailable),
         }
     }
 
@@ -153,18 +153,24 @@ impl Login {
 
     /// Whether security events of the provider show that the user's claims have changed since they
     /// were obtained.
-    pub(super) async fn is_outdated(&self, session: &BrowserSession) -> Result<bool, SessionRejected> {
+    pub(super) async fn has_outdated_claims(
+        &self,
+        session: &BrowserSession,
+    ) -> Result<bool, SessionRejected> {
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
-        let Some(followed) = self.followed_of(provider).filter(|followed| followed.longest.is_some()) else {
+        let Some(followed) = self.followed_of(provider).filter(|followed| followed.max_token_age.is_some())
+        else {
             return Ok(false);
         };
         let email = session.email();
         let lineage = session.lineage(&provider.config.client_id, email.as_deref());
-        let Some(outdated) = followed.outdated(&lineage, session.told()) else { return Ok(false) };
-        match outdated.told().await {
-            IssuerAnswer::Good(_) => Ok(false),
+        let Some(outdated) = followed.claims_outdated(&lineage, session.claims_at()) else {
+            return Ok(false);
+        };
+        match outdated.status_or_ask().await {
+            IssuerAnswer::NotRevoked(_) => Ok(false),
             IssuerAnswer::Denied => Ok(true),
-            IssuerAnswer::Silent => Err(SessionRejected::Silent),
+            IssuerAnswer::NoAnswer => Err(SessionRejected::Unavailable),
         }
     }
 
@@ -178,8 +184,8 @@ impl Login {
         let ValidSession { found, claims, until, revocable } = good;
         let session = &found.session;
         let kept = found.kept.map(|(id, _)| id);
-        let marks = RevocationMarks { kept, ..session.marks() };
-        if self.shared.ended.holds(&marks) {
+        let marks = SessionKeysToRevoke { store_key: kept, ..session.revocation_keys() };
+        if self.shared.ended.is_revoked(&marks) {
             return Err(SessionRejected::Over);
         }
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
@@ -197,25 +203,27 @@ impl Login {
         let until = until.min(session.ends(&self.config));
         // A request that waits for something else may continue with it: a session that is due for
         // renewal has not ended.
-        let expires = until.plus(UNDER_WAY).min(session.ends(&self.config));
+        let expires = until.plus(REQUEST_GRACE).min(session.ends(&self.config));
         let facts = Facts { identity, expires, not_before: Timestamp::from_millis(0) };
-        let renewed = match (&found.kept, found.succeeded) {
+        let renewed = match (&found.kept, found.is_successor) {
             (None, true) => {
-                Some(self.cookie_of(origin, session, began.wall).map_err(|fault| sealed(&fault))?)
+                Some(self.cookie_of(origin, session, began.wall).map_err(|fault| session_too_large(&fault))?)
             }
             _ => None,
         };
-        let access_token = session.access_token.clone().filter(|_| self.passes_tokens);
-        let lasting = OpenSession { marks, ends: session.ends(&self.config), signs: self.signs.clone() };
-        let of_session = SessionCredential { lasting, renewed: renewed.map(Into::into), access_token };
-        let lasts = match (&found.kept, found.succeeded) {
-            (None, true) => SUCCESSION,
+        let access_token = session.access_token.clone().filter(|_| self.forwards_access_tokens);
+        let lasting =
+            OpenSession { marks, ends: session.ends(&self.config), sources: self.session_sources.clone() };
+        let of_session =
+            SessionCredential { open_session: lasting, renewed: renewed.map(Into::into), access_token };
+        let lasts = match (&found.kept, found.is_successor) {
+            (None, true) => SUCCESSOR_TTL,
             _ => self.limits.ttl,
         };
         let lasts = if provider.is_openshift() { lasts.min(self.config.ttl) } else { lasts };
         let (revocable, hold) = revocable.unzip();
         let lasts = if matches!(hold, Some(None)) { Duration::ZERO } else { lasts };
-        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), hold: hold.flatten() };
+        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), basis: hold.flatten() };
         let verified = self.rendering.verified_session(facts, of_session).until_revoked(revocable);
         Ok((Arc::new(verified), life))
     }
@@ -228,26 +236,31 @@ impl Login {
     }
 
     /// Finds the session of a cookie, and renews it if that is due.
-    async fn recognise(&self, origin: usize, cookie: &[u8]) -> Result<ValidSession, SessionRejected> {
+    async fn load_session(&self, origin: usize, cookie: &[u8]) -> Result<ValidSession, SessionRejected> {
         let now = || self.surroundings.clock.now().wall;
         let mut found = self.find(origin, cookie, now()).await?;
         let began = now();
         loop {
             let session = &found.session;
-            if session.is_over(&self.config, now()) || self.shared.ended.holds(&session.marks()) {
+            if session.is_over(&self.config, now())
+                || self.shared.ended.is_revoked(&session.revocation_keys())
+            {
                 return Err(SessionRejected::Over);
             }
             let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
-            if self.followed_of(provider).is_some_and(|followed| followed.desk.is_silent()) {
+            if self.followed_of(provider).is_some_and(|followed| followed.query_desk.is_silent()) {
                 // Whether the session was revoked cannot be determined now.
-                return Err(SessionRejected::Silent);
+                return Err(SessionRejected::Unavailable);
             }
-            let outdated = self.is_outdated(session).await?;
-            if !outdated && !session.is_due(now()) {
+            let outdated = self.has_outdated_claims(session).await?;
+            if !outdated && !session.needs_renewal(now()) {
                 let until = Timestamp::from_millis(session.fresh);
                 // Its tokens can be revoked, and only the provider knows.
-                let told =
-                    if provider.is_openshift() { Some(self.ask(provider, session).await?) } else { None };
+                let told = if provider.is_openshift() {
+                    Some(self.ask_provider(provider, session).await?)
+                } else {
+                    None
+                };
                 return Ok(ValidSession {
                     found,
                     claims: told.map(|told| told.claims),
@@ -257,41 +270,43 @@ impl Login {
             }
             let renewed = match (&self.store, found.kept) {
                 (Some(store), Some((id, version))) => {
-                    let until = now().plus(provider.longest());
-                    if store.claim(id, version, now(), until).await.map_err(silent)? {
-                        self.renew_kept(origin, provider, &**store, &found).await
+                    let until = now().plus(provider.max_renewal());
+                    if store.claim(id, version, now(), until).await.map_err(store_unavailable)? {
+                        self.renew_stored(origin, provider, &**store, &found).await
                     } else {
                         // Another process renews it: the result will be there in a moment, unless
                         // that process has ended.
-                        if now().since(began) >= PATIENCE {
+                        if now().since(began) >= RENEWAL_WAIT {
                             let forgiven =
-                                if outdated { None } else { self.forgiven(provider, found, now()) };
-                            return forgiven.ok_or(SessionRejected::Silent);
+                                if outdated { None } else { self.accept_unconfirmed(provider, found, now()) };
+                            return forgiven.ok_or(SessionRejected::Unavailable);
                         }
-                        tokio::time::sleep(LOOK).await;
+                        tokio::time::sleep(POLL_INTERVAL).await;
                         found = self.find(origin, cookie, now()).await?;
                         continue;
                     }
                 }
-                _ => self.renew_carried(provider, &found.session).await,
+                _ => self.renew_in_cookie(provider, &found.session).await,
             };
             return match renewed {
                 // Outdated claims authorize no request. If the provider was asked and the changed
                 // claims cannot be obtained, the user logs in again. If the provider gave no
                 // answer, the client retries.
                 Ok(Some(Renewed { session, confirmed }))
-                    if outdated && self.is_outdated(&session).await? =>
+                    if outdated && self.has_outdated_claims(&session).await? =>
                 {
-                    Err(if confirmed { SessionRejected::Over } else { SessionRejected::Silent })
+                    Err(if confirmed { SessionRejected::Over } else { SessionRejected::Unavailable })
                 }
-                Ok(None) if outdated => Err(SessionRejected::Silent),
+                Ok(None) if outdated => Err(SessionRejected::Unavailable),
                 Ok(Some(Renewed { session, .. })) => {
                     let until = Timestamp::from_millis(session.fresh);
                     let succeeded = found.kept.is_none();
-                    let found = FoundSession { session, succeeded, ..found };
+                    let found = FoundSession { session, is_successor: succeeded, ..found };
                     Ok(ValidSession { found, claims: None, until, revocable: None })
                 }
-                Ok(None) => self.forgiven(provider, found, now()).ok_or(SessionRejected::Silent),
+                Ok(None) => {
+                    self.accept_unconfirmed(provider, found, now()).ok_or(SessionRejected::Unavailable)
+                }
                 Err(rejected) => Err(rejected),
             };
         }
@@ -300,7 +315,7 @@ impl Login {
     /// Accepts a session that cannot be confirmed now, for a while, as long as its access token is
     /// valid. Not for `OpenShift`, whose tokens can be deleted earlier.
     #[expect(clippy::unused_self, reason = "one of the ways a session is judged, like those beside it")]
-    fn forgiven(
+    fn accept_unconfirmed(
         &self,
         provider: &LoginProviderClient,
         found: FoundSession,

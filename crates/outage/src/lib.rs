@@ -25,16 +25,16 @@ use tokio::time::Instant;
 /// Recovery period for dependencies with concurrent requests: time without failure before one
 /// counts as available. Requests that were in flight at the failure may still succeed, and a partly
 /// broken dependency fails and succeeds in turns.
-pub const CALM: Duration = Duration::from_secs(5);
+pub const RECOVERY_PERIOD: Duration = Duration::from_secs(5);
 
 /// One way to reach a dependency, such as one connection pool, and whether it is failing. All ways
 /// share the state of the dependency.
 #[derive(Debug)]
 pub struct Outage {
     dependency: Arc<Dependency>,
-    calm: Duration,
+    recovery_period: Duration,
     failing: AtomicBool,
-    trouble: Mutex<Option<Trouble>>,
+    failure: Mutex<Option<WayFailure>>,
 }
 
 /// State that all ways to a dependency share.
@@ -48,61 +48,67 @@ struct Dependency {
 #[derive(Debug, Default)]
 struct State {
     /// Number of failing ways.
-    ways: usize,
+    failing_ways: usize,
     /// Start of the outage: the first failure of any way. `None`: no outage.
-    since: Option<Instant>,
+    began: Option<Instant>,
     failures: u64,
     /// Latest first success among the ways that have recovered.
-    well: Option<Instant>,
+    recovered_at: Option<Instant>,
 }
 
 /// State of a failing way.
 #[derive(Debug, Clone, Copy)]
-struct Trouble {
-    last: Instant,
+struct WayFailure {
+    last_failure: Instant,
     /// The first success after the last failure.
-    well: Option<Instant>,
+    first_success: Option<Instant>,
 }
 
 /// The end of an outage: its duration and its number of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Back {
-    after: Duration,
+    duration: Duration,
     failures: u64,
 }
 
 impl Outage {
     /// A dependency that counts as available until a failure. `name` is its kind and name, as in
     /// `issuer https://id.example`.
-    pub fn of(name: impl Into<Box<str>>) -> Self {
-        Self::on(Dependency { name: name.into(), effect: None, state: Mutex::default() }, Duration::ZERO)
+    pub fn new(name: impl Into<Box<str>>) -> Self {
+        Self::from_dependency(
+            Dependency { name: name.into(), effect: None, state: Mutex::default() },
+            Duration::ZERO,
+        )
     }
 
     /// Adds the consequence of an outage for clients, which the first log line contains.
     #[must_use]
     pub fn with_effect(self, effect: &'static str) -> Self {
         let name = self.dependency.name.clone();
-        Self::on(Dependency { name, effect: Some(effect), state: Mutex::default() }, self.calm)
+        Self::from_dependency(
+            Dependency { name, effect: Some(effect), state: Mutex::default() },
+            self.recovery_period,
+        )
     }
 
     /// Sets the recovery period: time without failure before the dependency counts as available.
     #[must_use]
-    pub fn with_calm(mut self, calm: Duration) -> Self {
-        self.calm = calm;
+    pub fn with_recovery_period(mut self, calm: Duration) -> Self {
+        self.recovery_period = calm;
         self
     }
 
-    fn on(dependency: Dependency, calm: Duration) -> Self {
+    fn from_dependency(dependency: Dependency, calm: Duration) -> Self {
         let (dependency, failing, trouble) = (Arc::new(dependency), AtomicBool::new(false), Mutex::default());
-        Self { dependency, calm, failing, trouble }
+        Self { dependency, recovery_period: calm, failing, failure: trouble }
     }
 
     /// Another way to the same dependency, which is available again when no way fails. A failing
     /// way must be retried until it succeeds, or be dropped.
     #[must_use]
-    pub fn way(&self) -> Self {
-        let (dependency, calm) = (self.dependency.clone(), self.calm);
-        Self { dependency, calm, failing: AtomicBool::new(false), trouble: Mutex::default() }
+    pub fn another_way(&self) -> Self {
+        let (dependency, calm) = (self.dependency.clone(), self.recovery_period);
+        Self { dependency, recovery_period: calm, failing: AtomicBool::new(false), failure: Mutex::default() }
     }
 
     /// Records a failure. The first of an outage is logged as a warning, further ones at debug
@@ -119,7 +125,7 @@ impl Outage {
     /// Records a success.
     pub fn succeeded(&self) {
         if self.failing.load(Relaxed)
-            && let Some(Back { after, failures }) = self.succeeded_at(Instant::now())
+            && let Some(Back { duration: after, failures }) = self.succeeded_at(Instant::now())
         {
             let after = Rounded(after);
             tracing::info!(
@@ -132,7 +138,7 @@ impl Outage {
     }
 
     /// Records the outcome of an attempt.
-    pub fn note<T, E: Display>(&self, outcome: &Result<T, E>) {
+    pub fn record<T, E: Display>(&self, outcome: &Result<T, E>) {
         match outcome {
             Ok(_) => self.succeeded(),
             Err(why) => self.failed(why),
@@ -146,23 +152,23 @@ impl Outage {
 
     /// Whether this failure starts an outage.
     fn failed_at(&self, now: Instant) -> bool {
-        let mut trouble = self.trouble.lock();
-        let first = trouble.replace(Trouble { last: now, well: None }).is_none();
+        let mut trouble = self.failure.lock();
+        let first = trouble.replace(WayFailure { last_failure: now, first_success: None }).is_none();
         self.failing.store(true, Relaxed);
         let mut state = self.dependency.state.lock();
-        state.ways += usize::from(first);
+        state.failing_ways += usize::from(first);
         state.failures += 1;
-        let news = state.since.is_none();
-        state.since.get_or_insert(now);
+        let news = state.began.is_none();
+        state.began.get_or_insert(now);
         news
     }
 
     /// Returns the outage if this success ends it.
     fn succeeded_at(&self, now: Instant) -> Option<Back> {
-        let mut held = self.trouble.lock();
+        let mut held = self.failure.lock();
         let trouble = held.as_mut()?;
-        let well = *trouble.well.get_or_insert(now);
-        if now.duration_since(trouble.last) < self.calm {
+        let well = *trouble.first_success.get_or_insert(now);
+        if now.duration_since(trouble.last_failure) < self.recovery_period {
             return None;
         }
         *held = None;
@@ -174,7 +180,7 @@ impl Outage {
 impl Drop for Outage {
     /// A dropped way no longer counts as failing; the remaining ways decide.
     fn drop(&mut self) {
-        if self.trouble.get_mut().take().is_some() {
+        if self.failure.get_mut().take().is_some() {
             self.dependency.state.lock().recovered(None);
         }
     }
@@ -182,14 +188,14 @@ impl Drop for Outage {
 
 impl State {
     fn recovered(&mut self, well: Option<Instant>) -> Option<Back> {
-        self.ways -= 1;
-        self.well = self.well.max(well);
-        if self.ways > 0 {
+        self.failing_ways -= 1;
+        self.recovered_at = self.recovered_at.max(well);
+        if self.failing_ways > 0 {
             return None;
         }
-        let Self { since, failures, well, .. } = std::mem::take(self);
+        let Self { began: since, failures, recovered_at: well, .. } = std::mem::take(self);
         let after = well?.saturating_duration_since(since?);
-        Some(Back { after, failures })
+        Some(Back { duration: after, failures })
     }
 }
 
@@ -213,25 +219,26 @@ mod tests {
 
     #[test]
     fn what_goes_and_comes_back_is_said_twice() {
-        let (outage, began) = (Outage::of("database"), Instant::now());
+        let (outage, began) = (Outage::new("database"), Instant::now());
         assert_eq!(outage.succeeded_at(began), None, "nothing was wrong");
         assert!(outage.failed_at(began));
         for second in 1..60 {
             assert!(!outage.failed_at(at(began, second)), "whatever the reason");
         }
         assert!(outage.is_failing());
-        let back = Back { after: Duration::from_mins(1), failures: 60 };
+        let back = Back { duration: Duration::from_mins(1), failures: 60 };
         assert_eq!(outage.succeeded_at(at(began, 60)), Some(back));
         assert_eq!(outage.succeeded_at(at(began, 61)), None);
         assert!(!outage.is_failing());
         assert!(outage.failed_at(at(began, 62)), "another outage");
-        let back = Back { after: Duration::from_secs(1), failures: 1 };
+        let back = Back { duration: Duration::from_secs(1), failures: 1 };
         assert_eq!(outage.succeeded_at(at(began, 63)), Some(back), "counted anew");
     }
 
     #[test]
     fn what_fails_and_succeeds_in_turns_is_one_outage() {
-        let (outage, began) = (Outage::of("authorizer x").with_calm(CALM), Instant::now());
+        let (outage, began) =
+            (Outage::new("authorizer x").with_recovery_period(RECOVERY_PERIOD), Instant::now());
         assert!(outage.failed_at(began));
         assert_eq!(outage.succeeded_at(at(began, 1)), None, "it was under way");
         for second in 2..20 {
@@ -239,7 +246,7 @@ mod tests {
             assert_eq!(outage.succeeded_at(at(began, second)), None);
         }
         assert_eq!(outage.succeeded_at(at(began, 21)), None);
-        let back = Back { after: Duration::from_secs(19), failures: 19 };
+        let back = Back { duration: Duration::from_secs(19), failures: 19 };
         assert_eq!(
             outage.succeeded_at(at(began, 24)),
             Some(back),
@@ -249,29 +256,29 @@ mod tests {
 
     #[test]
     fn a_dependency_is_back_when_every_way_to_it_is() {
-        let (one, began) = (Outage::of("database"), Instant::now());
-        let (other, unused) = (one.way(), one.way());
+        let (one, began) = (Outage::new("database"), Instant::now());
+        let (other, unused) = (one.another_way(), one.another_way());
         assert!(one.failed_at(began));
         assert!(!other.failed_at(at(began, 1)), "the same outage");
         assert_eq!(one.succeeded_at(at(began, 2)), None);
         assert_eq!(unused.succeeded_at(at(began, 2)), None);
         assert!(!one.failed_at(at(began, 3)));
         assert_eq!(one.succeeded_at(at(began, 4)), None);
-        let back = Back { after: Duration::from_secs(5), failures: 3 };
+        let back = Back { duration: Duration::from_secs(5), failures: 3 };
         assert_eq!(other.succeeded_at(at(began, 5)), Some(back));
     }
 
     #[test]
     fn a_way_that_is_given_up_holds_nothing_up() {
-        let (one, began) = (Outage::of("database"), Instant::now());
-        let other = one.way();
+        let (one, began) = (Outage::new("database"), Instant::now());
+        let other = one.another_way();
         assert!(other.failed_at(began));
         drop(other);
         assert!(one.failed_at(at(began, 1)), "the outage before is forgotten");
-        let other = one.way();
+        let other = one.another_way();
         assert!(!other.failed_at(at(began, 2)));
         drop(other);
-        let back = Back { after: Duration::from_secs(2), failures: 2 };
+        let back = Back { duration: Duration::from_secs(2), failures: 2 };
         assert_eq!(one.succeeded_at(at(began, 3)), Some(back));
     }
 

@@ -58,8 +58,8 @@ pub fn main() -> ExitCode {
         Command::Lab(arguments) => cmd::lab::run(&arguments),
     };
     match outcome {
-        Ok(Outcome::Good) => ExitCode::SUCCESS,
-        Ok(Outcome::No) => ExitCode::from(1),
+        Ok(Outcome::Success) => ExitCode::SUCCESS,
+        Ok(Outcome::Negative) => ExitCode::from(1),
         Err(failure) => {
             anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
             ExitCode::from(if failure.is_usage() { 2 } else { 3 })
@@ -67,7 +67,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-#[cfg(all(test, feature = "lab"))]
+#[cfg(test)]
+#[cfg(feature = "lab")]
 mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ mod tests {
             let name = entry.file_name().unwrap().to_string_lossy().into_owned();
             if entry.is_dir() && !name.starts_with('.') && name != "target" && name != "decisions" {
                 found.extend(documents(&entry));
-            } else if name.ends_with(".md") && name != "CHANGELOG.md" {
+            } else if entry.extension().is_some_and(|extension| extension == "md") && name != "CHANGELOG.md" {
                 found.push(entry);
             }
         }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::config::ServerConfig;
-use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient};
+use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse};
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
 use rustls::ClientConfig;
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 pub(crate) use http_engine::http_client::HttpVersion as Version;
 
 /// Time limit of one exchange.
-const DEADLINE: Duration = Duration::from_secs(10);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A response with its complete body.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     ca: Option<Box<Path>>,
     tls: OnceLock<Arc<ClientConfig>>,
     /// Hint for a server whose certificate no trusted authority has issued.
-    remedy: &'static str,
+    certificate_hint: &'static str,
 }
 
 impl Client {
@@ -51,7 +51,7 @@ impl Client {
         Self {
             ca: ca.map(Into::into),
             tls: OnceLock::new(),
-            remedy: "; name the certificate authority with --ca",
+            certificate_hint: "; name the certificate authority with --ca",
         }
     }
 
@@ -85,16 +85,18 @@ impl Client {
         }
         let request = request.body(body).map_err(|error| format!("the request cannot be sent: {error}"))?;
         let tls = if url.is_https() { Some(self.tls()?) } else { None };
-        let server = ServerConfig { timeout: DEADLINE, ..ServerConfig::anonymous(tls) };
+        let server = ServerConfig { timeout: EXCHANGE_TIMEOUT, ..ServerConfig::anonymous(tls) };
         let options = ClientOptions { version, idle_connections: 0, ..ClientOptions::default() };
         let client = HttpClient::with_options(&server, options, Handle::current());
         match client.send(request).await {
-            Ok(HttpAnswer { status, headers, body }) => Ok(Reply { status, headers, body }),
+            Ok(HttpResponse { status, headers, body }) => Ok(Reply { status, headers, body }),
             Err(CallError::Connect(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                 Err("connection refused; is the server running?".to_owned())
             }
             Err(CallError::Connect(error)) => Err(format!("cannot connect: {error}")),
-            Err(CallError::Tls(error)) => Err(format!("the TLS handshake failed: {error}{}", self.remedy)),
+            Err(CallError::Tls(error)) => {
+                Err(format!("the TLS handshake failed: {error}{}", self.certificate_hint))
+            }
             Err(error) => Err(error.to_string()),
         }
     }

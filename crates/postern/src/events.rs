@@ -17,32 +17,32 @@ use auth::time::Timestamp;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::secret::SharedSecret;
 use config::{DatabaseSettings, SecurityEvents};
-use credentials::events::{EventAppended, EventLog, EventTaken, LogFault};
+use credentials::events::{AppendFuture, EventLog, EventRevocation, LogFault};
 use credentials::revocation::FollowedIssuer;
 use http_engine::clock::{Clock as _, SystemClock};
-use store::security_events::{ShareSecret, TellAll};
+use store::security_events::{AppendRevocations, StoreSharedSecret};
 use store::{Revocation, RevocationReach, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::transports::{LogTransports, beside, together};
-use crate::revocation::{FollowedLog, LogSource, view};
+use crate::revocation::transports::{LogTransports, combine_transports, database_transports};
+use crate::revocation::{FollowedLog, LogSource, new_view};
 
 /// Name of the log among the followed logs.
 const NAME: &str = "security-events";
 /// Time between two deletions of expired rows.
-const SWEEP: Duration = Duration::from_mins(1);
+const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
 /// How long events stay in the log for consumers that are disconnected.
 const LOG_KEPT: Duration = Duration::from_hours(48);
 
 /// The followed log of security events. Its background tasks end when this value is dropped.
 pub struct EventLogState {
-    following: Arc<FollowedLog>,
-    followed: Vec<Arc<FollowedIssuer>>,
+    log: Arc<FollowedLog>,
+    followed_issuers: Vec<Arc<FollowedIssuer>>,
     store: Store,
-    sweeping: AbortHandle,
+    sweep_task: AbortHandle,
 }
 
 impl EventLogState {
@@ -58,19 +58,19 @@ impl EventLogState {
         on: &Handle,
     ) -> Result<Self, Failure> {
         let _runtime = on.enter();
-        let secret = on.block_on(shared(&store))?;
-        let own = secret.of(NAME);
+        let secret = on.block_on(load_shared_secret(&store))?;
+        let own = secret.derive_for(NAME);
         let source = LogSource {
             issuer: NAME.into(),
             tags: own.tag_key(),
             keys: own.message_keys(),
-            transport: together(beside(database, store.outage())),
+            transport: combine_transports(database_transports(database, store.outage())),
             lease: ways.lease,
-            facts: store.clone(),
-            called: ways.called.clone(),
-            view: view(),
+            denylist_source: store.clone(),
+            consumer_name: ways.called.clone(),
+            view: new_view(),
             counts: Arc::default(),
-            outage: store.outage().way(),
+            outage: store.outage().another_way(),
         };
         let mut following = FollowedLog::start(source, on)?;
         following.answer(&store, on);
@@ -79,27 +79,28 @@ impl EventLogState {
         let mut spoken_of: BTreeMap<&str, Duration> = BTreeMap::new();
         for transmitter in &events.transmitters {
             for issuer in &transmitter.tokens_of {
-                let longest = spoken_of.entry(issuer).or_insert(transmitter.longest);
-                *longest = transmitter.longest.min(*longest);
+                let longest = spoken_of.entry(issuer).or_insert(transmitter.max_token_age);
+                *longest = transmitter.max_token_age.min(*longest);
             }
         }
-        following.tells_of(spoken_of.keys().map(|issuer| Box::from(*issuer)));
+        following.add_reported_issuers(spoken_of.keys().map(|issuer| Box::from(*issuer)));
         let followed = spoken_of.into_iter();
-        let followed =
-            followed.map(|(issuer, longest)| following.of(issuer, secret.of(issuer).tag_key(), longest));
+        let followed = followed.map(|(issuer, longest)| {
+            following.for_issuer(issuer, secret.derive_for(issuer).tag_key(), longest)
+        });
         let followed = followed.collect();
-        let sweeping = on.spawn(sweep(store.clone())).abort_handle();
-        Ok(Self { following: Arc::new(following), followed, store, sweeping })
+        let sweeping = on.spawn(delete_expired(store.clone())).abort_handle();
+        Ok(Self { log: Arc::new(following), followed_issuers: followed, store, sweep_task: sweeping })
     }
 
     /// The log with its consumer state.
-    pub fn following(&self) -> &Arc<FollowedLog> {
-        &self.following
+    pub fn followed_log(&self) -> &Arc<FollowedLog> {
+        &self.log
     }
 
     /// All reported issuers.
-    pub fn followed(&self) -> &[Arc<FollowedIssuer>] {
-        &self.followed
+    pub fn followed_issuers(&self) -> &[Arc<FollowedIssuer>] {
+        &self.followed_issuers
     }
 
     /// Makes pending changes durable and closes the database.
@@ -109,22 +110,22 @@ impl EventLogState {
 
     /// The log that new events are appended to.
     pub fn log(&self) -> Arc<dyn EventLog> {
-        Arc::new(Log(self.store.clone()))
+        Arc::new(EventLogAppender(self.store.clone()))
     }
 }
 
 impl Drop for EventLogState {
     fn drop(&mut self) {
-        self.sweeping.abort();
+        self.sweep_task.abort();
     }
 }
 
 /// Secret that all processes with this database share.
-async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
+async fn load_shared_secret(store: &Store) -> Result<SharedSecret, Failure> {
     let mut drawn = [0; 64];
     let filled = SystemRandom::new().fill(&mut drawn);
     filled.map_err(|_| Failure::new("the system has no random numbers available"))?;
-    let kept = store.write(ShareSecret(drawn)).await;
+    let kept = store.write(StoreSharedSecret(drawn)).await;
     let kept = kept.map_err(|error| Failure::new(format!("the database of security events: {error}")))?;
     let (mut tags, mut root) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
     tags.copy_from_slice(&kept[..32]);
@@ -134,17 +135,17 @@ async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
 }
 
 /// Adapter that appends events to the log.
-struct Log(Store);
+struct EventLogAppender(Store);
 
-impl EventLog for Log {
-    fn append(&self, taken: Vec<EventTaken>) -> EventAppended<'_> {
+impl EventLog for EventLogAppender {
+    fn append(&self, taken: Vec<EventRevocation>) -> AppendFuture<'_> {
         let time = |millis: i64| Timestamp::from_millis(u64::try_from(millis).unwrap_or(0));
-        let revocation = |taken: EventTaken| Revocation {
+        let revocation = |taken: EventRevocation| Revocation {
             tags: taken.tags,
             reason: "security event",
             reach: taken
                 .not_before
-                .map_or(RevocationReach::Whole, |then| RevocationReach::Before(time(then))),
+                .map_or(RevocationReach::All, |then| RevocationReach::IssuedBefore(time(then))),
             until: time(taken.until),
             // No occurrence: this entry comes from a transmitter and is not reported to other
             // receivers.
@@ -152,7 +153,7 @@ impl EventLog for Log {
         };
         let revocations = taken.into_iter().map(revocation).collect();
         Box::pin(async move {
-            let all = TellAll { revocations, now: SystemClock.now().wall };
+            let all = AppendRevocations { revocations, now: SystemClock.now().wall };
             let told = async {
                 self.0.write(all).await?;
                 // The position is at least that of the appended events.
@@ -164,10 +165,10 @@ impl EventLog for Log {
 }
 
 /// Deletes expired rows. The provider does the same if the database is its own.
-async fn sweep(store: Store) {
+async fn delete_expired(store: Store) {
     loop {
-        tokio::time::sleep(SWEEP).await;
-        if let Err(error) = store.sweep(SystemClock.now().wall, LOG_KEPT).await
+        tokio::time::sleep(EXPIRY_INTERVAL).await;
+        if let Err(error) = store.delete_expired(SystemClock.now().wall, LOG_KEPT).await
             && !error.is_outage()
         {
             tracing::warn!(%error, "deleting expired security events failed; retrying");

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The command succeeded.
-    Good,
+    Success,
     /// The result is negative. The command has printed why.
-    No,
+    Negative,
 }
 
 /// Why a command could not run to its end.

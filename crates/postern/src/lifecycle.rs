@@ -23,7 +23,7 @@ use crate::exit::{Failure, Outcome};
 use crate::process::Process;
 
 /// Time between two looks at the files.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time until a configuration that could not be applied is retried for the first time.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// Upper limit of that time, which doubles with each further failure.
@@ -43,7 +43,7 @@ impl Signals {
     ///
     /// # Errors
     /// Returns why a handler cannot be installed.
-    pub fn take() -> Result<Self, Failure> {
+    pub fn install() -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let guard = runtime.enter();
@@ -73,7 +73,7 @@ impl Signals {
                 _ = interrupt.recv() => Event::Stop,
                 _ = terminate.recv() => Event::Stop,
                 _ = hangup.recv() => Event::Reload,
-                () = look => Event::Look,
+                () = look => Event::PollFiles,
             }
         })
     }
@@ -88,18 +88,18 @@ pub fn run(
 ) -> Result<Outcome, Failure> {
     let (mut watcher, mut retry) = (Watcher::new(files), Retry::default());
     loop {
-        match signals.next(Some(LOOK)) {
+        match signals.next(Some(POLL_INTERVAL)) {
             Event::Stop => break,
             Event::Reload => {
                 process.reopen_logs();
                 // Each SIGHUP reports its own result.
-                retry.forget();
+                retry.reset();
                 reload(&mut process, path, &mut watcher, &mut retry);
             }
-            Event::Look => {
+            Event::PollFiles => {
                 let by_change = process.settings().reload_on_change;
                 if by_change && watcher.settled_change() {
-                    retry.forget();
+                    retry.reset();
                     reload(&mut process, path, &mut watcher, &mut retry);
                 } else if retry.is_due(Instant::now(), &watcher, by_change) {
                     reload(&mut process, path, &mut watcher, &mut retry);
@@ -116,7 +116,7 @@ pub fn run(
     });
     if process.drain() {
         tracing::info!("drained");
-        return Ok(Outcome::Good);
+        return Ok(Outcome::Success);
     }
     let what = "the drain timeout expired and requests were cut off; `server.drain_timeout` sets it";
     Err(Failure::new(what))
@@ -126,7 +126,7 @@ pub fn run(
 enum Event {
     Stop,
     Reload,
-    Look,
+    PollFiles,
 }
 
 /// Reads the configuration again. A faulty one changes only a metric and the log.
@@ -139,14 +139,14 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
             }
             match process.apply(*loaded) {
                 Ok(postponed) => {
-                    retry.forget();
+                    retry.reset();
                     tracing::info!(config = %path.display(), "configuration applied");
                     for key in postponed {
                         tracing::warn!(key, "key changed, takes effect at the next start");
                     }
                 }
                 Err(failure) => {
-                    process.refused();
+                    process.count_refused_reload();
                     let is_known = retry.is_pending();
                     let again = retry.failed(Instant::now());
                     if is_known {
@@ -158,10 +158,10 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
             }
         }
         Err(refused) => {
-            process.refused();
-            retry.forget();
+            process.count_refused_reload();
+            retry.reset();
             // The fault may be in a file that was not read before.
-            watcher.also(refused.files);
+            watcher.watch_also(refused.files);
             tracing::error!(config = %path.display(), "configuration refused, the last valid one stays applied");
             for fault in refused.report.lines() {
                 tracing::error!("{fault}");
@@ -198,7 +198,7 @@ impl Retry {
     }
 
     /// Cancels the retry.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         *self = Self::default();
     }
 
@@ -208,11 +208,11 @@ impl Retry {
         if self.due.is_none_or(|due| now < due) {
             return false;
         }
-        if watcher.is_as_known() {
+        if watcher.is_unchanged() {
             return true;
         }
         if !by_change {
-            self.forget();
+            self.reset();
             tracing::warn!("configuration changed after a failed apply, not retried; send SIGHUP");
         }
         false
@@ -236,26 +236,26 @@ impl Watcher {
 
     /// Watches these files too. They keep the state in which they were read; all other files get
     /// their current state.
-    fn also(&mut self, files: BTreeMap<PathBuf, Stamp>) {
+    fn watch_also(&mut self, files: BTreeMap<PathBuf, Stamp>) {
         let before = self.known.keys().filter(|path| !files.contains_key(*path));
-        let before: Vec<_> = before.map(|path| (path.clone(), Stamp::of(path))).collect();
+        let before: Vec<_> = before.map(|path| (path.clone(), Stamp::of_path(path))).collect();
         self.known = files.into_iter().chain(before).collect();
         self.changing = None;
     }
 
     /// Current states of the files.
-    fn look(&self) -> BTreeMap<PathBuf, Stamp> {
-        self.known.keys().map(|path| (path.clone(), Stamp::of(path))).collect()
+    fn current(&self) -> BTreeMap<PathBuf, Stamp> {
+        self.known.keys().map(|path| (path.clone(), Stamp::of_path(path))).collect()
     }
 
     /// Whether nothing changed since.
-    fn is_as_known(&self) -> bool {
-        self.look() == self.known
+    fn is_unchanged(&self) -> bool {
+        self.current() == self.known
     }
 
     /// Whether a file changed and then stayed the same between two looks.
     fn settled_change(&mut self) -> bool {
-        let now = self.look();
+        let now = self.current();
         if now == self.known {
             self.changing = None;
             return false;
@@ -291,7 +291,7 @@ mod tests {
         let folder = Folder::new("change");
         let file = folder.0.join("a.toml");
         std::fs::write(&file, "one").unwrap();
-        let now = |path: &PathBuf| BTreeMap::from([(path.clone(), Stamp::of(path))]);
+        let now = |path: &PathBuf| BTreeMap::from([(path.clone(), Stamp::of_path(path))]);
         let mut watcher = Watcher::new(now(&file));
         assert!(!watcher.settled_change());
         std::fs::write(&file, "half a").unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let folder = Folder::new("between");
         let file = folder.0.join("a.toml");
         std::fs::write(&file, "as read").unwrap();
-        let read = BTreeMap::from([(file.clone(), Stamp::of(&file))]);
+        let read = BTreeMap::from([(file.clone(), Stamp::of_path(&file))]);
         std::fs::write(&file, "changed since").unwrap();
         let mut watcher = Watcher::new(read);
         assert!(!watcher.settled_change());
@@ -320,9 +320,9 @@ mod tests {
         let folder = Folder::new("links");
         let (one, two, link) = (folder.0.join("1"), folder.0.join("2"), folder.0.join("link"));
         std::fs::write(&one, "same size").unwrap();
-        let mut watcher = Watcher::new(BTreeMap::from([(link.clone(), Stamp::of(&link))]));
+        let mut watcher = Watcher::new(BTreeMap::from([(link.clone(), Stamp::of_path(&link))]));
         let mut noticed =
-            || (watcher.settled_change(), watcher.settled_change(), watcher.also(BTreeMap::new())).1;
+            || (watcher.settled_change(), watcher.settled_change(), watcher.watch_also(BTreeMap::new())).1;
         std::os::unix::fs::symlink(&one, &link).unwrap();
         assert!(noticed(), "appeared");
         std::fs::write(&two, "same size").unwrap();
@@ -345,7 +345,7 @@ mod tests {
             now += pause;
             assert!(retry.is_due(now, &watcher, true) && retry.is_due(now, &watcher, false));
         }
-        retry.forget();
+        retry.reset();
         assert!(!retry.is_due(now + LAST_RETRY * 9, &watcher, true));
         assert_eq!(retry.failed(now), FIRST_RETRY);
     }
@@ -355,7 +355,7 @@ mod tests {
         let folder = Folder::new("since");
         let file = folder.0.join("a.toml");
         std::fs::write(&file, "as read").unwrap();
-        let watcher = Watcher::new(BTreeMap::from([(file.clone(), Stamp::of(&file))]));
+        let watcher = Watcher::new(BTreeMap::from([(file.clone(), Stamp::of_path(&file))]));
         let (mut retry, now) = (Retry::default(), Instant::now());
         retry.failed(now);
         std::fs::write(&file, "half a change").unwrap();

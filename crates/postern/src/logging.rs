@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
 /// Crates of this workspace. Their log lines are written.
-const OURS: [&str; 12] = [
+const WORKSPACE_CRATES: [&str; 12] = [
     "auth",
     "coherence",
     "config",
@@ -37,11 +37,11 @@ pub fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
     // An error means that a log is already installed.
-    let _ = registry().with(log.with_filter(heard(level))).try_init();
+    let _ = registry().with(log.with_filter(filter(level))).try_init();
 }
 
 /// Filter of log lines by crate and level.
-fn heard(level: LogLevel) -> Targets {
+fn filter(level: LogLevel) -> Targets {
     let (ours, libraries) = match level {
         LogLevel::Error => (LevelFilter::ERROR, LevelFilter::OFF),
         LogLevel::Warn => (LevelFilter::WARN, LevelFilter::OFF),
@@ -49,7 +49,7 @@ fn heard(level: LogLevel) -> Targets {
         LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::WARN),
         LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::WARN),
     };
-    Targets::new().with_default(libraries).with_targets(OURS.map(|name| (name, ours)))
+    Targets::new().with_default(libraries).with_targets(WORKSPACE_CRATES.map(|name| (name, ours)))
 }
 
 #[cfg(test)]
@@ -68,18 +68,18 @@ mod tests {
             .filter(|name| !["lab", "lab_analysis", "lab_load", "dataplane"].contains(&name.as_str()))
             .collect();
         rooms.sort();
-        assert_eq!(rooms, OURS);
+        assert_eq!(rooms, WORKSPACE_CRATES);
     }
 
     #[test]
     fn libraries_are_heard_by_who_debugs_alone() {
-        let info = heard(LogLevel::Info);
+        let info = filter(LogLevel::Info);
         assert!(info.would_enable("gateway::review", &Level::INFO));
         assert!(!info.would_enable("gateway::review", &Level::DEBUG));
         for library in ["sqlx::pool", "hyper_util::client", "h2::proto", "fe2o3_amqp::connection", "log"] {
             assert!(!info.would_enable(library, &Level::ERROR), "{library}");
-            assert!(heard(LogLevel::Debug).would_enable(library, &Level::WARN), "{library}");
-            assert!(!heard(LogLevel::Trace).would_enable(library, &Level::INFO), "{library}");
+            assert!(filter(LogLevel::Debug).would_enable(library, &Level::WARN), "{library}");
+            assert!(!filter(LogLevel::Trace).would_enable(library, &Level::INFO), "{library}");
         }
     }
 }

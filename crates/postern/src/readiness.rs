@@ -11,7 +11,7 @@ use login::config::LoginKind;
 /// Whether some request may be admitted although the issuers in `gone` are unreachable. One
 /// remaining way is enough, whichever callers can use it. Other unreachable issuers only appear in
 /// a note.
-pub(crate) fn admits(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn can_admit(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
     let authentication = &config.authentication;
     if authentication.certificates.is_some()
         || config.routes.iter().any(|route| matches!(route.policy, Policy::Public))
@@ -74,7 +74,7 @@ mod tests {
             ("public = true", vec![&*a], only_a, true),
         ] {
             assert_eq!(
-                admits(&configured(policy, &more), gone(issuers)),
+                can_admit(&configured(policy, &more), gone(issuers)),
                 expected,
                 "{policy} {more:?} {issuers:?}"
             );

@@ -49,17 +49,17 @@ pub async fn open_for(
 ) -> Result<Store, Failure> {
     let other = other.filter(|(other, _)| other.url == database.url);
     let outage = other.map_or_else(
-        || store::outage_of(&format!("database of {things}")),
-        |(_, store)| store.outage().way(),
+        || store::database_outage(&format!("database of {things}")),
+        |(_, store)| store.outage().another_way(),
     );
     let mut epoch = [0; 16];
     SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
-    let store = Store::open_as(&database.url, Epoch(epoch), &outage).await;
-    store.map_err(|error| unopened(things, database, &error))
+    let store = Store::open_with_outage(&database.url, Epoch(epoch), &outage).await;
+    store.map_err(|error| open_error(things, database, &error))
 }
 
 /// The URL may contain a password, so the message does not show it.
-fn unopened(things: &str, database: &DatabaseSettings, error: &OpenError) -> Failure {
+fn open_error(things: &str, database: &DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
         None => (String::new(), "is it running, and may this user connect and create tables?"),
@@ -83,7 +83,7 @@ impl Sessions {
 
     /// Runs a query in the runtime of the connections. A query continues when its caller gives up,
     /// so that its connection stays usable.
-    fn ask<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> StoreAnswer<'_, T>
+    fn query<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> StoreAnswer<'_, T>
     where
         T: Send + 'static,
         Asked: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -113,27 +113,37 @@ impl SessionStore for Sessions {
             id: store::StoredDigest(id),
             subject: store::StoredDigest(subject),
             sid: sid.map(store::StoredDigest),
-            began,
-            ends,
+            began_at: began,
+            expires_at: ends,
             version,
             content,
         }))
     }
 
     fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
-        self.ask(async move |store: Store| {
+        self.query(async move |store: Store| {
             let found = store.login_session(&store::StoredDigest(id), now).await?;
-            Ok(found.map(|LoginSessionRow { id, subject, sid, began, ends, version, content }| {
-                StoredSession {
-                    id: id.0,
-                    subject: subject.0,
-                    sid: sid.map(|sid| sid.0),
-                    began,
-                    ends,
-                    version,
-                    content,
-                }
-            }))
+            Ok(found.map(
+                |LoginSessionRow {
+                     id,
+                     subject,
+                     sid,
+                     began_at: began,
+                     expires_at: ends,
+                     version,
+                     content,
+                 }| {
+                    StoredSession {
+                        id: id.0,
+                        subject: subject.0,
+                        sid: sid.map(|sid| sid.0),
+                        began,
+                        ends,
+                        version,
+                        content,
+                    }
+                },
+            ))
         })
     }
 
@@ -165,22 +175,22 @@ impl SessionStore for Sessions {
             SessionsOf::Subject(subject) => LoginSessionsOf::Subject(store::StoredDigest(subject)),
         };
         let ended = self.write(EndLoginSessionsOnce {
-            once: UseOnce { digest: store::StoredDigest(once.name), until: once.until },
-            end: EndLoginSessions { of, began },
+            guard: UseOnce { digest: store::StoredDigest(once.name), until: once.until },
+            end: EndLoginSessions { selection: of, began },
         });
         Box::pin(async move { Ok(ended.await?.map(|ended| ended.into_iter().map(|id| id.0).collect())) })
     }
 
-    fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
-        self.ask(async move |store: Store| {
-            let store::login_endings::LoginEndings { upto, sessions, more } =
+    fn revoked_since(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
+        self.query(async move |store: Store| {
+            let store::ended_logins::LoginEndings { continue_after: upto, sessions, more } =
                 store.login_endings(after, within).await?;
-            Ok(RevokedPage { upto, sessions: sessions.into_iter().map(|id| id.0).collect(), more })
+            Ok(RevokedPage { position: upto, sessions: sessions.into_iter().map(|id| id.0).collect(), more })
         })
     }
 
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
-        self.ask(async move |store: Store| store.sweep_login_sessions(now).await)
+        self.query(async move |store: Store| store.delete_expired_login_sessions(now).await)
     }
 }
 
@@ -192,7 +202,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
 
     fn database(folder: &tempfile::TempDir) -> DatabaseSettings {
-        DatabaseSettings::of_file(&folder.path().join("sessions.db"))
+        DatabaseSettings::from_file(&folder.path().join("sessions.db"))
     }
 
     fn kept(name: u8) -> StoredSession {
@@ -251,9 +261,10 @@ mod tests {
         assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
         let ended = sessions.remove_of(SessionsOf::Subject([b't'; 32]), NOW, named(3)).await.unwrap();
         assert_eq!(ended, Some(vec![[2; 32]]));
-        let RevokedPage { upto, sessions: told, more } = sessions.endings(0, MINUTE).await.unwrap();
+        let RevokedPage { position: upto, sessions: told, more } =
+            sessions.revoked_since(0, MINUTE).await.unwrap();
         assert_eq!((upto, told.len(), told[0], told[4], more), (5, 5, [1; 32], [2; 32], false));
-        assert_eq!(sessions.endings(4, MINUTE).await.unwrap().sessions, [[2; 32]]);
+        assert_eq!(sessions.revoked_since(4, MINUTE).await.unwrap().sessions, [[2; 32]]);
         sessions.insert(kept(6)).await.unwrap();
         assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);
         assert_eq!(sessions.sweep(NOW.plus(MINUTE)).await.unwrap(), 3, "names that nobody can use again");
@@ -291,7 +302,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_cannot_be_opened_is_named_without_its_password() {
-        let nowhere = DatabaseSettings::of_file(std::path::Path::new("/nonexistent/sessions.db"));
+        let nowhere = DatabaseSettings::from_file(std::path::Path::new("/nonexistent/sessions.db"));
         let refused = open(&nowhere).await.err().unwrap().to_string();
         assert!(
             refused.starts_with("the database of sessions /nonexistent/sessions.db cannot be opened"),

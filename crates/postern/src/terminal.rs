@@ -11,7 +11,7 @@ pub const ERROR: Style = AnsiColor::Red.on_default().bold();
 /// Style of warnings.
 pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 /// Style of success.
-pub const GOOD: Style = AnsiColor::Green.on_default().bold();
+pub const SUCCESS: Style = AnsiColor::Green.on_default().bold();
 /// Style of hints about the next step.
 pub const HINT: Style = AnsiColor::Cyan.on_default().bold();
 /// Style of important text.
@@ -36,7 +36,7 @@ impl fmt::Display for Findings<'_> {
             }
             writeln!(f, "{}{BOLD:#}", fault.what)?;
             let margin = excerpt.line.map_or(1, |line| line.number.to_string().len());
-            writeln!(f, "{:margin$}{DIM}-->{DIM:#} {}", "", excerpt.place)?;
+            writeln!(f, "{:margin$}{DIM}-->{DIM:#} {}", "", excerpt.location)?;
             if let Some(line) = excerpt.line {
                 let (number, pad, marks) = (line.number, line.column - 1, "^".repeat(line.width));
                 writeln!(f, "{:margin$} {DIM}|{DIM:#}", "")?;

@@ -5,11 +5,11 @@ use auth::time::Timestamp;
 use coherence::{LogHead, Tag};
 use sqlx::Row as _;
 
-use crate::announcements::{EventOrigins, Revocation};
+use crate::announcements::{OriginTags, Revocation};
+use crate::columns::{StoredDigest, batches, millis, read_head, read_tag, timestamp, unsigned};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{StoredDigest, head_at, millis, number, pieces, tag_at, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// An access token as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub struct AccessToken {
     /// When the state it is based on was read, in log time ([`crate::invalidation`]).
     pub read_at: Timestamp,
     /// Tags of its client and of its consent.
-    pub origins: EventOrigins,
+    pub origins: OriginTags,
 }
 
 /// A token with everything that decides whether it is valid, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JwtStatus {
+pub struct AccessTokenStatus {
     /// The stored token.
     pub token: AccessToken,
     /// Name of the user it speaks for.
@@ -55,7 +55,7 @@ pub struct JwtStatus {
     pub as_of: LogHead,
 }
 
-impl JwtStatus {
+impl AccessTokenStatus {
     /// Whether the token is valid at `now`.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.unrevoked && now < self.token.expires_at
@@ -67,7 +67,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn access_token(&self, digest: &StoredDigest) -> Result<Option<JwtStatus>, StoreError> {
+    pub async fn access_token(&self, digest: &StoredDigest) -> Result<Option<AccessTokenStatus>, StoreError> {
         // One statement sees one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
@@ -85,9 +85,9 @@ impl Store {
              WHERE a.digest = $1",
         )
         .bind(digest.as_slice());
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(JwtStatus {
+        Ok(Some(AccessTokenStatus {
             token: AccessToken {
                 digest: *digest,
                 jti: row.try_get(0)?,
@@ -99,13 +99,13 @@ impl Store {
                 issued_at: timestamp(row.try_get(6)?),
                 expires_at: timestamp(row.try_get(7)?),
                 read_at: timestamp(row.try_get(8)?),
-                origins: [tag_at(&row, 15)?, tag_at(&row, 16)?],
+                origins: [read_tag(&row, 15)?, read_tag(&row, 16)?],
             },
             user_name: row.try_get(9)?,
             sid: row.try_get(10)?,
             family_id: row.try_get(11)?,
-            unrevoked: number(row.try_get(12)?) == 1,
-            as_of: head_at(&row, 13)?,
+            unrevoked: unsigned(row.try_get(12)?) == 1,
+            as_of: read_head(&row, 13)?,
         }))
     }
 }
@@ -150,7 +150,7 @@ impl Change for IssueAccessToken {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         if let Some(user) = &self.0.user_id
-            && !tx.hold_user(user, self.0.read_at).await?
+            && !tx.lock_user(user, self.0.read_at).await?
         {
             return Ok(false);
         }
@@ -158,7 +158,7 @@ impl Change for IssueAccessToken {
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -192,11 +192,11 @@ impl Change for RevokeAccessToken {
         if revoked.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -204,7 +204,7 @@ impl Change for RevokeAccessToken {
 /// Revokes access tokens by their `jti`, whether they are opaque and stored here or are JWTs. The
 /// tokens need not exist.
 #[derive(Debug, Clone)]
-pub struct RevokeNamed {
+pub struct RevokeByJti {
     /// The `jti` of each token.
     pub jtis: Vec<String>,
     /// Event to append to the revocation log.
@@ -213,11 +213,11 @@ pub struct RevokeNamed {
     pub now: Timestamp,
 }
 
-impl Change for RevokeNamed {
+impl Change for RevokeByJti {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        for some in pieces(&self.jtis) {
+        for some in batches(&self.jtis) {
             let places: Vec<_> = (2..some.len() + 2).map(|at| format!("${at}")).collect();
             let revoke = format!(
                 "UPDATE access_tokens SET revoked_at = $1 WHERE jti IN ({}) AND revoked_at IS NULL",
@@ -228,7 +228,7 @@ impl Change for RevokeNamed {
             revoke.execute(&mut *tx.connection).await?;
         }
         for revocation in &self.revocations {
-            tx.append(revocation, self.now);
+            tx.queue_revocation(revocation, self.now);
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ impl Change for RevokeNamed {
 
 /// Revokes a JWT, unless its tag is on the denylist already. `false`: it was.
 #[derive(Debug, Clone)]
-pub struct RevokeOnce {
+pub struct RevokeJwt {
     /// Tag of the token, which must also be among the tags of `revocation`.
     pub tag: Tag,
     /// Event to append to the revocation log.
@@ -245,7 +245,7 @@ pub struct RevokeOnce {
     pub now: Timestamp,
 }
 
-impl Change for RevokeOnce {
+impl Change for RevokeJwt {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
@@ -256,29 +256,29 @@ impl Change for RevokeOnce {
         if told.is_some() {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
 
 /// Revokes something that is verified without a query to this store: a JWT or a key.
 #[derive(Debug, Clone)]
-pub struct Revoke {
+pub struct AppendRevocation {
     /// Event to append to the revocation log.
     pub revocation: Revocation,
     /// Time of the change.
     pub now: Timestamp,
 }
 
-impl Change for Revoke {
+impl Change for AppendRevocation {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(())
     }
 }

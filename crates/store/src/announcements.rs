@@ -9,14 +9,14 @@ use auth::token::security_event::EventKind;
 use coherence::wire::MAX_TAGS;
 use coherence::{Epoch, Tag};
 
-use crate::value::millis;
+use crate::columns::millis;
 
 /// An appended event, with the epoch of its log.
-pub type AnnouncedAppend = (Epoch, coherence::LogEvent);
+pub type AppendedEvent = (Epoch, coherence::LogEvent);
 
 /// An event of the revocation log: credentials that carry one of its tags are no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnnouncedEvent {
+pub struct RevocationEvent {
     /// Sequence number, from 1, without gaps.
     pub seq: u64,
     /// Tags of the credentials concerned.
@@ -32,9 +32,9 @@ pub struct AnnouncedEvent {
     pub at: Timestamp,
 }
 
-impl From<AnnouncedEvent> for coherence::LogEvent {
+impl From<RevocationEvent> for coherence::LogEvent {
     /// The form that caches receive. The reason stays in the database.
-    fn from(event: AnnouncedEvent) -> Self {
+    fn from(event: RevocationEvent) -> Self {
         let (not_before, until) = (event.not_before.map(millis), millis(event.until));
         Self { seq: event.seq, tags: event.tags, not_before, until }
     }
@@ -44,23 +44,23 @@ impl From<AnnouncedEvent> for coherence::LogEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevocationReach {
     /// All of them, whenever issued: the subject never becomes valid again.
-    Whole,
+    All,
     /// Those based on state read before this event is durable, in log time.
-    SoFar,
+    UntilDurable,
     /// Those that an external issuer issued before this time, by its clock.
-    Before(Timestamp),
+    IssuedBefore(Timestamp),
 }
 
 impl RevocationReach {
     /// Revokes none: caches only learn that their data about the tag is stale.
-    pub const NOTHING: Self = Self::Before(Timestamp::from_millis(0));
+    pub const STALE_ONLY: Self = Self::IssuedBefore(Timestamp::from_millis(0));
 
     /// The `not_before` of an event appended at this log time.
     fn not_before(self, at: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Whole => None,
-            Self::SoFar => Some(at),
-            Self::Before(then) => Some(then),
+            Self::All => None,
+            Self::UntilDurable => Some(at),
+            Self::IssuedBefore(then) => Some(then),
         }
     }
 }
@@ -77,20 +77,20 @@ pub struct Revocation {
     /// Expiry of the last credential concerned. No cache needs the event afterwards.
     pub until: Timestamp,
     /// The same event in readable form for event receivers; `None`: receivers do not get it.
-    pub occurrence: Option<OccurrenceKey>,
+    pub occurrence: Option<Occurrence>,
 }
 
 /// An event without its sequence number.
-pub(crate) struct Unnumbered {
-    pub(crate) told: Revocation,
+pub(crate) struct PendingEvent {
+    pub(crate) revocation: Revocation,
     /// When it was appended.
-    pub(crate) now: Timestamp,
+    pub(crate) appended_at: Timestamp,
 }
 
-impl Unnumbered {
+impl PendingEvent {
     /// Whether the tags of `other` fit into this event. An event with an occurrence stays separate.
-    pub(crate) fn can_name(&self, other: &Self) -> bool {
-        let (one, other) = (&self.told, &other.told);
+    pub(crate) fn can_merge(&self, other: &Self) -> bool {
+        let (one, other) = (&self.revocation, &other.revocation);
         one.reach == other.reach
             && one.reason == other.reason
             && one.occurrence.is_none()
@@ -99,17 +99,18 @@ impl Unnumbered {
     }
 
     /// The event with its number, appended at this log time, and its occurrence if it has one.
-    pub(crate) fn numbered(self, seq: u64, at: Timestamp) -> (AnnouncedEvent, Option<Occurred>) {
-        let Revocation { tags, reason, reach, until, occurrence } = self.told;
+    pub(crate) fn with_number(self, seq: u64, at: Timestamp) -> (RevocationEvent, Option<OccurrenceRow>) {
+        let Revocation { tags, reason, reach, until, occurrence } = self.revocation;
         let not_before = reach.not_before(at);
-        let event = AnnouncedEvent { seq, tags, not_before, until, reason: reason.to_owned(), at: self.now };
-        (event, occurrence.map(|what| Occurred { seq, what, at: self.now }))
+        let event =
+            RevocationEvent { seq, tags, not_before, until, reason: reason.to_owned(), at: self.appended_at };
+        (event, occurrence.map(|what| OccurrenceRow { seq, what, at: self.appended_at }))
     }
 }
 
 /// An occurrence: what happened, in readable form. Fields that do not apply are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OccurrenceKey {
+pub struct Occurrence {
     /// Kind of the event.
     pub kind: EventKind,
     /// The user concerned.
@@ -124,7 +125,7 @@ pub struct OccurrenceKey {
     pub granted_by: Option<String>,
 }
 
-impl OccurrenceKey {
+impl Occurrence {
     /// An occurrence of this kind, with no subject yet.
     pub fn new(kind: EventKind) -> Self {
         Self { kind, user_id: None, sid: None, jti: None, client_id: None, granted_by: None }
@@ -133,22 +134,22 @@ impl OccurrenceKey {
 
 /// An occurrence as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occurred {
+pub struct OccurrenceRow {
     /// Sequence number of the event in the revocation log.
     pub seq: u64,
     /// What happened.
-    pub what: OccurrenceKey,
+    pub what: Occurrence,
     /// When it happened.
     pub at: Timestamp,
 }
 
 /// Tags that a grant or token depends on: its client's, and that of the user's consent to the
 /// client. A denylist entry for either revokes it.
-pub type EventOrigins = [Tag; 2];
+pub type OriginTags = [Tag; 2];
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnnouncedEntry {
+pub struct AuditEntry {
     /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
     pub actor: String,
     /// The action, named by the caller, such as `user.disable`.

@@ -31,15 +31,15 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::LogHead;
-use crate::migrations::Migrated;
+use crate::migrations::MigrationNotes;
+use crate::revocation_log::LogHead;
 
 /// The value of `format` in the header.
 const FORMAT: &str = "postern store 1";
 
 /// How long the server may take for one step. Longer than a live server takes to refuse it
 /// ([`Dialect::patient`]).
-const STEP: Duration = Duration::from_secs(40);
+const STEP_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Result of a finished export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Imported {
     /// Head of the revocation log: a new epoch, with the sequence number of the copy.
     pub head: LogHead,
     /// What was changed in a copy of an older version that operators need to know.
-    pub migrated: Migrated,
+    pub migrated: MigrationNotes,
 }
 
 /// Why an export or import failed. Nothing was changed, except after [`BackupError::Unclear`].
@@ -84,10 +84,10 @@ pub enum BackupError {
     /// The commit of the import was sent, but not answered: either all of the copy was imported or
     /// nothing was. The caller must inspect the database.
     #[error("commit of the import was not answered, it may have succeeded: {0}; inspect the database")]
-    Unclear(StoreError),
+    CommitUnknown(StoreError),
     /// The caller rejected the copy, with this reason.
     #[error("{0}")]
-    Unwanted(String),
+    Rejected(String),
     /// The file could not be read or written.
     #[error("reading or writing the copy failed: {0}")]
     File(#[from] std::io::Error),
@@ -96,12 +96,12 @@ pub enum BackupError {
     NotEmpty(&'static str),
     /// The first line is not the header of a copy.
     #[error("line 1: not a copy of Postern's store: choose a file written by the export")]
-    Foreign,
+    NotACopy,
     /// A newer program wrote the copy.
     #[error(
         "line 1: the copy has schema version {copy}, this program supports versions up to {known}: use a newer program"
     )]
-    Newer {
+    NewerSchema {
         /// Schema version of the copy.
         copy: u64,
         /// Latest schema version that this program knows.
@@ -127,21 +127,21 @@ pub enum BackupError {
     },
     /// The copy ends at this line, without its trailer.
     #[error("line {0}: the copy is truncated: its last line is missing")]
-    Cut(u64),
+    Truncated(u64),
     /// The file has data after the trailer.
     #[error("line {0}: unexpected data after the end of the copy")]
-    Longer(u64),
+    TrailingData(u64),
     /// The trailer does not match: the copy was modified or damaged.
     #[error("line {0}: digest or number of rows differ: the copy was modified or damaged")]
-    Changed(u64),
+    DigestMismatch(u64),
 }
 
 /// Runs one step, with the time limit of [`STEP`].
-async fn answer<T, E: Into<StoreError>>(
+async fn run_step<T, E: Into<StoreError>>(
     dialect: Dialect,
     step: impl Future<Output = Result<T, E>>,
 ) -> Result<T, StoreError> {
-    dialect.within(STEP, step).await?.map_err(Into::into)
+    dialect.with_timeout(STEP_TIMEOUT, step).await?.map_err(Into::into)
 }
 
 /// The trailer: the number of rows of each table, and the digest of all lines before.

@@ -5,10 +5,10 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
+use crate::columns::{millis, timestamp, unsigned};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{millis, number, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A client as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl ClientRow {
         Ok(Self {
             id: row.try_get(0)?,
             settings: row.try_get(1)?,
-            version: number(row.try_get(2)?),
+            version: unsigned(row.try_get(2)?),
             created_at: timestamp(row.try_get(3)?),
             updated_at: timestamp(row.try_get(4)?),
             disabled_at: row.try_get::<Option<i64>, _>(5)?.map(timestamp),
@@ -54,7 +54,7 @@ impl Store {
     pub async fn client(&self, id: &str) -> Result<Option<ClientRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM clients WHERE id = $1")));
         let ask = ask.bind(id);
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(ClientRow::read).transpose()
     }
 
@@ -68,7 +68,7 @@ impl Store {
         )))
         .bind(after)
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(ClientRow::read).collect()
     }
 }
@@ -98,7 +98,7 @@ impl Change for AddClient {
         .bind(millis(self.now))
         .execute(&mut *tx.connection)
         .await
-        .map_err(|error| StoreError::from(error).naming("the client's id"))?;
+        .map_err(|error| StoreError::from(error).with_name("the client's id"))?;
         Ok(())
     }
 }
@@ -139,11 +139,11 @@ impl Change for ChangeClient {
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -187,11 +187,11 @@ impl Change for DeleteClient {
         ] {
             sqlx::query(statement).bind(&self.id).bind(millis(self.now)).execute(&mut *tx.connection).await?;
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

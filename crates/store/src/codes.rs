@@ -3,11 +3,11 @@
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::columns::{StoredDigest, millis, timestamp};
 use crate::error::StoreError;
-use crate::families::{self, EventOrigins, Family, OWNED_COLUMNS, OwnedFamily};
+use crate::families::{self, Family, OWNED_COLUMNS, OriginTags, OwnedFamily};
 use crate::store::Store;
-use crate::value::{StoredDigest, millis, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A code as it is stored. Its family holds what was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,46 +34,46 @@ pub struct IssueCode {
     /// The grant that the code represents.
     pub family: Family,
     /// Tags of the grant's client and consent.
-    pub origins: EventOrigins,
+    pub origins: OriginTags,
     /// The code to store.
     pub code: Code,
     /// Scopes that the user's consent must still cover; the consent must exist even if they are
     /// empty. `None`: this client needs no consent.
-    pub consented: Option<Vec<String>>,
+    pub required_consent: Option<Vec<String>>,
     /// The pushed authorization request that this answers (RFC 9126). The code uses it up.
-    pub answers: Option<StoredDigest>,
+    pub pushed_request: Option<StoredDigest>,
 }
 
 /// Whether a code was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Issued {
     /// The code was stored.
-    Now,
+    Stored,
     /// No code: the pushed request was used before, has expired or is unknown.
-    Answered,
+    RequestUsed,
     /// No code: the session, the account or the consent ended meanwhile. The pushed request is not
     /// used up.
-    Over,
+    GrantEnded,
 }
 
 impl Change for IssueCode {
     type Output = Issued;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Issued, StoreError> {
-        if !tx.hold_grant(&self.family, &self.origins).await? {
-            return Ok(Issued::Over);
+        if !tx.lock_grant(&self.family, &self.origins).await? {
+            return Ok(Issued::GrantEnded);
         }
-        if let Some(consented) = &self.consented
-            && !tx.hold_consent(&self.family, consented).await?
+        if let Some(consented) = &self.required_consent
+            && !tx.lock_consent(&self.family, consented).await?
         {
-            return Ok(Issued::Over);
+            return Ok(Issued::GrantEnded);
         }
-        if let Some(pushed) = &self.answers
+        if let Some(pushed) = &self.pushed_request
             && !tx.use_pushed_request(pushed, &self.family.client_id, self.code.issued_at).await?
         {
-            return Ok(Issued::Answered);
+            return Ok(Issued::RequestUsed);
         }
-        tx.insert_held_family(&self.family).await?;
+        tx.insert_locked_family(&self.family).await?;
         let code = &self.code;
         sqlx::query(
             "INSERT INTO codes (digest, family_id, redirect_uri, challenge, nonce, issued_at, expires_at, kept_until) \
@@ -89,11 +89,11 @@ impl Change for IssueCode {
         .bind(millis(code.kept_until))
         .execute(&mut *tx.connection)
         .await?;
-        Ok(Issued::Now)
+        Ok(Issued::Stored)
     }
 
-    fn happened(output: &Self::Output) -> bool {
-        *output == Issued::Now
+    fn took_effect(output: &Self::Output) -> bool {
+        *output == Issued::Stored
     }
 }
 
@@ -105,7 +105,7 @@ impl Store {
     /// [`StoreError`] when the read fails.
     pub async fn code(&self, digest: &StoredDigest) -> Result<Option<(Code, OwnedFamily)>, StoreError> {
         let columns = "t.redirect_uri, t.challenge, t.nonce, t.issued_at, t.expires_at, t.kept_until";
-        let Some(row) = families::behind(self, "codes", columns, digest).await? else { return Ok(None) };
+        let Some(row) = families::find_secret(self, "codes", columns, digest).await? else { return Ok(None) };
         let code = Code {
             digest: *digest,
             redirect_uri: row.try_get(OWNED_COLUMNS)?,

@@ -5,11 +5,11 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
+use crate::columns::{millis, timestamp};
 use crate::error::StoreError;
 use crate::families::Family;
 use crate::store::Store;
-use crate::value::{millis, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A consent as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Store {
         )
         .bind(user_id)
         .bind(client_id);
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(Consent::read).transpose()
     }
 
@@ -59,7 +59,7 @@ impl Store {
             "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 ORDER BY client_id",
         )
         .bind(user_id);
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(Consent::read).collect()
     }
 }
@@ -67,14 +67,14 @@ impl Store {
 impl Tx<'_> {
     /// Whether the user's consent to the family's client still covers these scopes. If it exists,
     /// the row stays locked until the transaction ends, so it cannot be withdrawn.
-    pub(crate) async fn hold_consent(
+    pub(crate) async fn lock_consent(
         &mut self,
         family: &Family,
         scopes: &[String],
     ) -> Result<bool, StoreError> {
         let held = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT scopes FROM consents WHERE user_id = $1 AND client_id = $2{}",
-            self.dialect.shared()
+            self.dialect.for_share()
         )))
         .bind(&family.user_id)
         .bind(&family.client_id)
@@ -92,14 +92,14 @@ pub struct GiveConsent {
     /// The consent with all allowed scopes, those of before included.
     pub consent: Consent,
     /// The scopes of the consent that was read; `None`: there was none.
-    pub before: Option<String>,
+    pub previous_scopes: Option<String>,
 }
 
 impl Change for GiveConsent {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let statement = match self.before {
+        let statement = match self.previous_scopes {
             None => {
                 "INSERT INTO consents (user_id, client_id, scopes, given_at) VALUES ($1, $2, $3, $4) \
                  ON CONFLICT (user_id, client_id) DO NOTHING"
@@ -114,13 +114,13 @@ impl Change for GiveConsent {
             .bind(&self.consent.client_id)
             .bind(&self.consent.scopes)
             .bind(millis(self.consent.given_at));
-        if let Some(before) = &self.before {
+        if let Some(before) = &self.previous_scopes {
             query = query.bind(before);
         }
         Ok(query.execute(&mut *tx.connection).await?.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -159,11 +159,11 @@ impl Change for WithdrawConsent {
         .bind(millis(self.now))
         .execute(&mut *tx.connection)
         .await?;
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

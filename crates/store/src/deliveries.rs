@@ -10,9 +10,9 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::columns::{duration_millis, millis};
 use crate::error::StoreError;
-use crate::value::{millis, millis_of};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A pending notification to a client that a session has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub struct Delivery {
     /// The session that ended.
     pub sid: String,
     /// Number of attempts, including this one.
-    pub tries: u32,
+    pub attempts: u32,
 }
 
 /// Adds a delivery to the queue.
 #[derive(Debug, Clone)]
-pub struct Deliver {
+pub struct QueueDelivery {
     /// Unique id of the delivery.
     pub id: String,
     /// The client to notify.
@@ -46,7 +46,7 @@ pub struct Deliver {
     pub expires_at: Timestamp,
 }
 
-impl Change for Deliver {
+impl Change for QueueDelivery {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -68,26 +68,26 @@ impl Change for Deliver {
 
 /// Which sessions end.
 #[derive(Clone, Copy)]
-pub(crate) enum Ends<'a> {
+pub(crate) enum EndedSessions<'a> {
     /// One session, by its `sid`.
     One(&'a str),
     /// All sessions of a user.
-    AllOf(&'a str),
+    AllOfUser(&'a str),
 }
 
 impl Tx<'_> {
     /// Queues a notification to every client that has or had a family in the sessions. The caller
     /// must hold locks that prevent new grants in them, and must call this before it marks a user's
     /// sessions as ended.
-    pub(crate) async fn tell_clients(
+    pub(crate) async fn queue_logout_deliveries(
         &mut self,
-        ends: Ends<'_>,
+        ends: EndedSessions<'_>,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let (condition, value) = match ends {
-            Ends::One(sid) => ("s.sid = $1", sid),
-            Ends::AllOf(user) => ("s.user_id = $1 AND s.ended_at IS NULL", user),
+            EndedSessions::One(sid) => ("s.sid = $1", sid),
+            EndedSessions::AllOfUser(user) => ("s.user_id = $1 AND s.ended_at IS NULL", user),
         };
         sqlx::query(sqlx::AssertSqlSafe(format!(
             "INSERT INTO deliveries (id, client_id, user_id, sid, tries, due_at, expires_at) \
@@ -106,16 +106,16 @@ impl Tx<'_> {
 
 /// Takes due deliveries, the longest overdue first, and postpones them.
 #[derive(Debug, Clone)]
-pub struct TakeDue {
+pub struct TakeDueDeliveries {
     /// Maximum number of deliveries.
     pub limit: u32,
     /// Time until another node may retry after the first attempt. It doubles with each attempt.
-    pub put_off: Duration,
+    pub retry_after: Duration,
     /// Time of the attempt.
     pub now: Timestamp,
 }
 
-impl Change for TakeDue {
+impl Change for TakeDueDeliveries {
     type Output = Vec<Delivery>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<Delivery>, StoreError> {
@@ -129,7 +129,7 @@ impl Change for TakeDue {
              RETURNING id, client_id, user_id, sid, tries",
         )
         .bind(millis(self.now))
-        .bind(millis_of(self.put_off))
+        .bind(duration_millis(self.retry_after))
         .bind(i64::from(self.limit))
         .fetch_all(&mut *tx.connection)
         .await?;
@@ -140,7 +140,7 @@ impl Change for TakeDue {
                     client_id: row.try_get(1)?,
                     user_id: row.try_get(2)?,
                     sid: row.try_get(3)?,
-                    tries: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
+                    attempts: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
                 })
             })
             .collect()
@@ -149,12 +149,12 @@ impl Change for TakeDue {
 
 /// Removes a delivery: the client acknowledged it, or never will.
 #[derive(Debug, Clone)]
-pub struct Delivered {
+pub struct RemoveDelivery {
     /// Unique id of the delivery.
     pub id: String,
 }
 
-impl Change for Delivered {
+impl Change for RemoveDelivery {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {

@@ -6,15 +6,15 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::announcements::Revocation;
+use crate::columns::{StoredDigest, duration_millis, millis, timestamp};
 use crate::error::StoreError;
-use crate::families::{EventOrigins, Family};
+use crate::families::{Family, OriginTags};
 use crate::redeem::Successors;
 use crate::store::Store;
-use crate::value::{StoredDigest, millis, millis_of, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// Added to the interval of a device that polls too soon (RFC 8628 §3.5).
-const SLOWER: Duration = Duration::from_secs(5);
+const SLOW_DOWN: Duration = Duration::from_secs(5);
 
 /// A device code as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct DeviceCode {
     /// Audiences, space-separated.
     pub audiences: String,
     /// Minimum time between two polls.
-    pub wait: Duration,
+    pub interval: Duration,
     /// When it was issued.
     pub issued_at: Timestamp,
     /// When it expires.
@@ -60,13 +60,13 @@ impl Change for IssueDeviceCode {
         .bind(&code.client_id)
         .bind(&code.scopes)
         .bind(&code.audiences)
-        .bind(millis_of(code.wait))
+        .bind(duration_millis(code.interval))
         .bind(millis(code.issued_at))
         .bind(millis(code.expires_at))
         .bind(millis(code.kept_until))
         .execute(&mut *tx.connection)
         .await
-        .map_err(|error| StoreError::from(error).naming("the user code"))?;
+        .map_err(|error| StoreError::from(error).with_name("the user code"))?;
         Ok(())
     }
 }
@@ -87,7 +87,7 @@ impl Store {
         )
         .bind(user_code.as_slice())
         .bind(millis(now));
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(DeviceCode {
             digest: StoredDigest::read(&row, 0)?,
@@ -95,7 +95,7 @@ impl Store {
             client_id: row.try_get(1)?,
             scopes: row.try_get(2)?,
             audiences: row.try_get(3)?,
-            wait: Duration::from_millis(u64::try_from(row.try_get::<i64, _>(4)?).unwrap_or(0)),
+            interval: Duration::from_millis(u64::try_from(row.try_get::<i64, _>(4)?).unwrap_or(0)),
             issued_at: timestamp(row.try_get(5)?),
             expires_at: timestamp(row.try_get(6)?),
             kept_until: timestamp(row.try_get(7)?),
@@ -139,14 +139,14 @@ impl Change for DecideDeviceCode {
         Ok(decided.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
 
 /// Result of a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Polled {
+pub enum PollResult {
     /// No decision yet (`authorization_pending`).
     Pending,
     /// The device polled too soon and must wait longer from now on (`slow_down`).
@@ -181,9 +181,9 @@ pub struct PollDeviceCode {
 }
 
 impl Change for PollDeviceCode {
-    type Output = Polled;
+    type Output = PollResult;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Polled, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<PollResult, StoreError> {
         let polled = sqlx::query(
             "UPDATE device_codes SET polled_at = $3 WHERE digest = $1 AND client_id = $2 \
              AND (polled_at IS NULL OR polled_at + wait_millis <= $3) \
@@ -202,23 +202,25 @@ impl Change for PollDeviceCode {
             .bind(self.digest.as_slice())
             .bind(&self.client_id)
             .bind(millis(self.now))
-            .bind(millis_of(SLOWER))
+            .bind(duration_millis(SLOW_DOWN))
             .execute(&mut *tx.connection)
             .await?;
-            return Ok(if slower.rows_affected() == 1 { Polled::TooSoon } else { Polled::Unknown });
+            return Ok(if slower.rows_affected() == 1 { PollResult::TooSoon } else { PollResult::Unknown });
         };
         // A code that was redeemed before counts as approved even after it has expired. The next
         // attempt to redeem it detects the replay and revokes the family.
         let redeemed = row.try_get::<Option<i64>, _>(5)?.is_some();
         if !redeemed && timestamp(row.try_get(4)?) <= self.now {
-            return Ok(Polled::Expired);
+            return Ok(PollResult::Expired);
         }
         Ok(match row.try_get::<Option<i64>, _>(0)? {
-            None => Polled::Pending,
-            Some(0) => Polled::Denied,
-            Some(_) => {
-                Polled::Approved { user_id: row.try_get(1)?, sid: row.try_get(2)?, details: row.try_get(3)? }
-            }
+            None => PollResult::Pending,
+            Some(0) => PollResult::Denied,
+            Some(_) => PollResult::Approved {
+                user_id: row.try_get(1)?,
+                sid: row.try_get(2)?,
+                details: row.try_get(3)?,
+            },
         })
     }
 }
@@ -232,7 +234,7 @@ pub struct RedeemDeviceCode {
     /// The grant of the approval. Its client must be the code's client.
     pub family: Family,
     /// Tags of the grant's client and consent.
-    pub origins: EventOrigins,
+    pub origins: OriginTags,
     /// Tokens to store on success.
     pub successors: Successors,
     /// Event to append when the code was redeemed before.
@@ -242,10 +244,10 @@ pub struct RedeemDeviceCode {
 }
 
 impl Change for RedeemDeviceCode {
-    type Output = crate::redeem::Redeemed;
+    type Output = crate::redeem::RedeemResult;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
-        use crate::redeem::Redeemed;
+        use crate::redeem::RedeemResult;
         let redeemed = sqlx::query(
             "UPDATE device_codes SET redeemed_at = $3, family_id = $4 WHERE digest = $1 AND client_id = $2 \
              AND approved = 1 AND redeemed_at IS NULL AND expires_at > $3",
@@ -259,10 +261,10 @@ impl Change for RedeemDeviceCode {
         if redeemed.rows_affected() == 1 {
             // The code stays marked as redeemed: it is useless without its session.
             if !tx.insert_family(&self.family, &self.origins).await? {
-                return Ok(Redeemed::Dead);
+                return Ok(RedeemResult::Invalid);
             }
             tx.insert_successors(&self.successors, &self.family.id).await?;
-            return Ok(Redeemed::Now);
+            return Ok(RedeemResult::Redeemed);
         }
         let before = sqlx::query(
             "SELECT family_id FROM device_codes WHERE digest = $1 AND client_id = $2 AND redeemed_at IS NOT NULL",
@@ -271,13 +273,13 @@ impl Change for RedeemDeviceCode {
         .bind(&self.family.client_id)
         .fetch_optional(&mut *tx.connection)
         .await?;
-        let Some(row) = before else { return Ok(Redeemed::Dead) };
+        let Some(row) = before else { return Ok(RedeemResult::Invalid) };
         let family: String = row.try_get(0)?;
         tx.revoke_family(&family, &self.on_replay, self.now).await?;
-        Ok(Redeemed::Before)
+        Ok(RedeemResult::Replayed)
     }
 
-    fn happened(output: &Self::Output) -> bool {
-        *output == crate::redeem::Redeemed::Now
+    fn took_effect(output: &Self::Output) -> bool {
+        *output == crate::redeem::RedeemResult::Redeemed
     }
 }

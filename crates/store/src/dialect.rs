@@ -16,13 +16,13 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use crate::error::StoreError;
-use crate::pooled::lost;
+use crate::pooled_connection::timed_out;
 
 /// How long to wait for a connection.
-pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
+pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the check of an idle connection may take. The rest of [`ACQUIRE`] is left for a new
 /// one.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// The dialect of a database URL, by its scheme.
-    pub(crate) fn of(url: &str) -> Option<Self> {
+    pub(crate) fn from_url(url: &str) -> Option<Self> {
         match url.split_once(':')?.0 {
             "sqlite" => Some(Self::Sqlite),
             "postgres" | "postgresql" => Some(Self::Postgres),
@@ -45,7 +45,7 @@ impl Dialect {
 
     /// Number of concurrent write transactions. SQLite allows one writer; a queue in this process
     /// is better than its busy loop.
-    pub(crate) fn lanes(self) -> u32 {
+    pub(crate) fn max_writers(self) -> u32 {
         match self {
             Self::Sqlite => 1,
             Self::Postgres => 4,
@@ -54,7 +54,7 @@ impl Dialect {
 
     /// Statement that begins a write transaction. SQLite must take its lock at once: after a read
     /// it can no longer wait for it.
-    pub(crate) fn begin(self) -> &'static str {
+    pub(crate) fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
             Self::Postgres => "BEGIN",
@@ -63,7 +63,7 @@ impl Dialect {
 
     /// Suffix of a `SELECT`: others cannot change or delete the rows until the transaction ends.
     /// SQLite needs none, because this transaction is its only writer.
-    pub(crate) fn shared(self) -> &'static str {
+    pub(crate) fn for_share(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR SHARE",
@@ -72,7 +72,7 @@ impl Dialect {
 
     /// Suffix of a `SELECT`: others cannot change, delete or reference the rows until the
     /// transaction ends.
-    pub(crate) fn alone(self) -> &'static str {
+    pub(crate) fn for_update(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR UPDATE",
@@ -81,7 +81,7 @@ impl Dialect {
 
     /// Suffix of a `SELECT`: like [`Dialect::alone`], but skips rows that another transaction has
     /// locked.
-    pub(crate) fn unless_busy(self) -> &'static str {
+    pub(crate) fn for_update_skip_locked(self) -> &'static str {
         match self {
             Self::Sqlite => "",
             Self::Postgres => " FOR UPDATE SKIP LOCKED",
@@ -89,7 +89,7 @@ impl Dialect {
     }
 
     /// SQL expression: the database's own clock, in milliseconds since 1970.
-    pub(crate) fn now(self) -> &'static str {
+    pub(crate) fn now_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
             Self::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
@@ -97,7 +97,7 @@ impl Dialect {
     }
 
     /// SQL expression: sixteen random bytes.
-    pub(crate) fn drawn(self) -> &'static str {
+    pub(crate) fn random_bytes_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "randomblob(16)",
             Self::Postgres => "uuid_send(gen_random_uuid())",
@@ -105,7 +105,7 @@ impl Dialect {
     }
 
     /// Statement that begins a read transaction in which all reads see one snapshot.
-    pub(crate) fn snapshot(self) -> &'static str {
+    pub(crate) fn begin_snapshot(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -114,7 +114,7 @@ impl Dialect {
 
     /// Statement that lets a transaction pause while a file is read or written, and scan whole
     /// tables. Limits remain, so the locks of a client that has vanished are released.
-    pub(crate) fn patient(self) -> &'static str {
+    pub(crate) fn relax_timeouts(self) -> &'static str {
         match self {
             Self::Sqlite => "SELECT 1",
             Self::Postgres => {
@@ -128,7 +128,7 @@ impl Dialect {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] after `limit`.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn with_timeout<T>(
         self,
         limit: Duration,
         answer: impl Future<Output = T>,
@@ -137,7 +137,7 @@ impl Dialect {
             Self::Sqlite => Ok(answer.await),
             Self::Postgres => tokio::time::timeout(limit, answer)
                 .await
-                .map_err(|_| lost("the database did not answer in time")),
+                .map_err(|_| timed_out("the database did not answer in time")),
         }
     }
 
@@ -153,7 +153,7 @@ impl Dialect {
     }
 
     /// Settings of each new connection.
-    fn session(self) -> &'static str {
+    fn connection_settings(self) -> &'static str {
         match self {
             // FULL: a commit is on disk before it is acknowledged.
             Self::Sqlite => {
@@ -178,7 +178,7 @@ impl Dialect {
     }
 
     /// Further settings of connections that run single short reads.
-    fn asking(self) -> Option<&'static str> {
+    fn read_settings(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => None,
             Self::Postgres => Some("SET statement_timeout = '4s'"),
@@ -188,7 +188,7 @@ impl Dialect {
     /// Creates the file of a new SQLite database if the URL allows it, readable by its owner only.
     /// SQLite itself would apply the process's umask. The files that SQLite puts beside it get the
     /// same permissions.
-    pub(crate) fn make(self, url: &str) -> Result<(), StoreError> {
+    pub(crate) fn create_file(self, url: &str) -> Result<(), StoreError> {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         if self != Self::Sqlite || !query.split('&').any(|pair| pair == "mode=rwc") {
             return Ok(());
@@ -204,14 +204,14 @@ impl Dialect {
     }
 
     /// A pool of connections for changes.
-    pub(crate) async fn pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
+    pub(crate) async fn write_pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
         self.connections(url, connections, None).await
     }
 
     /// A pool of connections for reads. A live server answers within four seconds, at least with a
     /// timeout error.
-    pub(crate) async fn asking_pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
-        self.connections(url, connections, self.asking()).await
+    pub(crate) async fn read_pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
+        self.connections(url, connections, self.read_settings()).await
     }
 
     async fn connections(
@@ -226,7 +226,7 @@ impl Dialect {
         let again = Arc::new(options.clone());
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(ACQUIRE)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
             // The pool's own check has no time limit except that of acquiring.
             .test_before_acquire(false)
             .before_acquire(move |connection: &mut AnyConnection, _| {
@@ -234,24 +234,26 @@ impl Dialect {
                 Box::pin(async move {
                     match self {
                         Self::Sqlite => Ok(true),
-                        Self::Postgres => self.is_well_or_another(connection, &again, settings).await,
+                        Self::Postgres => self.check_or_replace(connection, &again, settings).await,
                     }
                 })
             })
-            .after_connect(move |connection: &mut AnyConnection, _| Box::pin(self.set(connection, settings)))
-            .after_release(|connection: &mut AnyConnection, _| Box::pin(is_between_transactions(connection)))
+            .after_connect(move |connection: &mut AnyConnection, _| {
+                Box::pin(self.apply_settings(connection, settings))
+            })
+            .after_release(|connection: &mut AnyConnection, _| Box::pin(is_reusable(connection)))
             .connect_with(options)
             .await?;
         Ok(pool)
     }
 
     /// Applies the settings of all connections and those of its pool.
-    async fn set(
+    async fn apply_settings(
         self,
         connection: &mut AnyConnection,
         settings: Option<&'static str>,
     ) -> Result<(), sqlx::Error> {
-        connection.execute(self.session()).await?;
+        connection.execute(self.connection_settings()).await?;
         if let Some(settings) = settings {
             connection.execute(settings).await?;
         }
@@ -260,17 +262,17 @@ impl Dialect {
 
     /// Checks an idle connection, and replaces one that does not answer. If it were reported as
     /// broken, the pool would close it gracefully, and over TLS wait for the peer.
-    async fn is_well_or_another(
+    async fn check_or_replace(
         self,
         connection: &mut AnyConnection,
         options: &AnyConnectOptions,
         settings: Option<&'static str>,
     ) -> Result<bool, sqlx::Error> {
-        match tokio::time::timeout(LOOK, connection.ping()).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, connection.ping()).await {
             Ok(seen) => Ok(seen.is_ok()),
             Err(_) => {
                 let mut another = AnyConnection::connect_with(options).await?;
-                self.set(&mut another, settings).await?;
+                self.apply_settings(&mut another, settings).await?;
                 *connection = another;
                 Ok(true)
             }
@@ -282,9 +284,9 @@ impl Dialect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incarnation {
     /// It reports one: PostgreSQL's timeline.
-    Told,
+    Reported,
     /// It has only one, or does not report it.
-    Untold,
+    NotReported,
 }
 
 impl Incarnation {
@@ -293,28 +295,28 @@ impl Incarnation {
 
     /// Finds out whether the database reports its incarnation. Services compatible with PostgreSQL
     /// may have no such log, or hide it.
-    pub(crate) async fn look(dialect: Dialect, connection: &mut AnyConnection) -> Self {
+    pub(crate) async fn detect(dialect: Dialect, connection: &mut AnyConnection) -> Self {
         if dialect == Dialect::Sqlite {
-            return Self::Untold;
+            return Self::NotReported;
         }
         let ask = format!("SELECT {}", Self::TIMELINE);
         match sqlx::query(sqlx::AssertSqlSafe(ask)).fetch_one(connection).await {
-            Ok(_) => Self::Told,
+            Ok(_) => Self::Reported,
             Err(error) => {
                 tracing::warn!(
                     %error,
                     "database timeline unavailable, failovers cannot be detected"
                 );
-                Self::Untold
+                Self::NotReported
             }
         }
     }
 
     /// The current incarnation as an SQL expression.
-    pub(crate) fn of(self, dialect: Dialect) -> &'static str {
+    pub(crate) fn sql_expression(self, dialect: Dialect) -> &'static str {
         match (self, dialect) {
-            (Self::Told, Dialect::Postgres) => Self::TIMELINE,
-            (Self::Told | Self::Untold, _) => "''",
+            (Self::Reported, Dialect::Postgres) => Self::TIMELINE,
+            (Self::Reported | Self::NotReported, _) => "''",
         }
     }
 }
@@ -322,7 +324,7 @@ impl Incarnation {
 /// Whether a connection may be used again. A commit that failed for lack of disk space may leave a
 /// transaction that can neither continue nor be rolled back. No other transaction can begin on that
 /// connection.
-async fn is_between_transactions(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     if connection.is_in_transaction() {
         // A rollback may be pending; the ping waits for it.
         connection.ping().await?;

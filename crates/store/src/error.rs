@@ -22,31 +22,31 @@ pub enum StoreError {
     Taken(&'static str),
     /// A row that the new row references does not exist, or no longer exists.
     #[error("the row references one that does not exist")]
-    Dangling,
+    MissingReference,
     /// The database refused a statement, or a row does not have the form in which it was written.
     #[error("unexpected answer of the database: {0}")]
     Mismatch(Arc<sqlx::Error>),
     /// The transaction was aborted in favour of another one (deadlock or serialization failure). It
     /// has no effect and may be retried.
     #[error("the transaction was aborted in favour of another: retry")]
-    GaveWay,
+    Aborted,
 }
 
 impl StoreError {
     /// Whether the same change may succeed when it is retried.
     pub(crate) fn is_worth_retrying(&self) -> bool {
-        matches!(self, Self::GaveWay)
+        matches!(self, Self::Aborted)
     }
 
     /// Whether only this change caused the failure, so that other changes of the same transaction
     /// may succeed on their own.
-    pub(crate) fn is_of_one_change(&self) -> bool {
-        matches!(self, Self::Taken(_) | Self::Dangling | Self::Mismatch(_) | Self::GaveWay)
+    pub(crate) fn is_single_change_fault(&self) -> bool {
+        matches!(self, Self::Taken(_) | Self::MissingReference | Self::Mismatch(_) | Self::Aborted)
     }
 
     /// Whether the database reports an internal error of its own. Other changes of the transaction
     /// may still succeed, but the failure says nothing about what was requested.
-    pub(crate) fn is_of_the_database(&self) -> bool {
+    pub(crate) fn is_internal_error(&self) -> bool {
         match self {
             Self::Mismatch(error) => {
                 let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
@@ -61,15 +61,15 @@ impl StoreError {
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Busy | Self::Full(_) => true,
-            Self::Mismatch(_) => self.is_of_the_database(),
-            Self::Taken(_) | Self::Dangling | Self::GaveWay => false,
+            Self::Mismatch(_) => self.is_internal_error(),
+            Self::Taken(_) | Self::MissingReference | Self::Aborted => false,
         }
     }
 
     /// The error of a commit. Unless the transaction was certainly aborted, it may have been
     /// committed and must not be retried.
     #[must_use]
-    pub(crate) fn at_commit(self) -> Self {
+    pub(crate) fn into_commit_error(self) -> Self {
         match self {
             Self::Mismatch(error) => Self::Unavailable(error),
             other => other,
@@ -78,7 +78,7 @@ impl StoreError {
 
     /// Names the unique value, where the caller knows a better name than the generic one.
     #[must_use]
-    pub(crate) fn naming(self, what: &'static str) -> Self {
+    pub(crate) fn with_name(self, what: &'static str) -> Self {
         match self {
             Self::Taken(_) => Self::Taken(what),
             other => other,
@@ -104,11 +104,11 @@ impl From<sqlx::Error> for StoreError {
             return Self::Taken("the name");
         }
         if database.is_foreign_key_violation() {
-            return Self::Dangling;
+            return Self::MissingReference;
         }
         let code = database.code();
-        match code.as_deref().map(class) {
-            Some(Class::GaveWay) => Self::GaveWay,
+        match code.as_deref().map(classify) {
+            Some(Class::Aborted) => Self::Aborted,
             Some(Class::Full) => Self::Full(Arc::new(error)),
             Some(Class::Unavailable) => Self::Unavailable(Arc::new(error)),
             Some(Class::Other) | None => Self::Mismatch(Arc::new(error)),
@@ -118,7 +118,7 @@ impl From<sqlx::Error> for StoreError {
 
 #[derive(Debug, PartialEq)]
 enum Class {
-    GaveWay,
+    Aborted,
     Full,
     Unavailable,
     Other,
@@ -126,10 +126,10 @@ enum Class {
 
 /// Classifies an error code. Five characters are PostgreSQL's SQLSTATE (PostgreSQL manual, appendix
 /// A). A number is SQLite's extended result code, whose lowest byte is the primary code.
-fn class(code: &str) -> Class {
+fn classify(code: &str) -> Class {
     if code.len() == 5 {
         return match code {
-            "40001" | "40P01" => Class::GaveWay,
+            "40001" | "40P01" => Class::Aborted,
             "53100" => Class::Full,
             // Lock not available, idle transaction terminated, write refused by a demoted server.
             "55P03" | "25P03" | "25006" => Class::Unavailable,
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn codes_of_postgresql() {
         for (code, expected) in [
-            ("40001", Class::GaveWay),
-            ("40P01", Class::GaveWay),
+            ("40001", Class::Aborted),
+            ("40P01", Class::Aborted),
             ("53100", Class::Full),
             ("53300", Class::Unavailable),
             ("57P01", Class::Unavailable),
@@ -174,7 +174,7 @@ mod tests {
             ("XX000", Class::Other),
             ("22001", Class::Other),
         ] {
-            assert_eq!(class(code), expected, "{code}");
+            assert_eq!(classify(code), expected, "{code}");
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn what_the_database_says_of_itself() {
         assert!(is_internal("XX000") && is_internal("XX002"));
         assert!(!is_internal("42P01") && !is_internal("1") && !is_internal("XX"));
-        assert!(!StoreError::Taken("x").is_of_the_database() && !StoreError::GaveWay.is_of_the_database());
+        assert!(!StoreError::Taken("x").is_internal_error() && !StoreError::Aborted.is_internal_error());
     }
 
     #[test]
@@ -198,20 +198,24 @@ mod tests {
             ("1299", Class::Other),
             ("nonsense", Class::Other),
         ] {
-            assert_eq!(class(code), expected, "{code}");
+            assert_eq!(classify(code), expected, "{code}");
         }
     }
 
     #[test]
     fn what_spoils_one_change_is_not_what_spoils_all() {
         let lost = || StoreError::from(sqlx::Error::PoolTimedOut);
-        assert!(matches!(lost(), StoreError::Unavailable(_)) && !lost().is_of_one_change());
-        assert!(StoreError::Taken("x").is_of_one_change() && !StoreError::Taken("x").is_worth_retrying());
+        assert!(matches!(lost(), StoreError::Unavailable(_)) && !lost().is_single_change_fault());
+        assert!(
+            StoreError::Taken("x").is_single_change_fault() && !StoreError::Taken("x").is_worth_retrying()
+        );
         let unclear = || StoreError::from(sqlx::Error::ColumnNotFound("x".into()));
-        assert!(unclear().is_of_one_change() && !unclear().at_commit().is_of_one_change());
-        assert!(StoreError::GaveWay.is_of_one_change() && StoreError::GaveWay.is_worth_retrying());
+        assert!(
+            unclear().is_single_change_fault() && !unclear().into_commit_error().is_single_change_fault()
+        );
+        assert!(StoreError::Aborted.is_single_change_fault() && StoreError::Aborted.is_worth_retrying());
         assert_eq!(
-            StoreError::Taken("x").naming("the name of it").to_string(),
+            StoreError::Taken("x").with_name("the name of it").to_string(),
             "the name of it is already in use: choose another"
         );
     }

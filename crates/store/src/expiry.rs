@@ -12,16 +12,16 @@ use auth::time::Timestamp;
 use sqlx::{AnyConnection, AnyPool, Connection as _};
 use tokio::time::timeout;
 
+use crate::columns::millis;
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::pooled::PooledConnection;
-use crate::value::millis;
+use crate::pooled_connection::PooledConnection;
 
 /// Rows in one step.
-const STEP: i64 = 500;
+const BATCH_SIZE: i64 = 500;
 
 /// How long one step may take: longer than the server's statement timeout.
-const PATIENCE: Duration = Duration::from_secs(35);
+const STEP_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// How long security events are kept for receivers that have not acknowledged them. Longer than
 /// delivery is attempted.
@@ -29,7 +29,7 @@ const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
 
 /// How long an opaque access token is kept after it expires. During this time its revocation still
 /// cuts exchanges that it authorized and that a gateway keeps open.
-const REVOCABLE: Duration = Duration::from_mins(15);
+const EXPIRED_TOKEN_KEPT: Duration = Duration::from_mins(15);
 
 /// Numbers of rows that a run deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,33 +42,33 @@ pub struct ExpiredRows {
 }
 
 /// No further condition for deletion.
-const ALWAYS: &str = "";
+const NO_CONDITION: &str = "";
 /// Condition to delete a family. It is kept as long as its session, because it says which clients
 /// to notify when the session ends. It is also kept while it still has tokens or codes, which have
 /// steps of their own. Otherwise its deletion would cascade to all of them at once.
-const KEPT: &str = " AND NOT EXISTS \
+const FAMILY_REMOVABLE: &str = " AND NOT EXISTS \
      (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL) \
      AND NOT EXISTS (SELECT 1 FROM refresh_tokens r WHERE r.family_id = families.id) \
      AND NOT EXISTS (SELECT 1 FROM access_tokens a WHERE a.family_id = families.id) \
      AND NOT EXISTS (SELECT 1 FROM codes c WHERE c.family_id = families.id)";
 
 type Table = (&'static str, &'static str, &'static str, &'static str);
-const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
-const SEEN: Table = ("seen", "digest", "expires_at", ALWAYS);
+const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", NO_CONDITION);
+const REPLAY_GUARD: Table = ("seen", "digest", "expires_at", NO_CONDITION);
 /// Tables of a gateway that has a database of its own, besides login endings.
-pub(crate) const OF_LOGINS: [Table; 2] = [LOGIN_SESSIONS, SEEN];
+pub(crate) const LOGIN_TABLES: [Table; 2] = [LOGIN_SESSIONS, REPLAY_GUARD];
 /// Table, key, column with the time of expiry, further condition. Tokens and sessions come before
 /// the families they belong to.
 const TABLES: [Table; 10] = [
-    ("codes", "digest", "kept_until", ALWAYS),
-    ("device_codes", "digest", "kept_until", ALWAYS),
-    ("pushed_requests", "digest", "expires_at", ALWAYS),
-    SEEN,
-    ("deliveries", "id", "expires_at", ALWAYS),
-    ("refresh_tokens", "digest", "expires_at", ALWAYS),
-    ("sessions", "digest", "expires_at", ALWAYS),
-    ("attempts", "subject", "expires_at", ALWAYS),
-    ("families", "id", "expires_at", KEPT),
+    ("codes", "digest", "kept_until", NO_CONDITION),
+    ("device_codes", "digest", "kept_until", NO_CONDITION),
+    ("pushed_requests", "digest", "expires_at", NO_CONDITION),
+    REPLAY_GUARD,
+    ("deliveries", "id", "expires_at", NO_CONDITION),
+    ("refresh_tokens", "digest", "expires_at", NO_CONDITION),
+    ("sessions", "digest", "expires_at", NO_CONDITION),
+    ("attempts", "subject", "expires_at", NO_CONDITION),
+    ("families", "id", "expires_at", FAMILY_REMOVABLE),
     LOGIN_SESSIONS,
 ];
 
@@ -79,33 +79,34 @@ pub(crate) async fn run(
     log_kept: Duration,
 ) -> Result<ExpiredRows, StoreError> {
     let mut swept = ExpiredRows::default();
-    let tokens = ("access_tokens", "digest", "expires_at", ALWAYS);
-    swept.expired += steps(pool, dialect, tokens, millis(now.minus(REVOCABLE))).await?;
+    let tokens = ("access_tokens", "digest", "expires_at", NO_CONDITION);
+    swept.expired += delete_expired(pool, dialect, tokens, millis(now.minus(EXPIRED_TOKEN_KEPT))).await?;
     for table in TABLES {
-        swept.expired += steps(pool, dialect, table, millis(now)).await?;
+        swept.expired += delete_expired(pool, dialect, table, millis(now)).await?;
     }
-    swept.expired += login_endings(pool, dialect, now).await?;
-    let denials = ("denials", "tag", "expires_at", ALWAYS);
-    swept.expired += steps(pool, dialect, denials, millis(now.minus(coherence::denylist::KEPT))).await?;
-    let occurrences = ("occurrences", "seq", "at", ALWAYS);
-    swept.events += steps(pool, dialect, occurrences, millis(now.minus(OCCURRENCES_KEPT))).await?;
-    let log = ("invalidation_log", "seq", "at", ALWAYS);
-    swept.events += steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
+    swept.expired += delete_login_endings(pool, dialect, now).await?;
+    let denials = ("denials", "tag", "expires_at", NO_CONDITION);
+    swept.expired +=
+        delete_expired(pool, dialect, denials, millis(now.minus(coherence::denylist::RETENTION))).await?;
+    let occurrences = ("occurrences", "seq", "at", NO_CONDITION);
+    swept.events += delete_expired(pool, dialect, occurrences, millis(now.minus(OCCURRENCES_KEPT))).await?;
+    let log = ("invalidation_log", "seq", "at", NO_CONDITION);
+    swept.events += delete_expired(pool, dialect, log, millis(now.minus(log_kept))).await?;
     Ok(swept)
 }
 
 /// Deletes entries of the list of ended login sessions that are no longer relevant.
-pub(crate) async fn login_endings(
+pub(crate) async fn delete_login_endings(
     pool: &AnyPool,
     dialect: Dialect,
     now: Timestamp,
 ) -> Result<u64, StoreError> {
-    let endings = ("login_endings", "seq", "at", ALWAYS);
-    steps(pool, dialect, endings, millis(now.minus(crate::login_endings::KEPT))).await
+    let endings = ("login_endings", "seq", "at", NO_CONDITION);
+    delete_expired(pool, dialect, endings, millis(now.minus(crate::ended_logins::RETENTION))).await
 }
 
 /// Deletes the rows of one table that expired at `before` or earlier. Returns how many.
-pub(crate) async fn steps(
+pub(crate) async fn delete_expired(
     pool: &AnyPool,
     dialect: Dialect,
     (table, key, column, condition): Table,
@@ -116,31 +117,33 @@ pub(crate) async fn steps(
     let statement = format!(
         "DELETE FROM {table} WHERE {column} <= $1 AND {key} IN \
          (SELECT {key} FROM {table} WHERE {column} <= $1{condition} ORDER BY {column}, {key} LIMIT $2{})",
-        dialect.unless_busy()
+        dialect.for_update_skip_locked()
     );
     let mut deleted = 0;
     loop {
-        let mut loan = PooledConnection::of(pool).await?;
-        let Ok(rows) = timeout(PATIENCE, step(loan.connection(), dialect, &statement, before)).await else {
-            return Err(loan.silent("deleting expired rows timed out"));
+        let mut loan = PooledConnection::acquire(pool).await?;
+        let Ok(rows) =
+            timeout(STEP_TIMEOUT, delete_batch(loan.connection(), dialect, &statement, before)).await
+        else {
+            return Err(loan.mark_silent("deleting expired rows timed out"));
         };
         let rows = rows?;
         deleted += rows;
-        if rows < STEP.unsigned_abs() {
+        if rows < BATCH_SIZE.unsigned_abs() {
             return Ok(deleted);
         }
     }
 }
 
-async fn step(
+async fn delete_batch(
     connection: &mut AnyConnection,
     dialect: Dialect,
     statement: &str,
     before: i64,
 ) -> Result<u64, StoreError> {
-    let mut step = connection.begin_with(dialect.begin()).await?;
+    let mut step = connection.begin_with(dialect.begin_write()).await?;
     let done =
-        sqlx::query(sqlx::AssertSqlSafe(statement)).bind(before).bind(STEP).execute(&mut *step).await?;
+        sqlx::query(sqlx::AssertSqlSafe(statement)).bind(before).bind(BATCH_SIZE).execute(&mut *step).await?;
     step.commit().await?;
     Ok(done.rows_affected())
 }

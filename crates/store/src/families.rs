@@ -10,13 +10,13 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-pub use crate::announcements::EventOrigins;
+pub use crate::announcements::OriginTags;
 use crate::announcements::Revocation;
+use crate::columns::{StoredDigest, millis, timestamp};
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::users::{self, UserRow};
-use crate::value::{StoredDigest, millis, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A family as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl OwnedFamily {
 
 /// Reads a single-use secret with its family. The row begins with what [`OwnedFamily::read`]
 /// expects; the secret's own `columns` start at [`OWNED_COLUMNS`].
-pub(crate) async fn behind(
+pub(crate) async fn find_secret(
     store: &Store,
     table: &'static str,
     columns: &'static str,
@@ -109,19 +109,19 @@ pub(crate) async fn behind(
          LEFT JOIN users u ON u.id = f.user_id WHERE t.digest = $1",
         users::COLUMNS
     );
-    store.readers().optional(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(digest.as_slice())).await
+    store.readers().fetch_optional(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(digest.as_slice())).await
 }
 
 /// When a session counts as active: at `now`, if it was used within the last `idle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionsAt {
+pub struct SessionActivity {
     /// The current time.
     pub now: Timestamp,
     /// How long an unused session remains active.
     pub idle: Duration,
 }
 
-impl SessionsAt {
+impl SessionActivity {
     /// Lower bound of the last use of an active session, in milliseconds since 1970.
     pub(crate) fn used_after(self) -> i64 {
         millis(self.now.minus(self.idle))
@@ -130,7 +130,7 @@ impl SessionsAt {
 
 /// SQL condition on a family `f`: it outlives its session, has none, or its session is active.
 /// `now` and `used_after` are parameters of the statement.
-pub(crate) fn with_its_session(now: &str, used_after: &str) -> String {
+pub(crate) fn session_condition(now: &str, used_after: &str) -> String {
     format!(
         "(f.outlives_session <> 0 OR f.sid IS NULL OR EXISTS (SELECT 1 FROM sessions s WHERE s.sid = f.sid \
          AND s.ended_at IS NULL AND s.expires_at > {now} AND s.seen_at > {used_after}))"
@@ -143,13 +143,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn passing_families_of(
+    pub async fn session_families_of(
         &self,
         user_id: &str,
-        at: SessionsAt,
+        at: SessionActivity,
         limit: u32,
     ) -> Result<Vec<Family>, StoreError> {
-        let goes_on = with_its_session("$2", "$3");
+        let goes_on = session_condition("$2", "$3");
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.user_id = $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
              AND f.outlives_session = 0 AND f.sid IS NOT NULL AND {goes_on} \
@@ -160,7 +160,7 @@ impl Store {
         .bind(millis(at.now))
         .bind(at.used_after())
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(Family::read).collect()
     }
 
@@ -168,7 +168,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn lasting_families_of(
+    pub async fn offline_families_of(
         &self,
         user_id: &str,
         now: Timestamp,
@@ -181,7 +181,7 @@ impl Store {
         .bind(user_id)
         .bind(millis(now))
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(Family::read).collect()
     }
 }
@@ -205,13 +205,13 @@ impl Store {
         filter: FamilyFilter<'_>,
         after: &str,
         limit: u32,
-        at: SessionsAt,
+        at: SessionActivity,
     ) -> Result<Vec<Family>, StoreError> {
         // The text differs with the filter, so that the database can use the index of the column
         // that is filtered.
         let user = filter.user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "f.user_id = $4");
         let client = filter.client_id.map_or("CAST($5 AS TEXT) IS NULL", |_| "f.client_id = $5");
-        let goes_on = with_its_session("$2", "$6");
+        let goes_on = session_condition("$2", "$6");
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.id > $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
              AND {user} AND {client} AND {goes_on} ORDER BY f.id LIMIT $3"
@@ -222,7 +222,7 @@ impl Store {
         .bind(filter.user_id)
         .bind(filter.client_id)
         .bind(at.used_after());
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(Family::read).collect()
     }
 
@@ -234,7 +234,7 @@ impl Store {
         let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM families f WHERE f.id = $1")))
                 .bind(id);
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(Family::read).transpose()
     }
 }
@@ -243,10 +243,10 @@ impl Tx<'_> {
     /// Whether the family's grant is still allowed: its user, session and origins have not been
     /// revoked since they were read. If so, account and session stay locked until the transaction
     /// ends. A change that ends them afterwards then finds the family.
-    pub(crate) async fn hold_grant(
+    pub(crate) async fn lock_grant(
         &mut self,
         family: &Family,
-        origins: &EventOrigins,
+        origins: &OriginTags,
     ) -> Result<bool, StoreError> {
         let ended = sqlx::query(
             "SELECT 1 FROM denials WHERE tag IN ($1, $2) AND (not_before IS NULL OR not_before > $3) LIMIT 1",
@@ -256,16 +256,16 @@ impl Tx<'_> {
         .bind(millis(family.read_at))
         .fetch_optional(&mut *self.connection)
         .await?;
-        if ended.is_some() || self.ends(origins) {
+        if ended.is_some() || self.revokes(origins) {
             return Ok(false);
         }
         if let Some(user) = &family.user_id
-            && !self.hold_user(user, family.read_at).await?
+            && !self.lock_user(user, family.read_at).await?
         {
             return Ok(false);
         }
         match &family.sid {
-            Some(sid) => self.hold_session(sid).await,
+            Some(sid) => self.lock_session(sid).await,
             None => Ok(true),
         }
     }
@@ -275,17 +275,17 @@ impl Tx<'_> {
     pub(crate) async fn insert_family(
         &mut self,
         family: &Family,
-        origins: &EventOrigins,
+        origins: &OriginTags,
     ) -> Result<bool, StoreError> {
-        if !self.hold_grant(family, origins).await? {
+        if !self.lock_grant(family, origins).await? {
             return Ok(false);
         }
-        self.insert_held_family(family).await?;
+        self.insert_locked_family(family).await?;
         Ok(true)
     }
 
     /// Inserts a family whose grant [`Tx::hold_grant`] has allowed.
-    pub(crate) async fn insert_held_family(&mut self, family: &Family) -> Result<(), StoreError> {
+    pub(crate) async fn insert_locked_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
              created_at, expires_at, revoked_at, read_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
@@ -322,7 +322,7 @@ impl Tx<'_> {
         if revoked.rows_affected() == 0 {
             return Ok(false);
         }
-        self.append(revocation, now);
+        self.queue_revocation(revocation, now);
         Ok(true)
     }
 }
@@ -345,20 +345,20 @@ impl Change for RevokeFamily {
         tx.revoke_family(&self.id, &self.revocation, self.now).await
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
 
 /// Families in one [`RevokeSome`], so that no other transaction waits long for row locks.
-pub const TOGETHER: u64 = 500;
+pub const BATCH_SIZE: u64 = 500;
 
 /// Revokes a batch of a client's families, to prepare [`RevokeGrants`]. Without it, one long
 /// transaction would block all other writers while it revokes a million families. Appends no event.
 /// The output is the number of revoked families, and the id to continue after; `None`: there are no
 /// more.
 #[derive(Debug, Clone)]
-pub struct RevokeSome {
+pub struct RevokeFamilyBatch {
     /// The client whose families are revoked.
     pub client_id: String,
     /// Start after this family id.
@@ -367,12 +367,12 @@ pub struct RevokeSome {
     pub now: Timestamp,
 }
 
-impl Change for RevokeSome {
+impl Change for RevokeFamilyBatch {
     type Output = (u64, Option<String>);
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
         const ALIVE: &str = "client_id = $1 AND id > $3 AND revoked_at IS NULL AND expires_at > $2";
-        let select = format!("SELECT id FROM families WHERE {ALIVE} ORDER BY id LIMIT {TOGETHER}");
+        let select = format!("SELECT id FROM families WHERE {ALIVE} ORDER BY id LIMIT {BATCH_SIZE}");
         let some = sqlx::query(sqlx::AssertSqlSafe(select))
             .bind(&self.client_id)
             .bind(millis(self.now))
@@ -391,7 +391,7 @@ impl Change for RevokeSome {
             .bind(&last)
             .execute(&mut *tx.connection)
             .await?;
-        Ok((revoked.rows_affected(), (some.len() as u64 == TOGETHER).then_some(last)))
+        Ok((revoked.rows_affected(), (some.len() as u64 == BATCH_SIZE).then_some(last)))
     }
 }
 
@@ -434,7 +434,7 @@ impl Change for RevokeGrants {
                 .await?;
             revoked += if counts { done.rows_affected() } else { 0 };
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(revoked)
     }
 }

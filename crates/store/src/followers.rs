@@ -11,34 +11,34 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use coherence::consumers::Follower;
-use coherence::{ConsumerId, ConsumerName, Epoch, LogHead, Tag};
+use coherence::consumers::ConsumerRecord;
+use coherence::{ConsumerId, Epoch, LogHead, PeerName, Tag};
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row as _};
 use tokio::time::timeout;
 
 use crate::announcements::{Revocation, RevocationReach};
+use crate::columns::{batches, duration_millis, malformed, timestamp, unsigned, value_tuples};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::pooled::PooledConnection;
-use crate::readers::Ask;
-use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
-use crate::write::{Change, PATIENCE, Tx};
+use crate::pooled_connection::PooledConnection;
+use crate::readers::ReadStatement;
+use crate::writer::{Change, Tx, WRITE_TIMEOUT};
 
 /// Bound values per entry.
-const COLUMNS: usize = 5;
+const BINDS_PER_ROW: usize = 5;
 
 /// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct FollowerRow {
     /// The consumer, its lease and the position it has applied.
-    pub follower: Follower,
+    pub follower: ConsumerRecord,
     /// Number of writes of this entry.
     pub beat: u64,
     /// Whether it is marked for removal.
     pub marked: bool,
     /// Time since the last write, by the database's clock.
-    pub since: Duration,
+    pub age: Duration,
 }
 
 /// Appends an event that concerns no credential, unless another was appended lately. Its
@@ -64,9 +64,9 @@ impl Change for Canary {
             return Ok(false);
         }
         let tags = vec![self.tag];
-        let reach = RevocationReach::Whole;
+        let reach = RevocationReach::All;
         let event = Revocation { tags, reason: "canary", reach, until: self.now, occurrence: None };
-        tx.append(&event, self.now);
+        tx.queue_revocation(&event, self.now);
         Ok(true)
     }
 }
@@ -95,14 +95,14 @@ impl Change for MarkFollower {
 
 /// Deletes a marked entry, unless it was written meanwhile.
 #[derive(Debug, Clone)]
-pub struct ForgetFollower {
+pub struct DeleteFollower {
     /// Id of the consumer.
     pub id: ConsumerId,
     /// The beat that was last read.
     pub beat: u64,
 }
 
-impl Change for ForgetFollower {
+impl Change for DeleteFollower {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -124,13 +124,13 @@ impl Change for ForgetFollower {
 pub(crate) async fn write(
     writers: &AnyPool,
     dialect: Dialect,
-    followers: &[Follower],
+    followers: &[ConsumerRecord],
 ) -> Result<(), StoreError> {
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
-    let now = dialect.now();
-    let mut loan = PooledConnection::of(writers).await?;
-    for some in pieces(&followers) {
+    let now = dialect.now_sql();
+    let mut loan = PooledConnection::acquire(writers).await?;
+    for some in batches(&followers) {
         let note = format!(
             "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
              ON CONFLICT (id) DO UPDATE SET called = excluded.called, lease = excluded.lease, \
@@ -138,19 +138,19 @@ pub(crate) async fn write(
              AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
              epoch = COALESCE(excluded.epoch, followers.epoch), \
              beat = ABS(followers.beat) + 1, heard_at = excluded.heard_at",
-            rows(some.len(), COLUMNS, &format!(", 1, {now}"))
+            value_tuples(some.len(), BINDS_PER_ROW, &format!(", 1, {now}"))
         );
         let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
-        for Follower { id, called, lease, applied } in some {
+        for ConsumerRecord { id, name, lease, applied } in some {
             note = note
                 .bind(id.0.to_vec())
-                .bind(called.as_str().to_owned())
-                .bind(millis_of(*lease))
+                .bind(name.as_str().to_owned())
+                .bind(duration_millis(*lease))
                 .bind(applied.map(|head| head.epoch.0.to_vec()))
                 .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)));
         }
-        let Ok(noted) = timeout(PATIENCE, note.execute(loan.connection())).await else {
-            return Err(loan.silent("writing the list of followers timed out"));
+        let Ok(noted) = timeout(WRITE_TIMEOUT, note.execute(loan.connection())).await else {
+            return Err(loan.mark_silent("writing the list of followers timed out"));
         };
         noted?;
     }
@@ -158,29 +158,29 @@ pub(crate) async fn write(
 }
 
 /// Statement that reads all entries, by name.
-pub(crate) fn ask(dialect: Dialect) -> Ask<'static> {
-    let now = dialect.now();
+pub(crate) fn select_all(dialect: Dialect) -> ReadStatement<'static> {
+    let now = dialect.now_sql();
     let ask = format!(
         "SELECT id, called, lease, epoch, seq, beat, {now} - heard_at FROM followers ORDER BY called, id"
     );
     sqlx::query(sqlx::AssertSqlSafe(ask))
 }
 
-pub(crate) fn read(row: &AnyRow) -> Result<Listed, StoreError> {
+pub(crate) fn read(row: &AnyRow) -> Result<FollowerRow, StoreError> {
     let id: Vec<u8> = row.try_get(0)?;
     let epoch: Option<Vec<u8>> = row.try_get(3)?;
     let epoch = epoch.map(|epoch| epoch.try_into().map(Epoch)).transpose().map_err(|_| malformed("epoch"))?;
-    let seq = number(row.try_get(4)?);
+    let seq = unsigned(row.try_get(4)?);
     let beat: i64 = row.try_get(5)?;
-    Ok(Listed {
-        follower: Follower {
+    Ok(FollowerRow {
+        follower: ConsumerRecord {
             id: ConsumerId(id.try_into().map_err(|_| malformed("id"))?),
-            called: ConsumerName::new(&row.try_get::<String, _>(1)?).ok_or_else(|| malformed("called"))?,
-            lease: Duration::from_millis(number(row.try_get(2)?)),
+            name: PeerName::new(&row.try_get::<String, _>(1)?).ok_or_else(|| malformed("called"))?,
+            lease: Duration::from_millis(unsigned(row.try_get(2)?)),
             applied: epoch.map(|epoch| LogHead { epoch, seq }),
         },
         beat: beat.unsigned_abs(),
         marked: beat < 0,
-        since: Duration::from_millis(number(row.try_get(6)?)),
+        age: Duration::from_millis(unsigned(row.try_get(6)?)),
     })
 }

@@ -7,12 +7,12 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
+use crate::columns::{millis, timestamp};
 use crate::error::StoreError;
 use crate::names;
 use crate::store::Store;
 use crate::users::{self, UserRow};
-use crate::value::{millis, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 impl Store {
     /// Names of a user's groups, in order.
@@ -25,7 +25,7 @@ impl Store {
              WHERE m.user_id = $1 ORDER BY g.name",
         )
         .bind(user_id);
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -35,7 +35,7 @@ impl Store {
     /// [`StoreError`] when the read fails.
     pub async fn group(&self, name: &str) -> Result<Option<GroupRow>, StoreError> {
         let ask = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1").bind(name);
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(GroupRow::read).transpose()
     }
 
@@ -49,7 +49,7 @@ impl Store {
         )
         .bind(after)
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(GroupRow::read).collect()
     }
 
@@ -65,9 +65,9 @@ impl Store {
             users::COLUMNS
         )))
         .bind(group)
-        .bind(names::lower(after))
+        .bind(names::lowercase(after))
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(UserRow::read).collect()
     }
 }
@@ -112,7 +112,7 @@ impl Change for AddGroup {
             .bind(millis(self.now))
             .execute(&mut *tx.connection)
             .await
-            .map_err(|error| StoreError::from(error).naming("the group's name"))?;
+            .map_err(|error| StoreError::from(error).with_name("the group's name"))?;
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ impl Change for AddMember {
             .bind(&self.group)
             .fetch_optional(&mut *tx.connection)
             .await?
-            .ok_or(StoreError::Dangling)?;
+            .ok_or(StoreError::MissingReference)?;
         let id: String = id.try_get(0)?;
         let added = sqlx::query(
             "INSERT INTO group_members (group_id, user_id) VALUES ($1, $2) \
@@ -149,7 +149,7 @@ impl Change for AddMember {
         Ok(added.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -186,15 +186,15 @@ impl Change for RemoveMember {
         }
         sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1")
             .bind(&self.user_id)
-            .bind(users::NOTHING_COUNTS)
+            .bind(users::VOIDED)
             .execute(&mut *tx.connection)
             .await?;
         tx.void_tokens_of([self.user_id.clone()]);
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -219,7 +219,7 @@ pub enum Deleted {
     /// The group was deleted.
     Now,
     /// A user who is not in the given list has become a member; nothing was changed.
-    Joined,
+    MembersChanged,
     /// There is no such group.
     Unknown,
 }
@@ -231,7 +231,7 @@ impl Change for DeleteGroup {
         // The lock prevents new members, so every member is covered.
         let group = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT id FROM user_groups WHERE name = $1{}",
-            tx.dialect.alone()
+            tx.dialect.for_update()
         )))
         .bind(&self.name)
         .fetch_optional(&mut *tx.connection)
@@ -244,26 +244,26 @@ impl Change for DeleteGroup {
             .await?;
         let members: Result<Vec<String>, _> = members.iter().map(|row| row.try_get(0)).collect();
         if members?.iter().any(|member| !self.members.contains(member)) {
-            return Ok(Deleted::Joined);
+            return Ok(Deleted::MembersChanged);
         }
         let members = sqlx::query(
             "UPDATE users SET tokens_not_before = $2 \
              WHERE id IN (SELECT user_id FROM group_members WHERE group_id = $1) RETURNING id",
         )
         .bind(&id)
-        .bind(users::NOTHING_COUNTS)
+        .bind(users::VOIDED)
         .fetch_all(&mut *tx.connection)
         .await?;
         let members: Result<Vec<String>, _> = members.iter().map(|row| row.try_get(0)).collect();
         tx.void_tokens_of(members?);
         sqlx::query("DELETE FROM user_groups WHERE id = $1").bind(&id).execute(&mut *tx.connection).await?;
         for revocation in &self.revocations {
-            tx.append(revocation, self.now);
+            tx.queue_revocation(revocation, self.now);
         }
         Ok(Deleted::Now)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output == Deleted::Now
     }
 }

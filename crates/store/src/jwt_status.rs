@@ -5,14 +5,14 @@ use auth::time::Timestamp;
 use coherence::{LogHead, Tag};
 use sqlx::Row as _;
 
-use crate::announcements::EventOrigins;
+use crate::announcements::OriginTags;
+use crate::columns::{millis, read_head, unsigned};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{head_at, millis, number};
 
 /// Claims of a JWT whose signature was verified.
 #[derive(Debug, Clone, Copy)]
-pub struct ClaimedStatus<'a> {
+pub struct JwtClaims<'a> {
     /// The family it belongs to.
     pub family_id: Option<&'a str>,
     /// The user it speaks for; `None`: the client itself.
@@ -26,12 +26,12 @@ pub struct ClaimedStatus<'a> {
     /// Tag of the key that signed it.
     pub key: Tag,
     /// Tags of its client and of its consent.
-    pub origins: EventOrigins,
+    pub origins: OriginTags,
 }
 
 /// What decides whether a JWT is valid, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimJwtStatus {
+pub struct JwtStatus {
     /// Whether neither the token, nor its key, family, user or client was revoked, disabled or
     /// deleted.
     pub unrevoked: bool,
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn claimed(&self, claimed: ClaimedStatus<'_>) -> Result<ClaimJwtStatus, StoreError> {
+    pub async fn jwt_status(&self, claimed: JwtClaims<'_>) -> Result<JwtStatus, StoreError> {
         // One statement sees one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT CASE WHEN \
@@ -74,12 +74,12 @@ impl Store {
         .bind(&claimed.origins[0].0[..])
         .bind(&claimed.origins[1].0[..])
         .bind(&claimed.key.0[..]);
-        let row = self.readers().one(ask).await?;
-        Ok(ClaimJwtStatus {
-            unrevoked: number(row.try_get(0)?) == 1,
+        let row = self.readers().fetch_one(ask).await?;
+        Ok(JwtStatus {
+            unrevoked: unsigned(row.try_get(0)?) == 1,
             user_name: row.try_get(1)?,
             sid: row.try_get(2)?,
-            as_of: head_at(&row, 3)?,
+            as_of: read_head(&row, 3)?,
         })
     }
 }

@@ -9,10 +9,10 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::announcements::Revocation;
+use crate::columns::unsigned;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::number;
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// The key ring as it is stored. `Debug` omits the content.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,10 +37,10 @@ impl Store {
     pub async fn key_ring(&self) -> Result<Option<KeyRingRow>, StoreError> {
         let row = self
             .readers()
-            .optional(sqlx::query("SELECT version, content FROM key_ring WHERE id = 1"))
+            .fetch_optional(sqlx::query("SELECT version, content FROM key_ring WHERE id = 1"))
             .await?;
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(KeyRingRow { version: number(row.try_get(0)?), content: row.try_get(1)? }))
+        Ok(Some(KeyRingRow { version: unsigned(row.try_get(0)?), content: row.try_get(1)? }))
     }
 }
 
@@ -83,12 +83,12 @@ impl Change for ReplaceKeyRing {
             return Ok(false);
         }
         if let Some(revocation) = &self.revocation {
-            tx.append(revocation, self.now);
+            tx.queue_revocation(revocation, self.now);
         }
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

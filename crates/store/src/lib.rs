@@ -34,57 +34,57 @@
 
 pub mod access_tokens;
 mod announcements;
-pub mod attempts;
 pub mod audit;
 pub mod backup;
 pub mod clients;
 pub mod codes;
+mod columns;
 pub mod consents;
+mod consumer_queries;
 pub mod deliveries;
 pub mod device_codes;
 mod dialect;
+pub mod ended_logins;
 mod error;
 mod expiry;
 pub mod families;
-mod follow;
 pub mod followers;
 pub mod groups;
 mod health;
-pub mod invalidation;
 pub mod jwt_status;
 pub mod key_ring;
-pub mod login_endings;
+pub mod login_attempts;
+mod login_lookup;
 pub mod login_sessions;
-mod logins;
 mod migrations;
 pub mod name_conflicts;
 pub mod names;
 mod open;
-mod pooled;
+mod pooled_connection;
 mod proof;
-mod prove;
+mod proven_reads;
 pub mod pushed_requests;
 mod readers;
 pub mod redeem;
 pub mod refresh_tokens;
 pub mod replay_guard;
+pub mod revocation_log;
 pub mod security_events;
 pub mod sessions;
-mod shared;
+mod shared_read;
 mod store;
 pub mod users;
-mod value;
-mod write;
+mod writer;
 
+pub use columns::StoredDigest;
 pub use dialect::{Dialect, sqlite_url};
 pub use error::StoreError;
 pub use expiry::ExpiredRows;
-pub use health::{StorageHealth, outage_of};
-pub use invalidation::{
-    AnnouncedAppend, AnnouncedEvent, Denied, Epoch, LogHead, ProveHead, Revocation, RevocationReach, Tag,
-};
-pub use migrations::{Migrated, MigrationFailed};
+pub use health::{StorageHealth, database_outage};
+pub use migrations::{MigrationFailed, MigrationNotes};
 pub use open::OpenError;
+pub use revocation_log::{
+    AppendedEvent, DenylistRow, Epoch, LogHead, ProveHead, Revocation, RevocationEvent, RevocationReach, Tag,
+};
 pub use store::Store;
-pub use value::StoredDigest;
-pub use write::{Change, PATIENCE, Tx};
+pub use writer::{Change, Tx, WRITE_TIMEOUT};

@@ -20,12 +20,12 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use tokio::time::Instant;
 
+use crate::columns::{StoredDigest, millis, timestamp, unsigned};
 use crate::error::StoreError;
 use crate::expiry;
 use crate::replay_guard::UseOnce;
 use crate::store::Store;
-use crate::value::{StoredDigest, millis, number, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A login session as it is stored. `Debug` omits the content.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub struct LoginSessionRow {
     /// Digest of the provider's session, if the provider named one.
     pub sid: Option<StoredDigest>,
     /// When the user signed in.
-    pub began: Timestamp,
+    pub began_at: Timestamp,
     /// When it expires at the latest.
-    pub ends: Timestamp,
+    pub expires_at: Timestamp,
     /// How often its content was replaced.
     pub version: u64,
     /// Everything else, sealed by the caller.
@@ -49,8 +49,8 @@ pub struct LoginSessionRow {
 impl fmt::Debug for LoginSessionRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoginSessionRow")
-            .field("began", &self.began)
-            .field("ends", &self.ends)
+            .field("began", &self.began_at)
+            .field("ends", &self.expires_at)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }
@@ -62,16 +62,16 @@ impl LoginSessionRow {
             id: StoredDigest::read(row, 0)?,
             subject: StoredDigest::read(row, 1)?,
             sid: StoredDigest::read_optional(row, 2)?,
-            began: timestamp(row.try_get(3)?),
-            ends: timestamp(row.try_get(4)?),
-            version: number(row.try_get(5)?),
+            began_at: timestamp(row.try_get(3)?),
+            expires_at: timestamp(row.try_get(4)?),
+            version: unsigned(row.try_get(5)?),
             content: row.try_get(6)?,
         })
     }
 }
 
 /// A version as a column value. A version out of range matches no row.
-fn column(version: u64) -> i64 {
+fn version_column(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(-1)
 }
 
@@ -91,7 +91,7 @@ impl Store {
         )
         .bind(id.as_slice())
         .bind(millis(now));
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(LoginSessionRow::read).transpose()
     }
 
@@ -100,17 +100,17 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when a step fails; the rows deleted before stay deleted.
-    pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
+    pub async fn delete_expired_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
         let sweeping = async {
-            expiry::login_endings(self.writers(), self.dialect(), now).await?;
+            expiry::delete_login_endings(self.writers(), self.dialect(), now).await?;
             let mut swept = 0;
-            for table in expiry::OF_LOGINS {
-                swept += expiry::steps(self.writers(), self.dialect(), table, millis(now)).await?;
+            for table in expiry::LOGIN_TABLES {
+                swept += expiry::delete_expired(self.writers(), self.dialect(), table, millis(now)).await?;
             }
             Ok(swept)
         };
         let swept = sweeping.await;
-        self.storing().note(&swept, Instant::now());
+        self.storage_health().record(&swept, Instant::now());
         swept
     }
 }
@@ -134,13 +134,13 @@ impl Change for BeginLoginSession {
         .bind(session.id.as_slice())
         .bind(session.subject.as_slice())
         .bind(session.sid.as_ref().map(StoredDigest::as_slice))
-        .bind(millis(session.began))
-        .bind(millis(session.ends))
-        .bind(column(session.version))
+        .bind(millis(session.began_at))
+        .bind(millis(session.expires_at))
+        .bind(version_column(session.version))
         .bind(&session.content[..])
         .execute(&mut *tx.connection)
         .await
-        .map_err(|error| StoreError::from(error).naming("the name of a login session"))?;
+        .map_err(|error| StoreError::from(error).with_name("the name of a login session"))?;
         Ok(())
     }
 }
@@ -171,10 +171,10 @@ impl Change for ClaimLoginSession {
         let claimed = sqlx::query(sqlx::AssertSqlSafe(format!(
             "UPDATE login_sessions SET claimed_until = $4 WHERE {free} \
              AND id IN (SELECT id FROM login_sessions WHERE {free}{})",
-            tx.dialect.unless_busy()
+            tx.dialect.for_update_skip_locked()
         )))
         .bind(self.id.as_slice())
-        .bind(column(self.version))
+        .bind(version_column(self.version))
         .bind(millis(self.now))
         .bind(millis(self.until))
         .execute(&mut *tx.connection)
@@ -182,7 +182,7 @@ impl Change for ClaimLoginSession {
         Ok(claimed.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -214,14 +214,14 @@ impl Change for ReplaceLoginSession {
              WHERE id = $1 AND version = $2",
         )
         .bind(self.id.as_slice())
-        .bind(column(self.version))
+        .bind(version_column(self.version))
         .bind(&self.content[..])
         .execute(&mut *tx.connection)
         .await?;
         Ok(replaced.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -245,13 +245,13 @@ impl Change for ReleaseLoginSession {
              WHERE id = $1 AND version = $2 AND claimed_until IS NOT NULL",
         )
         .bind(self.id.as_slice())
-        .bind(column(self.version))
+        .bind(version_column(self.version))
         .execute(&mut *tx.connection)
         .await?;
         Ok(released.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -272,12 +272,12 @@ impl Change for EndLoginSession {
             .fetch_optional(&mut *tx.connection)
             .await?;
         if ended.is_some() {
-            tx.end_login(self.id);
+            tx.record_ended_login(self.id);
         }
         Ok(ended.map(|row| row.try_get(0)).transpose()?)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         output.is_some()
     }
 }
@@ -295,7 +295,7 @@ pub enum LoginSessionsOf {
 #[derive(Debug, Clone)]
 pub struct EndLoginSessions {
     /// Which sessions to end.
-    pub of: LoginSessionsOf,
+    pub selection: LoginSessionsOf,
     /// Sessions that began later stay.
     pub began: Timestamp,
 }
@@ -304,7 +304,7 @@ impl Change for EndLoginSessions {
     type Output = Vec<StoredDigest>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<StoredDigest>, StoreError> {
-        let (statement, whose) = match &self.of {
+        let (statement, whose) = match &self.selection {
             LoginSessionsOf::Sid(sid) => {
                 ("DELETE FROM login_sessions WHERE sid = $1 AND began <= $2 RETURNING id", sid)
             }
@@ -319,12 +319,12 @@ impl Change for EndLoginSessions {
             .await?;
         let ended = rows.iter().map(|row| StoredDigest::read(row, 0)).collect::<Result<Vec<_>, _>>()?;
         for session in &ended {
-            tx.end_login(*session);
+            tx.record_ended_login(*session);
         }
         Ok(ended)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         !output.is_empty()
     }
 }
@@ -333,7 +333,7 @@ impl Change for EndLoginSessions {
 #[derive(Debug, Clone)]
 pub struct EndLoginSessionsOnce {
     /// The identifier, such as that of a logout token.
-    pub once: UseOnce,
+    pub guard: UseOnce,
     /// The sessions to end.
     pub end: EndLoginSessions,
 }
@@ -343,13 +343,13 @@ impl Change for EndLoginSessionsOnce {
     type Output = Option<Vec<StoredDigest>>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
-        if !self.once.apply(tx).await? {
+        if !self.guard.apply(tx).await? {
             return Ok(None);
         }
         self.end.apply(tx).await.map(Some)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         output.is_some()
     }
 }

@@ -20,7 +20,7 @@ use crate::error::StoreError;
 
 /// How long connecting and migrating may take. Creating the index of a large table is one
 /// statement.
-pub(crate) const OPENING: Duration = Duration::from_mins(5);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_mins(5);
 /// Description and SQL text of each version, from 1.
 const VERSIONS: [(&str, &str); 11] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
@@ -43,7 +43,7 @@ const VERSIONS: [(&str, &str); 11] = [
 ];
 /// The last version in which the `introspects` setting of a client was a boolean. It is still
 /// written as one where the older program understands it.
-const BEFORE_WORDS: usize = 9;
+const LAST_BOOLEAN_INTROSPECTS: usize = 9;
 
 /// SQL that raises log time to the latest time in the tables.
 const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
@@ -57,20 +57,20 @@ pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
 }
 
 /// Maximum number of clients that [`Migrated::note`] lists.
-const NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// What operators need to know after this version opened a database that an older one wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationNotes {
     /// Clients that can introspect the tokens of all clients, as before: their `introspects` was
     /// `true`, which now means `all`.
     pub introspecting: Vec<String>,
 }
 
-impl Migrated {
+impl MigrationNotes {
     /// The note as one line; `None`: there is nothing to report.
     pub fn note(&self) -> Option<String> {
-        let (named, more) = self.introspecting.split_at(self.introspecting.len().min(NAMED));
+        let (named, more) = self.introspecting.split_at(self.introspecting.len().min(MAX_LISTED));
         let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         (!named.is_empty()).then(|| {
             format!(
@@ -89,7 +89,7 @@ pub struct MigrationFailed(#[from] sqlx::migrate::MigrateError);
 
 /// Applies the missing versions, and returns what operators need to know. Processes that start
 /// together wait for each other. Versions of a newer program are left alone.
-pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
+pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<MigrationNotes, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
     if dialect == Dialect::Postgres {
         let mut alone = pool.acquire().await.map_err(failed)?;
@@ -97,29 +97,32 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, Mi
         // statement timeout is as long as the caller's, so the server does not continue after the
         // caller has given up. The lock timeout stays as it is.
         alone.close_on_drop();
-        let patient = format!("SET statement_timeout = {}", OPENING.as_millis());
+        let patient = format!("SET statement_timeout = {}", OPEN_TIMEOUT.as_millis());
         sqlx::query(AssertSqlSafe(patient)).execute(&mut *alone).await.map_err(failed)?;
-        return steps(&mut alone, dialect).await;
+        return apply_versions(&mut alone, dialect).await;
     }
     // SQLite has no lock for migrations; the surrounding transaction serves as one.
-    let mut alone = pool.begin_with(dialect.begin()).await.map_err(failed)?;
-    let migrated = steps(&mut alone, dialect).await?;
+    let mut alone = pool.begin_with(dialect.begin_write()).await.map_err(failed)?;
+    let migrated = apply_versions(&mut alone, dialect).await?;
     alone.commit().await.map_err(failed)?;
     Ok(migrated)
 }
 
-async fn steps(connection: &mut AnyConnection, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
+async fn apply_versions(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+) -> Result<MigrationNotes, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
     // `run_direct` is what `run` calls. The trait bounds of `run` do not hold for a connection in a
     // future that moves between threads.
-    migrator(dialect, BEFORE_WORDS).run_direct(None, connection, false).await?;
-    let introspecting = if is_later(connection).await.map_err(failed)? {
+    migrator(dialect, LAST_BOOLEAN_INTROSPECTS).run_direct(None, connection, false).await?;
+    let introspecting = if is_newer_than_boolean(connection).await.map_err(failed)? {
         Vec::new()
     } else {
-        introspecting(connection).await.map_err(failed)?
+        introspecting_clients(connection).await.map_err(failed)?
     };
     migrator(dialect, VERSIONS.len()).run_direct(None, connection, false).await?;
-    Ok(Migrated { introspecting })
+    Ok(MigrationNotes { introspecting })
 }
 
 /// A migrator up to this version.
@@ -134,15 +137,16 @@ fn migrator(dialect: Dialect, last: usize) -> Migrator {
 }
 
 /// Whether a program that knows `introspects` as a word has already opened the database.
-async fn is_later(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+async fn is_newer_than_boolean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     let ask = sqlx::query("SELECT COUNT(*) FROM _sqlx_migrations WHERE version > $1");
-    let row = ask.bind(i64::try_from(BEFORE_WORDS).unwrap_or(i64::MAX)).fetch_one(connection).await?;
+    let row =
+        ask.bind(i64::try_from(LAST_BOOLEAN_INTROSPECTS).unwrap_or(i64::MAX)).fetch_one(connection).await?;
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
 /// Clients that introspect the tokens of all clients. Settings are stored as JSON without spaces,
 /// and quotation marks within strings are escaped: the pattern matches only the member itself.
-async fn introspecting(connection: &mut AnyConnection) -> Result<Vec<String>, sqlx::Error> {
+async fn introspecting_clients(connection: &mut AnyConnection) -> Result<Vec<String>, sqlx::Error> {
     let ask = "SELECT id FROM clients WHERE settings LIKE '%\"introspects\":true%' ORDER BY id";
     let rows = sqlx::query(ask).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
@@ -150,15 +154,21 @@ async fn introspecting(connection: &mut AnyConnection) -> Result<Vec<String>, sq
 
 /// Completes the import of a copy that has this schema version, and returns what operators need to
 /// know.
-pub(crate) async fn restored(connection: &mut AnyConnection, schema: u64) -> Result<Migrated, StoreError> {
+pub(crate) async fn complete_import(
+    connection: &mut AnyConnection,
+    schema: u64,
+) -> Result<MigrationNotes, StoreError> {
     sqlx::query(TIME_OF_THE_LOG).execute(&mut *connection).await?;
-    let introspecting =
-        if schema > BEFORE_WORDS as u64 { Vec::new() } else { introspecting(connection).await? };
-    Ok(Migrated { introspecting })
+    let introspecting = if schema > LAST_BOOLEAN_INTROSPECTS as u64 {
+        Vec::new()
+    } else {
+        introspecting_clients(connection).await?
+    };
+    Ok(MigrationNotes { introspecting })
 }
 
 /// Inserts the initial rows of a new database: the heads of its two logs.
-pub(crate) async fn begin(connection: &mut AnyConnection, epoch: Epoch) -> Result<(), StoreError> {
+pub(crate) async fn insert_heads(connection: &mut AnyConnection, epoch: Epoch) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO invalidation_head (id, epoch, seq) VALUES (1, $1, 0) ON CONFLICT (id) DO NOTHING",
     )

@@ -19,7 +19,7 @@ use precis_profiles::{Nickname, OpaqueString, UsernameCaseMapped, UsernameCasePr
 pub enum NameFault {
     /// An invisible or control character, a symbol, or a character whose equivalent must be used
     /// instead.
-    #[error("{} is not allowed (RFC 8264): remove it", shown(*.0))]
+    #[error("{} is not allowed (RFC 8264): remove it", displayed(*.0))]
     Character(char),
     /// One word mixes left-to-right and right-to-left letters.
     #[error("one word mixes left-to-right and right-to-left letters (RFC 5893 section 2): use one direction")]
@@ -29,7 +29,7 @@ pub enum NameFault {
     Empty,
 }
 
-fn shown(character: char) -> String {
+fn displayed(character: char) -> String {
     let number = u32::from(character);
     // Most refused characters are invisible or ambiguous when printed.
     if character.is_ascii_graphic() {
@@ -40,7 +40,7 @@ fn shown(character: char) -> String {
 }
 
 impl NameFault {
-    fn of(error: &Error) -> Self {
+    fn from_error(error: &Error) -> Self {
         let number = match error {
             Error::BadCodepoint(at)
             | Error::Unexpected(
@@ -57,7 +57,7 @@ impl NameFault {
 /// # Errors
 /// [`NameFault`] when the name is not allowed.
 pub fn user_name(name: &str) -> Result<String, NameFault> {
-    words(name, |word| UsernameCasePreserved::enforce(word).map(Into::into))
+    enforce_words(name, |word| UsernameCasePreserved::enforce(word).map(Into::into))
 }
 
 /// A group's name in its stored form, `OpaqueString`: symbols are allowed and case is significant,
@@ -69,7 +69,7 @@ pub fn group_name(name: &str) -> Result<String, NameFault> {
     if name.is_empty() {
         return Err(NameFault::Empty);
     }
-    OpaqueString::enforce(name).map(Into::into).map_err(|error| NameFault::of(&error))
+    OpaqueString::enforce(name).map(Into::into).map_err(|error| NameFault::from_error(&error))
 }
 
 /// Checks that an address is allowed. It is stored unchanged, because mail is sent to it.
@@ -80,36 +80,36 @@ pub fn address(address: &str) -> Result<(), NameFault> {
     if address.is_empty() {
         return Err(NameFault::Empty);
     }
-    Nickname::prepare(address).map(|_| ()).map_err(|error| NameFault::of(&error))
+    Nickname::prepare(address).map(|_| ()).map_err(|error| NameFault::from_error(&error))
 }
 
 /// The comparison form of a name or address. A text that is not allowed, or no longer allowed, is
 /// only converted to lower case.
-pub fn folded(text: &str) -> String {
-    let lower = lower(text);
-    let name = words(&lower, |word| UsernameCaseMapped::enforce(word).map(Into::into));
-    name.or_else(|_| compared_as_shown(&lower)).unwrap_or(lower)
+pub fn comparison_form(text: &str) -> String {
+    let lower = lowercase(text);
+    let name = enforce_words(&lower, |word| UsernameCaseMapped::enforce(word).map(Into::into));
+    name.or_else(|_| nickname_form(&lower)).unwrap_or(lower)
 }
 
 /// The text in lower case. Names that differ only in case have always been equivalent, even before
 /// the other forms existed.
-pub(crate) fn lower(name: &str) -> String {
+pub(crate) fn lowercase(name: &str) -> String {
     name.to_lowercase()
 }
 
 /// The comparison form of a nickname (RFC 8266 §2.4).
-fn compared_as_shown(lower: &str) -> Result<String, NameFault> {
-    let of = |error: Error| NameFault::of(&error);
+fn nickname_form(lower: &str) -> Result<String, NameFault> {
+    let of = |error: Error| NameFault::from_error(&error);
     // The library does not export this form, only its parts. Normalization may produce new capital
     // letters, so the result is enforced again.
     let once: String = Nickname::enforce(lower).map_err(of)?.to_lowercase();
     Ok(Nickname::enforce(once).map_err(of)?.into())
 }
 
-fn words(text: &str, form: impl Fn(&str) -> Result<String, Error>) -> Result<String, NameFault> {
+fn enforce_words(text: &str, form: impl Fn(&str) -> Result<String, Error>) -> Result<String, NameFault> {
     let words = text.split(' ').filter(|word| !word.is_empty());
     let words: Vec<String> =
-        words.map(form).collect::<Result<_, _>>().map_err(|error| NameFault::of(&error))?;
+        words.map(form).collect::<Result<_, _>>().map_err(|error| NameFault::from_error(&error))?;
     if words.is_empty() { Err(NameFault::Empty) } else { Ok(words.join(" ")) }
 }
 
@@ -133,8 +133,8 @@ mod tests {
             ("\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}"),
         ] {
             assert_eq!(user_name(spelt).as_deref(), Ok(kept), "{spelt:?}");
-            assert_eq!(folded(spelt), compared, "{spelt:?}");
-            assert_eq!(folded(compared), compared, "{spelt:?}: the form has itself for a form");
+            assert_eq!(comparison_form(spelt), compared, "{spelt:?}");
+            assert_eq!(comparison_form(compared), compared, "{spelt:?}: the form has itself for a form");
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
         }
         let refused = NameFault::Character('\u{200b}').to_string();
         assert_eq!(refused, "the character U+200B is not allowed (RFC 8264): remove it");
-        assert_eq!(folded("No\u{200b}Ra"), "no\u{200b}ra", "found as it is kept");
+        assert_eq!(comparison_form("No\u{200b}Ra"), "no\u{200b}ra", "found as it is kept");
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
             ("\u{5e0}\u{5d5}@example.com", "\u{5e0}\u{5d5}@example.com"),
             ("\u{2603}@Example.com", "\u{2603}@example.com"),
         ] {
-            assert_eq!((address(spelt), folded(spelt)), (Ok(()), compared.to_owned()), "{spelt:?}");
+            assert_eq!((address(spelt), comparison_form(spelt)), (Ok(()), compared.to_owned()), "{spelt:?}");
         }
         assert_eq!(address("no\u{200b}ra@example.com"), Err(NameFault::Character('\u{200b}')));
         assert_eq!(address("a\0@b"), Err(NameFault::Character('\0')));
@@ -196,10 +196,10 @@ mod tests {
                 name.push(letters[(number >> 16) as usize % letters.len()]);
             }
             if let Ok(kept) = user_name(&name) {
-                assert_eq!(compared_as_shown(&lower(&name)), Ok(folded(&name)), "{name:?}");
+                assert_eq!(nickname_form(&lowercase(&name)), Ok(comparison_form(&name)), "{name:?}");
                 assert_eq!(
-                    (folded(&kept), folded(&folded(&name))),
-                    (folded(&name), folded(&name)),
+                    (comparison_form(&kept), comparison_form(&comparison_form(&name))),
+                    (comparison_form(&name), comparison_form(&name)),
                     "{name:?}"
                 );
             }

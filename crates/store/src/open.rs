@@ -7,18 +7,18 @@ use auth::time::Timestamp;
 use outage::Outage;
 use tokio::time::Instant;
 
-use crate::audit::AnnouncedEntry;
+use crate::audit::AuditEntry;
 use crate::backup::{BackupContents, BackupError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::health::{StorageHealth, outage_of};
-use crate::invalidation::Epoch;
-use crate::migrations::{self, MigrationFailed, OPENING};
+use crate::health::{StorageHealth, database_outage};
+use crate::migrations::{self, MigrationFailed, OPEN_TIMEOUT};
 use crate::name_conflicts;
 use crate::proof::Proof;
 use crate::readers::Readers;
+use crate::revocation_log::Epoch;
 use crate::store::Store;
-use crate::write::Writer;
+use crate::writer::Writer;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ impl Store {
     /// # Errors
     /// [`OpenError`] when the URL is not supported, the database fails or a migration fails.
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
-        Self::open_as(url, epoch, &outage_of("database")).await
+        Self::open_with_outage(url, epoch, &database_outage("database")).await
     }
 
     /// Like [`Store::open`], for a database that this process also reaches by other means. All of
@@ -53,45 +53,50 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub async fn open_as(url: &str, epoch: Epoch, database: &Outage) -> Result<Self, OpenError> {
-        let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
-        dialect.make(url)?;
-        dialect.within(OPENING, Box::pin(Self::connected(url, dialect, epoch, database))).await?
+    pub async fn open_with_outage(url: &str, epoch: Epoch, database: &Outage) -> Result<Self, OpenError> {
+        let dialect = Dialect::from_url(url).ok_or(OpenError::Scheme)?;
+        dialect.create_file(url)?;
+        dialect.with_timeout(OPEN_TIMEOUT, Box::pin(Self::connect(url, dialect, epoch, database))).await?
     }
 
-    async fn connected(
+    async fn connect(
         url: &str,
         dialect: Dialect,
         epoch: Epoch,
         database: &Outage,
     ) -> Result<Self, OpenError> {
-        let writers = dialect.pool(url, dialect.lanes()).await?;
+        let writers = dialect.write_pool(url, dialect.max_writers()).await?;
         let migrated = Arc::new(migrations::run(&writers, dialect).await?);
         if let Some(note) = migrated.note() {
             tracing::warn!("{note}");
         }
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
-        migrations::begin(&mut connection, epoch).await?;
+        migrations::insert_heads(&mut connection, epoch).await?;
         let mut filled = String::new();
-        while let Some(last) = name_conflicts::fill(&mut connection, &filled).await? {
+        while let Some(last) = name_conflicts::fill_forms(&mut connection, &filled).await? {
             filled = last;
         }
-        let incarnation = Incarnation::look(dialect, &mut connection).await;
-        let writer = Writer::start(&writers, dialect, incarnation, StorageHealth::new(database.way()));
-        let proof = Proof::look((url, dialect), incarnation, &writer, &mut connection).await?;
+        let incarnation = Incarnation::detect(dialect, &mut connection).await;
+        let writer =
+            Writer::start(&writers, dialect, incarnation, StorageHealth::new(database.another_way()));
+        let proof = Proof::detect((url, dialect), incarnation, &writer, &mut connection).await?;
         drop(connection);
-        let readers = Readers::open(url, dialect, database.way()).await?;
-        let (outage, proving) = (Arc::new(database.way()), Arc::new(database.way()));
-        Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proving })
+        let readers = Readers::open(url, dialect, database.another_way()).await?;
+        let (outage, proving) = (Arc::new(database.another_way()), Arc::new(database.another_way()));
+        Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proof_outage: proving })
     }
 
     /// Deletes expired rows, and log events older than `log_kept`: see [`crate::expiry`].
     ///
     /// # Errors
     /// [`StoreError`] when a step fails; the rows deleted before stay deleted.
-    pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::ExpiredRows, StoreError> {
+    pub async fn delete_expired(
+        &self,
+        now: Timestamp,
+        log_kept: Duration,
+    ) -> Result<crate::ExpiredRows, StoreError> {
         let swept = crate::expiry::run(&self.writers, self.dialect, now, log_kept).await;
-        self.storing().note(&swept, Instant::now());
+        self.storage_health().record(&swept, Instant::now());
         swept
     }
 
@@ -115,7 +120,7 @@ impl Store {
         &self,
         from: &mut (impl std::io::BufRead + Send),
         epoch: Epoch,
-        accept: impl FnOnce(&BackupContents) -> Result<Vec<AnnouncedEntry>, String> + Send,
+        accept: impl FnOnce(&BackupContents) -> Result<Vec<AuditEntry>, String> + Send,
     ) -> Result<Imported, BackupError> {
         crate::backup::import(&self.writers, self.dialect, from, epoch, accept).await
     }

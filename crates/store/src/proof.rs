@@ -32,23 +32,23 @@ use tokio::time::timeout;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::followers;
-use crate::invalidation::{self, ProveHead};
-use crate::pooled::{PooledConnection, lost};
-use crate::readers::Ask;
-use crate::shared::SharedRead;
-use crate::write::{Change, Tx, Writer};
+use crate::pooled_connection::{PooledConnection, timed_out};
+use crate::readers::ReadStatement;
+use crate::revocation_log::{self, ProveHead};
+use crate::shared_read::SharedRead;
+use crate::writer::{Change, Tx, Writer};
 
 /// Concurrent proving transactions, besides the one that reads only the head. Leases depend on that
 /// one, so it has its own connection. A transaction that waits for a missing standby keeps its slot
 /// for [`PATIENCE`], and must not take one of the readers' connections.
-const PLACES: u32 = 2;
+const CONNECTIONS: u32 = 2;
 /// How long a commit may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts while one server takes over from another.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 /// SQL that writes a message to the write-ahead log, as part of the transaction. No program reads
 /// the message.
-const MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
+const EMIT_MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
 
 /// The head, and the result rows of the question's statements, one list per statement.
 pub(crate) type Proven = (LogHead, Vec<Vec<AnyRow>>);
@@ -56,7 +56,7 @@ pub(crate) type Proven = (LogHead, Vec<Vec<AnyRow>>);
 /// What is read together with the head.
 #[derive(Debug, Clone)]
 pub(crate) enum ProofQuestion {
-    Nothing,
+    HeadOnly,
     /// Those of the given tags that are on the denylist.
     Tags(Vec<Tag>),
     /// A page of the denylist: entries after this tag, and how many at most.
@@ -66,18 +66,18 @@ pub(crate) enum ProofQuestion {
     /// All entries of the list of followers.
     Followers(Dialect),
     /// Ids of the followers that are listed and not marked for removal.
-    Listed,
+    ActiveFollowers,
 }
 
 impl ProofQuestion {
-    pub(crate) fn asks(&self) -> Vec<Ask<'static>> {
+    pub(crate) fn statements(&self) -> Vec<ReadStatement<'static>> {
         match self {
-            Self::Nothing => Vec::new(),
-            Self::Tags(tags) => invalidation::asks_denied(tags),
-            Self::Page(after, limit) => vec![invalidation::ask_page(*after, *limit)],
-            Self::Range(after, limit) => vec![invalidation::ask_range(*after, *limit)],
-            Self::Followers(dialect) => vec![followers::ask(*dialect)],
-            Self::Listed => vec![sqlx::query("SELECT id FROM followers WHERE beat > 0")],
+            Self::HeadOnly => Vec::new(),
+            Self::Tags(tags) => revocation_log::select_denied(tags),
+            Self::Page(after, limit) => vec![revocation_log::select_denied_page(*after, *limit)],
+            Self::Range(after, limit) => vec![revocation_log::select_events(*after, *limit)],
+            Self::Followers(dialect) => vec![followers::select_all(*dialect)],
+            Self::ActiveFollowers => vec![sqlx::query("SELECT id FROM followers WHERE beat > 0")],
         }
     }
 }
@@ -86,7 +86,7 @@ impl ProofQuestion {
 #[derive(Clone)]
 pub(crate) enum Proof {
     /// SQLite: a plain read is the proof.
-    Reading,
+    PlainRead,
     /// PostgreSQL: by a message in the write-ahead log.
     Message(Arc<ByMessage>),
     /// PostgreSQL where messages are not allowed: by committing a change.
@@ -97,8 +97,8 @@ pub(crate) enum Proof {
 pub(crate) struct ByMessage {
     /// Reads of the head alone; callers at the same time share one read.
     pub(crate) heads: SharedRead<Result<LogHead, StoreError>>,
-    of_heads: ProofConnections,
-    pub(crate) others: ProofConnections,
+    head_connections: ProofConnections,
+    pub(crate) connections: ProofConnections,
 }
 
 /// A pool for proving transactions.
@@ -112,18 +112,18 @@ pub(crate) struct ProofConnections {
 
 impl Proof {
     /// Detects which kind of proof the database supports.
-    pub(crate) async fn look(
+    pub(crate) async fn detect(
         (url, dialect): (&str, Dialect),
         incarnation: Incarnation,
         writer: &Writer,
         connection: &mut AnyConnection,
     ) -> Result<Self, StoreError> {
         if dialect == Dialect::Sqlite {
-            return Ok(Self::Reading);
+            return Ok(Self::PlainRead);
         }
-        let ask = format!("SELECT CAST({MESSAGE} AS TEXT)");
+        let ask = format!("SELECT CAST({EMIT_MESSAGE} AS TEXT)");
         match sqlx::query(sqlx::AssertSqlSafe(ask)).fetch_one(connection).await {
-            Err(error) if is_missing(&error) => {
+            Err(error) if is_unsupported(&error) => {
                 tracing::warn!(
                     %error,
                     "pg_logical_emit_message unavailable, revocation queries need writes"
@@ -133,10 +133,10 @@ impl Proof {
             // Any other error will also show when the function is used, and is handled there.
             _ => {
                 let places = async |count| {
-                    let pool = dialect.asking_pool(url, count).await?;
+                    let pool = dialect.read_pool(url, count).await?;
                     Ok::<_, StoreError>(ProofConnections { pool, incarnation, writer: writer.clone() })
                 };
-                Ok(Self::Message(Arc::new(ByMessage::new(places(1).await?, places(PLACES).await?))))
+                Ok(Self::Message(Arc::new(ByMessage::new(places(1).await?, places(CONNECTIONS).await?))))
             }
         }
     }
@@ -144,13 +144,13 @@ impl Proof {
     /// Closes all connections.
     pub(crate) async fn close(&self) {
         if let Self::Message(proof) = self {
-            tokio::join!(proof.of_heads.pool.close(), proof.others.pool.close());
+            tokio::join!(proof.head_connections.pool.close(), proof.connections.pool.close());
         }
     }
 }
 
 /// Whether the function does not exist, or this role may not call it.
-fn is_missing(error: &sqlx::Error) -> bool {
+fn is_unsupported(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["42883", "42501", "0A000"].contains(&&*code))
 }
@@ -160,30 +160,30 @@ impl ByMessage {
         let places = of_heads.clone();
         let heads = SharedRead::start(move || {
             let places = places.clone();
-            async move { Ok(places.prove(&ProofQuestion::Nothing).await?.0) }
+            async move { Ok(places.prove(&ProofQuestion::HeadOnly).await?.0) }
         });
-        Self { heads, of_heads, others }
+        Self { heads, head_connections: of_heads, connections: others }
     }
 }
 
 impl ProofConnections {
     pub(crate) async fn prove(&self, asked: &ProofQuestion) -> Result<Proven, StoreError> {
-        for _ in 0..TRIES {
-            let mut loan = PooledConnection::of(&self.pool).await?;
-            let committed = committed(loan.connection(), self.incarnation, asked.asks());
-            let Ok(found) = timeout(PATIENCE, committed).await else {
-                return Err(loan.silent("the proving transaction timed out"));
+        for _ in 0..ATTEMPTS {
+            let mut loan = PooledConnection::acquire(&self.pool).await?;
+            let committed = run_and_commit(loan.connection(), self.incarnation, asked.statements());
+            let Ok(found) = timeout(COMMIT_TIMEOUT, committed).await else {
+                return Err(loan.mark_silent("the proving transaction timed out"));
             };
             let (row, answers) = found?;
             if row.try_get::<i64, _>(2)? == 1 {
-                return Ok((invalidation::read_head(&row)?, answers));
+                return Ok((revocation_log::read_head_row(&row)?, answers));
             }
             // Another server wrote last. From here on this is a new history, and the head must
             // record that.
             drop(loan);
             self.writer.write(ProveHead).await?;
         }
-        Err(lost("the database is failing over: retry"))
+        Err(timed_out("the database is failing over: retry"))
     }
 }
 
@@ -197,7 +197,7 @@ impl Change for ByChange {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Proven, StoreError> {
         let head = ProveHead.apply(tx).await?;
         let mut answers = Vec::new();
-        for ask in self.0.asks() {
+        for ask in self.0.statements() {
             answers.push(ask.fetch_all(&mut *tx.connection).await?);
         }
         Ok((head, answers))
@@ -206,22 +206,22 @@ impl Change for ByChange {
 
 /// Reads the head, compares its incarnation with the current one, and writes the message. It is one
 /// statement, so a proxy that distributes statements among servers has the same server do both.
-fn ask_and_write(incarnation: Incarnation) -> String {
-    let life = incarnation.of(Dialect::Postgres);
+fn head_statement(incarnation: Incarnation) -> String {
+    let life = incarnation.sql_expression(Dialect::Postgres);
     format!(
         "SELECT epoch, seq, CAST(CASE WHEN incarnation = {life} THEN 1 ELSE 0 END AS BIGINT), \
-         CAST({MESSAGE} AS TEXT) FROM invalidation_head WHERE id = 1"
+         CAST({EMIT_MESSAGE} AS TEXT) FROM invalidation_head WHERE id = 1"
     )
 }
 
 /// Runs the proving transaction. Its results count only after the commit.
-async fn committed(
+async fn run_and_commit(
     connection: &mut AnyConnection,
     incarnation: Incarnation,
-    asks: Vec<Ask<'static>>,
+    asks: Vec<ReadStatement<'static>>,
 ) -> Result<(AnyRow, Vec<Vec<AnyRow>>), sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let head = sqlx::query(sqlx::AssertSqlSafe(ask_and_write(incarnation)));
+    let head = sqlx::query(sqlx::AssertSqlSafe(head_statement(incarnation)));
     let row = head.fetch_one(&mut *transaction).await?;
     let mut answers = Vec::with_capacity(asks.len());
     for ask in asks {

@@ -3,10 +3,10 @@
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::columns::{StoredDigest, millis};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{StoredDigest, millis};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// Stores a pushed request.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ impl Store {
         .bind(digest.as_slice())
         .bind(client_id)
         .bind(millis(now));
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 }

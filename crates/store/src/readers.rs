@@ -23,23 +23,23 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
-use crate::dialect::{ACQUIRE, Dialect};
+use crate::dialect::{ACQUIRE_TIMEOUT, Dialect};
 use crate::error::StoreError;
 use crate::health;
-use crate::pooled::PooledConnection;
+use crate::pooled_connection::PooledConnection;
 
 /// Maximum number of concurrent statements.
-const READERS: u32 = 8;
+const MAX_READS: u32 = 8;
 /// Further connections for reads of several statements.
 const SNAPSHOTS: u32 = 1;
 /// How long a connection is lent without a check.
-const SPELL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an answer may take. Longer than a live server takes to cancel the statement
 /// ([`Dialect::asking_pool`]).
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A read statement with its arguments.
-pub(crate) type Ask<'q> = Query<'q, Any, AnyArguments>;
+pub(crate) type ReadStatement<'q> = Query<'q, Any, AnyArguments>;
 
 /// The read connections. Cheap to clone; clones share them.
 #[derive(Clone)]
@@ -47,14 +47,14 @@ pub(crate) struct Readers(Arc<SharedReaders>);
 
 struct SharedReaders {
     pool: AnyPool,
-    places: Semaphore,
+    permits: Semaphore,
     /// Connections that have answered recently, the last one on top. Reusing the last one keeps few
     /// connections in use.
-    rested: Mutex<Vec<HeldReader>>,
+    idle: Mutex<Vec<IdleReader>>,
     /// The runtime in which they were opened.
     runtime: Handle,
     /// Health of the path that reads take.
-    way: Outage,
+    outage: Outage,
 }
 
 impl Drop for SharedReaders {
@@ -62,58 +62,58 @@ impl Drop for SharedReaders {
     /// outside of one.
     fn drop(&mut self) {
         let _within = self.runtime.enter();
-        self.rested.get_mut().clear();
+        self.idle.get_mut().clear();
     }
 }
 
-struct HeldReader {
+struct IdleReader {
     loan: PooledConnection,
-    looked_at: Instant,
+    checked_at: Instant,
 }
 
 /// A connection that is lent for one statement.
 struct LentReader<'r> {
-    held: HeldReader,
+    held: IdleReader,
     readers: &'r SharedReaders,
     _place: SemaphorePermit<'r>,
 }
 
 impl Readers {
     pub(crate) async fn open(url: &str, dialect: Dialect, way: Outage) -> Result<Self, StoreError> {
-        let pool = dialect.asking_pool(url, READERS + SNAPSHOTS).await?;
-        let places = Semaphore::new(READERS as usize);
+        let pool = dialect.read_pool(url, MAX_READS + SNAPSHOTS).await?;
+        let places = Semaphore::new(MAX_READS as usize);
         let (rested, runtime) = (Mutex::default(), Handle::current());
-        Ok(Self(Arc::new(SharedReaders { pool, places, rested, runtime, way })))
+        Ok(Self(Arc::new(SharedReaders { pool, permits: places, idle: rested, runtime, outage: way })))
     }
 
     /// Runs a statement that returns at most one row.
-    pub(crate) async fn optional(&self, ask: Ask<'_>) -> Result<Option<AnyRow>, StoreError> {
+    pub(crate) async fn fetch_optional(&self, ask: ReadStatement<'_>) -> Result<Option<AnyRow>, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
-            let answer = timeout(ANSWER, lent.connection().fetch_optional(ask)).await;
+            let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_optional(ask)).await;
             lent.give_back(answer)
         };
-        self.0.noted(asking).await
+        self.0.recorded(asking).await
     }
 
     /// Runs a statement that always returns a row.
-    pub(crate) async fn one(&self, ask: Ask<'_>) -> Result<AnyRow, StoreError> {
+    pub(crate) async fn fetch_one(&self, ask: ReadStatement<'_>) -> Result<AnyRow, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
-            let answer = timeout(ANSWER, lent.connection().fetch_one(ask)).await;
+            let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_one(ask)).await;
             lent.give_back(answer)
         };
-        self.0.noted(asking).await
+        self.0.recorded(asking).await
     }
 
     /// Runs a statement and returns all rows.
-    pub(crate) async fn all(&self, ask: Ask<'_>) -> Result<Vec<AnyRow>, StoreError> {
+    pub(crate) async fn fetch_all(&self, ask: ReadStatement<'_>) -> Result<Vec<AnyRow>, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
-            let answer = timeout(ANSWER, lent.connection().fetch_all(ask)).await;
+            let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_all(ask)).await;
             lent.give_back(answer)
         };
-        self.0.noted(asking).await
+        self.0.recorded(asking).await
     }
 
     /// The pool, for reads of several statements.
@@ -125,28 +125,33 @@ impl Readers {
     pub(crate) fn close(&self) -> impl Future<Output = ()> {
         let closed = self.0.pool.close();
         // A read in progress finds the pool closed and returns its connection there.
-        self.0.rested.lock().clear();
+        self.0.idle.lock().clear();
         closed
     }
 }
 
 impl SharedReaders {
     /// Runs a read and records its outcome.
-    async fn noted<T>(&self, asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    async fn recorded<T>(
+        &self,
+        asking: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let answer = asking.await;
-        health::note(&self.way, &answer);
+        health::record_outcome(&self.outage, &answer);
         answer
     }
 
     async fn lend(&self) -> Result<LentReader<'_>, StoreError> {
-        let place = tokio::time::timeout(ACQUIRE, self.places.acquire())
+        let place = tokio::time::timeout(ACQUIRE_TIMEOUT, self.permits.acquire())
             .await
             .map_err(|_| sqlx::Error::PoolTimedOut)?
             .map_err(|_| sqlx::Error::PoolClosed)?;
-        let rested = self.rested.lock().pop();
-        let held = match rested.filter(|held| held.looked_at.elapsed() < SPELL) {
+        let rested = self.idle.lock().pop();
+        let held = match rested.filter(|held| held.checked_at.elapsed() < CHECK_INTERVAL) {
             Some(held) => held,
-            None => HeldReader { loan: PooledConnection::of(&self.pool).await?, looked_at: Instant::now() },
+            None => {
+                IdleReader { loan: PooledConnection::acquire(&self.pool).await?, checked_at: Instant::now() }
+            }
         };
         Ok(LentReader { held, readers: self, _place: place })
     }
@@ -159,10 +164,10 @@ impl LentReader<'_> {
 
     fn give_back<T>(self, answer: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, StoreError> {
         let Ok(answer) = answer else {
-            return Err(self.held.loan.silent("the database did not answer a read in time"));
+            return Err(self.held.loan.mark_silent("the database did not answer a read in time"));
         };
         let answer = answer?;
-        let mut rested = self.readers.rested.lock();
+        let mut rested = self.readers.idle.lock();
         if !self.readers.pool.is_closed() {
             rested.push(self.held);
         }

@@ -8,23 +8,23 @@
 use sqlx::Row as _;
 
 use crate::access_tokens::AccessToken;
-use crate::announcements::{EventOrigins, Revocation};
+use crate::announcements::{OriginTags, Revocation};
+use crate::columns::{StoredDigest, millis};
 use crate::error::StoreError;
-use crate::families::{self, Family, SessionsAt};
+use crate::families::{self, Family, SessionActivity};
 use crate::refresh_tokens::RefreshToken;
-use crate::value::{StoredDigest, millis};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// Kind of a secret that is redeemed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Once {
+pub enum SecretKind {
     /// An authorization code.
     Code,
     /// A refresh token.
     RefreshToken,
 }
 
-impl Once {
+impl SecretKind {
     fn table(self) -> &'static str {
         match self {
             Self::Code => "codes",
@@ -36,8 +36,8 @@ impl Once {
     /// family ends with it. A concurrent change that ends family, session or account also
     /// invalidates the new tokens, because each read of a token reads its family. A session that
     /// expires needs no such care: the new tokens expire no later.
-    fn redeem(self) -> String {
-        let (table, goes_on) = (self.table(), families::with_its_session("$2", "$3"));
+    fn redeem_statement(self) -> String {
+        let (table, goes_on) = (self.table(), families::session_condition("$2", "$3"));
         format!(
             "UPDATE {table} SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL AND expires_at > $2 \
              AND EXISTS (SELECT 1 FROM families f LEFT JOIN users u ON u.id = f.user_id WHERE f.id = {table}.family_id \
@@ -47,20 +47,20 @@ impl Once {
     }
 
     /// Statement that returns the family of a secret that was redeemed before.
-    fn redeemed(self) -> String {
+    fn redeemed_statement(self) -> String {
         format!("SELECT family_id FROM {} WHERE digest = $1 AND redeemed_at IS NOT NULL", self.table())
     }
 }
 
 /// Result of an attempt to redeem a code or a refresh token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redeemed {
+pub enum RedeemResult {
     /// Redeemed by this attempt.
-    Now,
+    Redeemed,
     /// It was redeemed before; its family is revoked now.
-    Before,
+    Replayed,
     /// It has expired or is unknown, or its family, account or session has ended.
-    Dead,
+    Invalid,
 }
 
 /// Tokens issued for a code or a refresh token.
@@ -93,7 +93,7 @@ impl Tx<'_> {
 #[derive(Debug, Clone)]
 pub struct Redeem {
     /// Kind of the secret.
-    pub what: Once,
+    pub kind: SecretKind,
     /// Digest of the secret.
     pub digest: StoredDigest,
     /// Tokens to store on success.
@@ -101,40 +101,40 @@ pub struct Redeem {
     /// Event to append when the secret was redeemed before.
     pub on_replay: Revocation,
     /// Time of the attempt, and which sessions count as active.
-    pub at: SessionsAt,
+    pub at: SessionActivity,
 }
 
 impl Change for Redeem {
-    type Output = Redeemed;
+    type Output = RedeemResult;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<RedeemResult, StoreError> {
         let now = self.at.now;
-        let redeemed = sqlx::query(sqlx::AssertSqlSafe(self.what.redeem()))
+        let redeemed = sqlx::query(sqlx::AssertSqlSafe(self.kind.redeem_statement()))
             .bind(self.digest.as_slice())
             .bind(millis(now))
             .bind(self.at.used_after())
             .fetch_optional(&mut *tx.connection)
             .await?;
         let Some(row) = redeemed else {
-            let before = sqlx::query(sqlx::AssertSqlSafe(self.what.redeemed()))
+            let before = sqlx::query(sqlx::AssertSqlSafe(self.kind.redeemed_statement()))
                 .bind(self.digest.as_slice())
                 .fetch_optional(&mut *tx.connection)
                 .await?;
-            let Some(row) = before else { return Ok(Redeemed::Dead) };
+            let Some(row) = before else { return Ok(RedeemResult::Invalid) };
             let family: String = row.try_get(0)?;
             tx.revoke_family(&family, &self.on_replay, now).await?;
-            return Ok(Redeemed::Before);
+            return Ok(RedeemResult::Replayed);
         };
         let family: String = row.try_get(0)?;
         if let Some(sid) = row.try_get::<Option<String>, _>(1)? {
-            tx.use_session(sid, now);
+            tx.record_session_use(sid, now);
         }
         tx.insert_successors(&self.successors, &family).await?;
-        Ok(Redeemed::Now)
+        Ok(RedeemResult::Redeemed)
     }
 
-    fn happened(output: &Self::Output) -> bool {
-        *output == Redeemed::Now
+    fn took_effect(output: &Self::Output) -> bool {
+        *output == RedeemResult::Redeemed
     }
 }
 
@@ -145,7 +145,7 @@ pub struct BeginFamily {
     /// The family to store.
     pub family: Family,
     /// Tags of the family's client and consent.
-    pub origins: EventOrigins,
+    pub origins: OriginTags,
     /// Its first tokens.
     pub successors: Successors,
 }
@@ -162,7 +162,7 @@ impl Change for BeginFamily {
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

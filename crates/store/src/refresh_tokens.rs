@@ -4,11 +4,11 @@
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::columns::{StoredDigest, millis, timestamp};
 use crate::error::StoreError;
 use crate::families::{self, OWNED_COLUMNS, OwnedFamily};
 use crate::store::Store;
-use crate::value::{StoredDigest, millis, timestamp};
-use crate::write::Tx;
+use crate::writer::Tx;
 
 /// A refresh token as it is stored. Its family holds the client, the user and the scopes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Store {
         digest: &StoredDigest,
     ) -> Result<Option<(RefreshToken, OwnedFamily)>, StoreError> {
         let columns = "t.issued_at, t.expires_at";
-        let Some(row) = families::behind(self, "refresh_tokens", columns, digest).await? else {
+        let Some(row) = families::find_secret(self, "refresh_tokens", columns, digest).await? else {
             return Ok(None);
         };
         let token = RefreshToken {

@@ -3,9 +3,9 @@
 
 use auth::time::Timestamp;
 
+use crate::columns::{StoredDigest, millis};
 use crate::error::StoreError;
-use crate::value::{StoredDigest, millis};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// Records the use of an identifier. `false`: it was used before.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl Change for UseOnce {
         Ok(noted.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

@@ -21,26 +21,26 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
-pub use crate::announcements::{Occurred, OccurrenceKey};
+pub use crate::announcements::{Occurrence, OccurrenceRow};
+use crate::columns::{batches, duration_millis, millis, timestamp, unsigned, value_tuples};
 use crate::error::StoreError;
-use crate::invalidation::head_within;
+use crate::revocation_log::head_within;
 use crate::store::Store;
-use crate::value::{millis, millis_of, number, pieces, rows, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 impl Tx<'_> {
     /// Stores the occurrences of events, in the transaction that appends the events.
-    pub(crate) async fn note(&mut self, what: &[Occurred]) -> Result<(), StoreError> {
-        for some in pieces(what) {
+    pub(crate) async fn write_occurrences(&mut self, what: &[OccurrenceRow]) -> Result<(), StoreError> {
+        for some in batches(what) {
             let note = format!(
                 "INSERT INTO occurrences (seq, kind, user_id, sid, jti, client_id, granted_by, at) VALUES {}",
-                rows(some.len(), 8, "")
+                value_tuples(some.len(), 8, "")
             );
             let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
-            for Occurred { seq, what, at } in some {
+            for OccurrenceRow { seq, what, at } in some {
                 note = note
-                    .bind(signed(*seq))
-                    .bind(what.kind.word())
+                    .bind(seq_column(*seq))
+                    .bind(what.kind.as_str())
                     .bind(&what.user_id)
                     .bind(&what.sid)
                     .bind(&what.jti)
@@ -56,18 +56,18 @@ impl Tx<'_> {
 
 const COLUMNS: &str = "o.seq, o.kind, o.user_id, o.sid, o.jti, o.client_id, o.granted_by, o.at";
 
-fn read(row: &AnyRow) -> Result<Occurred, StoreError> {
+fn read_occurrence(row: &AnyRow) -> Result<OccurrenceRow, StoreError> {
     let kind: String = row.try_get(1)?;
-    let what = OccurrenceKey {
+    let what = Occurrence {
         // A newer program wrote a kind that this one does not know.
-        kind: EventKind::ALL.into_iter().find(|known| known.word() == kind).unwrap_or(EventKind::Other),
+        kind: EventKind::ALL.into_iter().find(|known| known.as_str() == kind).unwrap_or(EventKind::Other),
         user_id: row.try_get(2)?,
         sid: row.try_get(3)?,
         jti: row.try_get(4)?,
         client_id: row.try_get(5)?,
         granted_by: row.try_get(6)?,
     };
-    Ok(Occurred { seq: number(row.try_get(0)?), what, at: timestamp(row.try_get(7)?) })
+    Ok(OccurrenceRow { seq: unsigned(row.try_get(0)?), what, at: timestamp(row.try_get(7)?) })
 }
 
 impl Store {
@@ -75,20 +75,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn occurred(&self, after: u64, limit: u32) -> Result<Vec<Occurred>, StoreError> {
+    pub async fn occurred(&self, after: u64, limit: u32) -> Result<Vec<OccurrenceRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM occurrences o WHERE o.seq > $1 ORDER BY o.seq LIMIT $2"
         )))
-        .bind(signed(after))
+        .bind(seq_column(after))
         .bind(i64::from(limit));
-        self.readers().all(ask).await?.iter().map(read).collect()
+        self.readers().fetch_all(ask).await?.iter().map(read_occurrence).collect()
     }
 
     /// At most `limit` occurrences that a polling receiver has not acknowledged, the oldest first.
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn unheard(&self, receiver: &str, limit: u32) -> Result<Vec<Occurred>, StoreError> {
+    pub async fn unacknowledged(&self, receiver: &str, limit: u32) -> Result<Vec<OccurrenceRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM occurrences o JOIN event_receivers r ON r.name = $1 WHERE o.seq > r.seq \
              AND NOT EXISTS (SELECT 1 FROM event_acknowledgements a WHERE a.receiver = $1 AND a.seq = o.seq) \
@@ -96,34 +96,34 @@ impl Store {
         )))
         .bind(receiver)
         .bind(i64::from(limit));
-        self.readers().all(ask).await?.iter().map(read).collect()
+        self.readers().fetch_all(ask).await?.iter().map(read_occurrence).collect()
     }
 
     /// Whether there are undelivered occurrences for a receiver and the next delivery is due.
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn is_to_be_told(&self, receiver: &str, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn is_delivery_due(&self, receiver: &str, now: Timestamp) -> Result<bool, StoreError> {
         let ask = sqlx::query(
             "SELECT 1 FROM event_receivers r WHERE r.name = $1 AND r.due_at <= $2 \
              AND EXISTS (SELECT 1 FROM occurrences o WHERE o.seq > r.seq)",
         )
         .bind(receiver)
         .bind(millis(now));
-        Ok(self.readers().optional(ask).await?.is_some())
+        Ok(self.readers().fetch_optional(ask).await?.is_some())
     }
 }
 
 /// Registers a receiver for events from now on. A registered one stays unchanged.
 #[derive(Debug, Clone)]
-pub struct Register {
+pub struct RegisterReceiver {
     /// Name of the receiver.
     pub receiver: String,
     /// Time of the change.
     pub now: Timestamp,
 }
 
-impl Change for Register {
+impl Change for RegisterReceiver {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -133,7 +133,7 @@ impl Change for Register {
              ON CONFLICT (name) DO NOTHING",
         )
         .bind(&self.receiver)
-        .bind(signed(head.seq))
+        .bind(seq_column(head.seq))
         .bind(millis(self.now))
         .execute(&mut *tx.connection)
         .await?;
@@ -148,7 +148,7 @@ pub struct TakeReceiver {
     /// Name of the receiver.
     pub receiver: String,
     /// How long no other node may take it.
-    pub lasts: Duration,
+    pub lease: Duration,
     /// Time of the change.
     pub now: Timestamp,
 }
@@ -159,7 +159,7 @@ pub struct TakenReceiver {
     /// All events up to this number were delivered.
     pub seq: u64,
     /// Number of consecutive failed deliveries.
-    pub tries: u32,
+    pub failures: u32,
 }
 
 impl Change for TakeReceiver {
@@ -171,12 +171,12 @@ impl Change for TakeReceiver {
         )
         .bind(&self.receiver)
         .bind(millis(self.now))
-        .bind(millis_of(self.lasts))
+        .bind(duration_millis(self.lease))
         .fetch_optional(&mut *tx.connection)
         .await?;
         row.map(|row| {
             let tries = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
-            Ok(TakenReceiver { seq: number(row.try_get(0)?), tries })
+            Ok(TakenReceiver { seq: unsigned(row.try_get(0)?), failures: tries })
         })
         .transpose()
     }
@@ -185,7 +185,7 @@ impl Change for TakeReceiver {
 /// Gives back a receiver that was taken, after delivery of all events up to `to`. `false`: another
 /// node has moved its cursor.
 #[derive(Debug, Clone)]
-pub struct GiveBack {
+pub struct ReleaseReceiver {
     /// Name of the receiver.
     pub receiver: String,
     /// The cursor when it was taken.
@@ -198,7 +198,7 @@ pub struct GiveBack {
     pub due_at: Timestamp,
 }
 
-impl Change for GiveBack {
+impl Change for ReleaseReceiver {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
@@ -206,8 +206,8 @@ impl Change for GiveBack {
             "UPDATE event_receivers SET seq = $3, tries = $4, due_at = $5 WHERE name = $1 AND seq = $2",
         )
         .bind(&self.receiver)
-        .bind(signed(self.from))
-        .bind(signed(self.to))
+        .bind(seq_column(self.from))
+        .bind(seq_column(self.to))
         .bind(i64::from(self.tries))
         .bind(millis(self.due_at))
         .execute(&mut *tx.connection)
@@ -223,7 +223,7 @@ pub struct Acknowledge {
     /// Name of the receiver.
     pub receiver: String,
     /// Numbers of the acknowledged events.
-    pub heard: Vec<u64>,
+    pub acknowledged: Vec<u64>,
     /// Events older than this need not be delivered.
     pub before: Timestamp,
 }
@@ -240,14 +240,14 @@ impl Change for Acknowledge {
             .await?;
         let Some(row) = row else { return Ok(0) };
         let cursor: i64 = row.try_get(0)?;
-        for seq in &self.heard {
+        for seq in &self.acknowledged {
             // Numbers without an event are ignored.
             sqlx::query(
                 "INSERT INTO event_acknowledgements (receiver, seq) SELECT $1, o.seq FROM occurrences o \
                  WHERE o.seq = $2 AND o.seq > $3 ON CONFLICT (receiver, seq) DO NOTHING",
             )
             .bind(&self.receiver)
-            .bind(signed(*seq))
+            .bind(seq_column(*seq))
             .bind(cursor)
             .execute(&mut *tx.connection)
             .await?;
@@ -282,19 +282,19 @@ impl Change for Acknowledge {
 
 /// Appends events received from another issuer, all in one transaction.
 #[derive(Debug, Clone)]
-pub struct TellAll {
+pub struct AppendRevocations {
     /// The events to append to the revocation log.
     pub revocations: Vec<Revocation>,
     /// Time of the change.
     pub now: Timestamp,
 }
 
-impl Change for TellAll {
+impl Change for AppendRevocations {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         for revocation in &self.revocations {
-            tx.append(revocation, self.now);
+            tx.queue_revocation(revocation, self.now);
         }
         Ok(())
     }
@@ -303,9 +303,9 @@ impl Change for TellAll {
 /// Stores this secret unless one is stored already. The output is the stored secret, which all
 /// nodes of this database share.
 #[derive(Clone)]
-pub struct ShareSecret(pub [u8; 64]);
+pub struct StoreSharedSecret(pub [u8; 64]);
 
-impl Change for ShareSecret {
+impl Change for StoreSharedSecret {
     type Output = [u8; 64];
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<[u8; 64], StoreError> {
@@ -323,6 +323,6 @@ impl Change for ShareSecret {
     }
 }
 
-fn signed(seq: u64) -> i64 {
+fn seq_column(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -6,11 +6,11 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
-use crate::deliveries::Ends;
+use crate::columns::{StoredDigest, batches, millis, placeholders, timestamp};
+use crate::deliveries::EndedSessions;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{StoredDigest, millis, pieces, places, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// A session as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub struct SessionRow {
     /// Authentication context class (`acr`).
     pub acr: Option<String>,
     /// The browser's `User-Agent`.
-    pub agent: String,
+    pub user_agent: String,
     /// The browser's IP address.
     pub address: String,
     /// When it began.
     pub created_at: Timestamp,
     /// When it was last used, to about a minute: by its browser, or by a client that refreshed a
     /// family that ends with it.
-    pub seen_at: Timestamp,
+    pub last_used_at: Timestamp,
     /// When it expires at the latest.
     pub expires_at: Timestamp,
     /// When it was ended; `None`: it was not.
@@ -57,10 +57,10 @@ impl SessionRow {
             authenticated_at: timestamp(row.try_get(3)?),
             methods: row.try_get(4)?,
             acr: row.try_get(5)?,
-            agent: row.try_get(6)?,
+            user_agent: row.try_get(6)?,
             address: row.try_get(7)?,
             created_at: timestamp(row.try_get(8)?),
-            seen_at: timestamp(row.try_get(9)?),
+            last_used_at: timestamp(row.try_get(9)?),
             expires_at: timestamp(row.try_get(10)?),
             ended_at: row.try_get::<Option<i64>, _>(11)?.map(timestamp),
             read_at: timestamp(row.try_get(12)?),
@@ -84,7 +84,7 @@ impl Store {
         )))
         .bind(digest.as_slice())
         .bind(millis(now));
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(SessionRow::read).transpose()
     }
 
@@ -99,7 +99,7 @@ impl Store {
         )))
         .bind(user_id)
         .bind(millis(now));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(SessionRow::read).collect()
     }
 
@@ -124,7 +124,7 @@ impl Store {
         .bind(millis(now))
         .bind(i64::from(limit))
         .bind(user_id);
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(SessionRow::read).collect()
     }
 
@@ -136,7 +136,7 @@ impl Store {
         let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM sessions s WHERE s.sid = $1")))
                 .bind(sid);
-        let row = self.readers().optional(ask).await?;
+        let row = self.readers().fetch_optional(ask).await?;
         row.as_ref().map(SessionRow::read).transpose()
     }
 }
@@ -144,10 +144,10 @@ impl Store {
 impl Tx<'_> {
     /// Whether the session was not ended. If so, the row stays locked until the transaction ends,
     /// so it cannot be ended meanwhile.
-    pub(crate) async fn hold_session(&mut self, sid: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn lock_session(&mut self, sid: &str) -> Result<bool, StoreError> {
         let held = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT 1 FROM sessions WHERE sid = $1 AND ended_at IS NULL{}",
-            self.dialect.shared()
+            self.dialect.for_share()
         )))
         .bind(sid)
         .fetch_optional(&mut *self.connection)
@@ -156,8 +156,8 @@ impl Tx<'_> {
     }
 
     /// Records the use of a session, to be written at the end of the transaction.
-    pub(crate) fn use_session(&mut self, sid: String, now: Timestamp) {
-        let at = self.used.entry(sid).or_insert(now);
+    pub(crate) fn record_session_use(&mut self, sid: String, now: Timestamp) {
+        let at = self.used_sessions.entry(sid).or_insert(now);
         *at = now.max(*at);
     }
 
@@ -167,14 +167,14 @@ impl Tx<'_> {
     /// Waiting for row locks here could deadlock. So a locked row is skipped: its holder is just
     /// using or ending the session. PostgreSQL re-evaluates the outer condition if another node had
     /// locked the row, so an ended session stays unchanged.
-    pub(crate) async fn write_used(&mut self) -> Result<(), StoreError> {
-        let used: Vec<(String, Timestamp)> = std::mem::take(&mut self.used).into_iter().collect();
-        for some in pieces(&used) {
-            let (goes_on, places) = ("ended_at IS NULL AND seen_at < $1", places(2, some.len()));
+    pub(crate) async fn write_session_uses(&mut self) -> Result<(), StoreError> {
+        let used: Vec<(String, Timestamp)> = std::mem::take(&mut self.used_sessions).into_iter().collect();
+        for some in batches(&used) {
+            let (goes_on, places) = ("ended_at IS NULL AND seen_at < $1", placeholders(2, some.len()));
             let update = format!(
                 "UPDATE sessions SET seen_at = $1 WHERE {goes_on} \
                  AND sid IN (SELECT sid FROM sessions WHERE sid IN ({places}) AND {goes_on}{})",
-                self.dialect.unless_busy()
+                self.dialect.for_update_skip_locked()
             );
             let last = some.iter().map(|(_, at)| *at).max().unwrap_or(Timestamp::from_millis(0));
             let mut update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(millis(last));
@@ -198,10 +198,10 @@ impl Tx<'_> {
         .bind(millis(session.authenticated_at))
         .bind(&session.methods)
         .bind(&session.acr)
-        .bind(&session.agent)
+        .bind(&session.user_agent)
         .bind(&session.address)
         .bind(millis(session.created_at))
-        .bind(millis(session.seen_at))
+        .bind(millis(session.last_used_at))
         .bind(millis(session.expires_at))
         .execute(&mut *self.connection)
         .await?;
@@ -225,7 +225,7 @@ impl Tx<'_> {
         .bind(millis(new.authenticated_at))
         .bind(&new.methods)
         .bind(&new.acr)
-        .bind(millis(new.seen_at))
+        .bind(millis(new.last_used_at))
         .bind(millis(new.expires_at))
         .bind(&new.user_id)
         .bind(millis(new.created_at))
@@ -236,7 +236,7 @@ impl Tx<'_> {
 
     /// Applies the consequences of a session's end, after the same transaction has marked it as
     /// ended.
-    async fn close_session(
+    async fn apply_session_end(
         &mut self,
         sid: &str,
         revocation: Option<&Revocation>,
@@ -244,7 +244,7 @@ impl Tx<'_> {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         if let Some(until) = deliver_until {
-            self.tell_clients(Ends::One(sid), until, now).await?;
+            self.queue_logout_deliveries(EndedSessions::One(sid), until, now).await?;
         }
         sqlx::query(
             "UPDATE families SET revoked_at = $2 WHERE sid = $1 AND revoked_at IS NULL AND outlives_session = 0",
@@ -254,7 +254,7 @@ impl Tx<'_> {
         .execute(&mut *self.connection)
         .await?;
         if let Some(revocation) = revocation {
-            self.append(revocation, now);
+            self.queue_revocation(revocation, now);
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Change for BeginSession {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<String>, StoreError> {
         let session = &self.session;
-        if !tx.hold_user(&session.user_id, session.read_at).await? {
+        if !tx.lock_user(&session.user_id, session.read_at).await? {
             return Ok(None);
         }
         if let Some(old) = &self.replaces {
@@ -302,7 +302,7 @@ impl Change for BeginSession {
             .await?;
             if let Some(row) = ended {
                 let sid: String = row.try_get(0)?;
-                tx.close_session(&sid, self.revocation.as_ref(), self.deliver_until, session.created_at)
+                tx.apply_session_end(&sid, self.revocation.as_ref(), self.deliver_until, session.created_at)
                     .await?;
             }
         }
@@ -310,21 +310,21 @@ impl Change for BeginSession {
         Ok(Some(session.sid.clone()))
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         output.is_some()
     }
 }
 
 /// Records the use of a session.
 #[derive(Debug, Clone)]
-pub struct SeeSession {
+pub struct TouchSession {
     /// Digest of the cookie.
     pub digest: StoredDigest,
     /// Time of the change.
     pub now: Timestamp,
 }
 
-impl Change for SeeSession {
+impl Change for TouchSession {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -335,7 +335,7 @@ impl Change for SeeSession {
             .fetch_optional(&mut *tx.connection)
             .await?;
         if let Some(row) = found {
-            tx.use_session(row.try_get(0)?, self.now);
+            tx.record_session_use(row.try_get(0)?, self.now);
         }
         Ok(())
     }
@@ -373,11 +373,11 @@ impl Change for EndSession {
         if ended.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.close_session(&self.sid, Some(&self.revocation), self.deliver_until, self.now).await?;
+        tx.apply_session_end(&self.sid, Some(&self.revocation), self.deliver_until, self.now).await?;
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

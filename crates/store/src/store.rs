@@ -9,21 +9,21 @@ use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
 use tokio::time::timeout;
 
+use crate::columns::timestamp;
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::health::StorageHealth;
-use crate::invalidation::{self, AnnouncedAppend, AnnouncedEvent, LogHead};
-use crate::migrations::Migrated;
+use crate::migrations::MigrationNotes;
 use crate::proof::Proof;
 use crate::readers::Readers;
-use crate::value::timestamp;
-use crate::write::{Change, Writer};
+use crate::revocation_log::{self, AppendedEvent, LogHead, RevocationEvent};
+use crate::writer::{Change, Writer};
 
 /// Maximum number of log events in one read.
 pub(crate) const MAX_EVENTS: u32 = 10_000;
 
 /// How long to wait for connections to close. Longer than a transaction may take.
-const FAREWELL: Duration = Duration::from_secs(15);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Access to one database. Cheap to clone; clones share the connections.
 #[derive(Clone)]
@@ -32,11 +32,11 @@ pub struct Store {
     pub(crate) readers: Readers,
     pub(crate) writers: AnyPool,
     pub(crate) writer: Writer,
-    pub(crate) migrated: Arc<Migrated>,
+    pub(crate) migrated: Arc<MigrationNotes>,
     pub(crate) proof: Proof,
     pub(crate) outage: Arc<Outage>,
     /// Health of the path that proven reads take.
-    pub(crate) proving: Arc<Outage>,
+    pub(crate) proof_outage: Arc<Outage>,
 }
 
 impl Store {
@@ -52,7 +52,7 @@ impl Store {
     }
 
     /// What opening the database has changed that operators need to know.
-    pub fn migrated(&self) -> &Migrated {
+    pub fn migrated(&self) -> &MigrationNotes {
         &self.migrated
     }
 
@@ -66,8 +66,8 @@ impl Store {
     }
 
     /// Whether changes are stored.
-    pub fn storing(&self) -> StorageHealth {
-        self.writer.storing()
+    pub fn storage_health(&self) -> StorageHealth {
+        self.writer.storage_health()
     }
 
     /// The head of the revocation log, by a plain read.
@@ -75,7 +75,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn head(&self) -> Result<LogHead, StoreError> {
-        invalidation::read_head(&self.readers.one(invalidation::ask_head()).await?)
+        revocation_log::read_head_row(&self.readers.fetch_one(revocation_log::select_head()).await?)
     }
 
     /// The current log time ([`crate::invalidation`]). State read after this call is at least as
@@ -83,9 +83,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn read_at(&self) -> Result<Timestamp, StoreError> {
+    pub async fn log_time(&self) -> Result<Timestamp, StoreError> {
         let ask = sqlx::query("SELECT at FROM invalidation_head WHERE id = 1");
-        Ok(timestamp(self.readers.one(ask).await?.try_get(0)?))
+        Ok(timestamp(self.readers.fetch_one(ask).await?.try_get(0)?))
     }
 
     /// Log events after `after`, the oldest first; at most `limit`, and at most 10 000. For display
@@ -93,14 +93,15 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<AnnouncedEvent>, StoreError> {
-        let rows = self.readers.all(invalidation::ask_range(after, limit.min(MAX_EVENTS))).await?;
-        rows.iter().map(invalidation::read_event).collect()
+    pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<RevocationEvent>, StoreError> {
+        let rows =
+            self.readers.fetch_all(revocation_log::select_events(after, limit.min(MAX_EVENTS))).await?;
+        rows.iter().map(revocation_log::read_event).collect()
     }
 
     /// Events that this store appends from now on, each once it is durable. Events of other nodes
     /// are not included, and a receiver that lags far behind misses some. The log has all of them.
-    pub fn appended(&self) -> broadcast::Receiver<AnnouncedAppend> {
+    pub fn appended(&self) -> broadcast::Receiver<AppendedEvent> {
         self.writer.appended()
     }
 
@@ -114,7 +115,7 @@ impl Store {
             self.proof.close().await;
         };
         // Remaining connections are closed when the process exits.
-        let _ = timeout(FAREWELL, all).await;
+        let _ = timeout(CLOSE_TIMEOUT, all).await;
     }
 
     pub(crate) fn readers(&self) -> &Readers {
@@ -125,8 +126,8 @@ impl Store {
         &self.proof
     }
 
-    pub(crate) fn proving(&self) -> &Outage {
-        &self.proving
+    pub(crate) fn proof_outage(&self) -> &Outage {
+        &self.proof_outage
     }
 
     /// The write pool, for operations that are not a [`Change`]: each of their steps is a

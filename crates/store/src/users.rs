@@ -5,13 +5,13 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::announcements::Revocation;
-use crate::deliveries::Ends;
+use crate::columns::{batches, millis, timestamp};
+use crate::deliveries::EndedSessions;
 use crate::error::StoreError;
-use crate::names::{folded, lower};
+use crate::names::{comparison_form, lowercase};
 use crate::sessions::SessionRow;
 use crate::store::Store;
-use crate::value::{millis, pieces, timestamp};
-use crate::write::{Change, Tx};
+use crate::writer::{Change, Tx};
 
 /// The account of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl UserRow {
 }
 
 /// Value of `tokens_not_before` during a transaction that revokes them: later than any time.
-pub(crate) const NOTHING_COUNTS: i64 = i64::MAX;
+pub(crate) const VOIDED: i64 = i64::MAX;
 
 impl Store {
     /// A user by their id.
@@ -103,7 +103,7 @@ impl Store {
     /// [`StoreError`] when the read fails.
     pub async fn user(&self, id: &str) -> Result<Option<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users u WHERE u.id = $1")));
-        self.readers().optional(ask.bind(id)).await?.as_ref().map(UserRow::read).transpose()
+        self.readers().fetch_optional(ask.bind(id)).await?.as_ref().map(UserRow::read).transpose()
     }
 
     /// At most `limit` users in the order of their names, starting after `after`.
@@ -114,9 +114,9 @@ impl Store {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
         )))
-        .bind(lower(after))
+        .bind(lowercase(after))
         .bind(i64::from(limit));
-        let rows = self.readers().all(ask).await?;
+        let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(UserRow::read).collect()
     }
 }
@@ -125,11 +125,11 @@ impl Tx<'_> {
     /// Whether the account is enabled and nothing was revoked after it was read at `read_at`, in
     /// log time. If so, the row stays locked until the transaction ends, so no other transaction
     /// can disable or revoke it.
-    pub(crate) async fn hold_user(&mut self, id: &str, read_at: Timestamp) -> Result<bool, StoreError> {
-        self.hold_user_with(self.dialect.shared(), id, read_at).await
+    pub(crate) async fn lock_user(&mut self, id: &str, read_at: Timestamp) -> Result<bool, StoreError> {
+        self.lock_user_with(self.dialect.for_share(), id, read_at).await
     }
 
-    async fn hold_user_with(
+    async fn lock_user_with(
         &mut self,
         lock: &'static str,
         id: &str,
@@ -155,7 +155,7 @@ impl Tx<'_> {
     /// valid.
     pub(crate) async fn write_voided(&mut self, at: Timestamp) -> Result<(), StoreError> {
         let voided: Vec<String> = std::mem::take(&mut self.voided).into_iter().collect();
-        for some in pieces(&voided) {
+        for some in batches(&voided) {
             let places: Vec<_> = (2..some.len() + 2).map(|n| format!("${n}")).collect();
             let update =
                 format!("UPDATE users SET tokens_not_before = $1 WHERE id IN ({})", places.join(", "));
@@ -181,7 +181,7 @@ pub struct AddUser {
 impl Change for AddUser {
     type Output = ();
 
-    fn gives_names(&self) -> bool {
+    fn assigns_names(&self) -> bool {
         true
     }
 
@@ -190,7 +190,7 @@ impl Change for AddUser {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let (user, password) = (&self.user, self.password.as_ref());
         let names: Vec<&str> = [Some(&*user.name), user.email.as_deref()].into_iter().flatten().collect();
-        tx.give_names(&user.id, &names).await?;
+        tx.claim_names(&user.id, &names).await?;
         sqlx::query(
             "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
              password_changed_at, created_at, updated_at, disabled_at, tokens_not_before, name_fold, email_fold) \
@@ -198,9 +198,9 @@ impl Change for AddUser {
         )
         .bind(&user.id)
         .bind(&user.name)
-        .bind(lower(&user.name))
+        .bind(lowercase(&user.name))
         .bind(&user.email)
-        .bind(user.email.as_deref().map(lower))
+        .bind(user.email.as_deref().map(lowercase))
         .bind(user.email_verified_at.map(millis))
         .bind(&user.claims)
         .bind(password.map(|p| &p.phc))
@@ -208,11 +208,11 @@ impl Change for AddUser {
         .bind(millis(user.created_at))
         .bind(millis(user.updated_at))
         .bind(user.disabled_at.map(millis))
-        .bind(folded(&user.name))
-        .bind(user.email.as_deref().map(folded))
+        .bind(comparison_form(&user.name))
+        .bind(user.email.as_deref().map(comparison_form))
         .execute(&mut *tx.connection)
         .await
-        .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
+        .map_err(|error| StoreError::from(error).with_name("the user's name or address"))?;
         Ok(())
     }
 }
@@ -242,7 +242,7 @@ impl Change for UpgradePassword {
         Ok(upgraded.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -260,11 +260,11 @@ pub enum UserRevocation {
 
 /// Ends all sessions of a user and revokes all families and tokens. `false`: there is no such user.
 #[derive(Debug, Clone)]
-pub struct EndUser {
+pub struct RevokeUser {
     /// Id of the user.
     pub user_id: String,
     /// What else changes.
-    pub ending: UserRevocation,
+    pub account_change: UserRevocation,
     /// Event to append: the user's tag, with the reach "everything so far".
     pub revocation: Revocation,
     /// Until when clients of the ended sessions are notified, each once; `None`: they are not
@@ -274,12 +274,12 @@ pub struct EndUser {
     pub now: Timestamp,
 }
 
-impl Change for EndUser {
+impl Change for RevokeUser {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let now = millis(self.now);
-        let (password, disabled) = match &self.ending {
+        let (password, disabled) = match &self.account_change {
             UserRevocation::Password(password) => (Some(password), None),
             UserRevocation::Disabled => (None, Some(now)),
             UserRevocation::Everything => (None, None),
@@ -294,7 +294,7 @@ impl Change for EndUser {
         .bind(password.map(|p| &p.phc))
         .bind(password.map(|p| millis(p.changed_at)))
         .bind(disabled)
-        .bind(NOTHING_COUNTS)
+        .bind(VOIDED)
         .execute(&mut *tx.connection)
         .await?;
         if changed.rows_affected() == 0 {
@@ -302,7 +302,7 @@ impl Change for EndUser {
         }
         tx.void_tokens_of([self.user_id.clone()]);
         if let Some(until) = self.deliver_until {
-            tx.tell_clients(Ends::AllOf(&self.user_id), until, self.now).await?;
+            tx.queue_logout_deliveries(EndedSessions::AllOfUser(&self.user_id), until, self.now).await?;
         }
         for statement in [
             "UPDATE sessions SET ended_at = $2 WHERE user_id = $1 AND ended_at IS NULL",
@@ -310,11 +310,11 @@ impl Change for EndUser {
         ] {
             sqlx::query(statement).bind(&self.user_id).bind(now).execute(&mut *tx.connection).await?;
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -325,7 +325,7 @@ impl Change for EndUser {
 #[derive(Debug, Clone)]
 pub struct ChangeOwnPassword {
     /// What is ended.
-    pub end: EndUser,
+    pub end: RevokeUser,
     /// When the account was read, in log time.
     pub read_at: Timestamp,
     /// The new session.
@@ -336,15 +336,15 @@ impl Change for ChangeOwnPassword {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let alone = tx.dialect.alone();
-        if !tx.hold_user_with(alone, &self.end.user_id, self.read_at).await? || !self.end.apply(tx).await? {
+        let alone = tx.dialect.for_update();
+        if !tx.lock_user_with(alone, &self.end.user_id, self.read_at).await? || !self.end.apply(tx).await? {
             return Ok(false);
         }
         tx.insert_session(&self.session).await?;
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -373,7 +373,7 @@ impl Change for EnableUser {
         Ok(enabled.rows_affected() == 1)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -402,7 +402,7 @@ pub struct ChangeUser {
 impl ChangeUser {
     /// The name and address that change. Unchanged ones are not checked: accounts from before the
     /// check may share a name.
-    fn given(&self) -> impl Iterator<Item = &str> {
+    fn changed_names(&self) -> impl Iterator<Item = &str> {
         let name = Some(&*self.name).filter(|name| *name != self.from.name);
         let email = self.email.as_deref().filter(|_| self.email != self.from.email);
         name.into_iter().chain(email)
@@ -412,14 +412,14 @@ impl ChangeUser {
 impl Change for ChangeUser {
     type Output = bool;
 
-    fn gives_names(&self) -> bool {
-        self.given().next().is_some()
+    fn assigns_names(&self) -> bool {
+        self.changed_names().next().is_some()
     }
 
     /// # Errors
     /// [`StoreError::Taken`] when another user has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        tx.give_names(&self.from.id, &self.given().collect::<Vec<_>>()).await?;
+        tx.claim_names(&self.from.id, &self.changed_names().collect::<Vec<_>>()).await?;
         let changed = sqlx::query(
             "UPDATE users SET name = $2, name_key = $3, email = $4, email_key = $5, email_verified_at = $6, \
              claims = $7, updated_at = $8, name_fold = $13, email_fold = $14 WHERE id = $1 AND name = $9 AND email IS NOT DISTINCT FROM $10 \
@@ -427,9 +427,9 @@ impl Change for ChangeUser {
         )
         .bind(&self.from.id)
         .bind(&self.name)
-        .bind(lower(&self.name))
+        .bind(lowercase(&self.name))
         .bind(&self.email)
-        .bind(self.email.as_deref().map(lower))
+        .bind(self.email.as_deref().map(lowercase))
         .bind(self.email_verified_at.map(millis))
         .bind(&self.claims)
         .bind(millis(self.now))
@@ -437,19 +437,19 @@ impl Change for ChangeUser {
         .bind(&self.from.email)
         .bind(self.from.email_verified_at.map(millis))
         .bind(&self.from.claims)
-        .bind(folded(&self.name))
-        .bind(self.email.as_deref().map(folded))
+        .bind(comparison_form(&self.name))
+        .bind(self.email.as_deref().map(comparison_form))
         .execute(&mut *tx.connection)
         .await
-        .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
+        .map_err(|error| StoreError::from(error).with_name("the user's name or address"))?;
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }
@@ -483,17 +483,17 @@ impl Change for DeleteUser {
             return Ok(false);
         }
         if let Some(until) = self.deliver_until {
-            tx.tell_clients(Ends::AllOf(&self.user_id), until, self.now).await?;
+            tx.queue_logout_deliveries(EndedSessions::AllOfUser(&self.user_id), until, self.now).await?;
         }
         sqlx::query("DELETE FROM users WHERE id = $1")
             .bind(&self.user_id)
             .execute(&mut *tx.connection)
             .await?;
-        tx.append(&self.revocation, self.now);
+        tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }
 
-    fn happened(output: &Self::Output) -> bool {
+    fn took_effect(output: &Self::Output) -> bool {
         *output
     }
 }

@@ -50,11 +50,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("for comparison: reading the clock", 5_000_000, |_| {
         let _ = black_box(Instant::now());
     });
-    measure("finish()", 20_000_000, |n| route.finish(&worker, Outcome::Allowed, 200, 20_000 + n % 4096));
+    measure("finish()", 20_000_000, |n| {
+        route.count_finished(&worker, Outcome::Allowed, 200, 20_000 + n % 4096);
+    });
     measure("begun, finish(), bytes(), ended", 20_000_000, |n| {
         worker.request_begun();
-        route.finish(&worker, Outcome::Allowed, 200, 20_000 + n % 4096);
-        route.bytes(&worker, 0, n);
+        route.count_finished(&worker, Outcome::Allowed, 200, 20_000 + n % 4096);
+        route.count_bytes(&worker, 0, n);
         worker.request_ended();
     });
     let start = Instant::now();
@@ -63,10 +65,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         black_box(recorded(at(n)));
     });
     let phases = recorded(start);
-    measure("phases(): six histograms", 10_000_000, |_| worker.phases(black_box(&phases)));
+    measure("phases(): six histograms", 10_000_000, |_| worker.record_phases(black_box(&phases)));
     measure("finish() with recorder and phases()", 5_000_000, |n| {
-        worker.phases(&recorded(at(n)));
-        route.finish(&worker, Outcome::Allowed, 200, 20_000 + n % 4096);
+        worker.record_phases(&recorded(at(n)));
+        route.count_finished(&worker, Outcome::Allowed, 200, 20_000 + n % 4096);
     });
     let mut field = Vec::with_capacity(256);
     measure("Server-Timing", 2_000_000, |_| {
@@ -85,7 +87,7 @@ fn recorded(start: Instant) -> Recorder {
     let phases =
         [Phase::Parse, Phase::Match, Phase::Authenticate, Phase::Decide, Phase::Upstream, Phase::Respond];
     for (step, phase) in (1..).zip(phases) {
-        recorder.end(phase, black_box(start + Duration::from_nanos(step * 300)));
+        recorder.end_phase(phase, black_box(start + Duration::from_nanos(step * 300)));
     }
     recorder
 }
@@ -119,12 +121,12 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         reason: None,
         route: Some("items"),
         identity: Some(&identity),
-        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.17:8080", nanos: 812_345 }),
+        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.17:8080", duration_nanos: 812_345 }),
         bytes_in: 0,
         bytes_out: 1024,
         total_nanos: 845_678,
-        cache: Some(CacheUse::Hit),
-        trace: Some(ids.trace()),
+        cache_result: Some(CacheUse::Hit),
+        trace: Some(ids.next_trace_id()),
     };
     for (style, name) in
         [(Style::Json, "one access log line, JSON"), (Style::Text, "one access log line, text")]
@@ -135,7 +137,7 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         measure(name, 1_000_000, |n| {
             record.time = Timestamp::from_millis(1_700_000_000_000 + n / 40);
             record.total_nanos = 800_000 + n;
-            buffer.log(black_box(&record));
+            buffer.append(black_box(&record));
         });
         drop(buffer);
         let _ = log.close(Duration::from_secs(10));

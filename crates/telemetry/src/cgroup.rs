@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct Cgroup {
     version: Version,
     /// Directories from the process's own cgroup up to the mount point.
-    groups: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,14 +49,14 @@ impl Cgroup {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn own() -> io::Result<Option<Self>> {
-        Self::of(Path::new("/proc/self"))
+        Self::of_process(Path::new("/proc/self"))
     }
 
     /// The cgroup of the process with this directory under `/proc`.
     ///
     /// # Errors
     /// As [`Cgroup::own`].
-    pub fn of(process: &Path) -> io::Result<Option<Self>> {
+    pub fn of_process(process: &Path) -> io::Result<Option<Self>> {
         let membership = fs::read_to_string(process.join("cgroup"))?;
         let mounts = fs::read_to_string(process.join("mountinfo"))?;
         Ok(Self::find(&membership, &mounts))
@@ -72,27 +72,27 @@ impl Cgroup {
             .find(|mount| mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu"))
             .map(|mount| (Version::V1, mount))
             .or_else(|| Some((Version::V2, mounts.iter().find(|mount| mount.kind == "cgroup2")?)))?;
-        let path = member_of(membership, version)?;
-        Some(Self { version, groups: groups(mount, path) })
+        let path = cgroup_path(membership, version)?;
+        Some(Self { version, directories: cgroup_directories(mount, path) })
     }
 
     /// The smallest CPU quota of the process's cgroup and its parents, in cores; `None`: unlimited.
     pub fn quota_cores(&self) -> Option<f64> {
-        Some(self.tightest()?.1)
+        Some(self.smallest_quota()?.1)
     }
 
     /// The smallest quota and its throttling counters, read now; `None`: unlimited. Counters that
     /// cannot be read are zero.
     pub fn sample(&self) -> Option<CpuLimit> {
-        let (group, quota_cores) = self.tightest()?;
+        let (group, quota_cores) = self.smallest_quota()?;
         let stat = fs::read_to_string(group.join("cpu.stat")).unwrap_or_default();
         Some(parse_stat(&stat, quota_cores))
     }
 
     /// A quota applies to all cgroups below, so the smallest one is effective, and only the cgroup
     /// that has it counts the throttling.
-    fn tightest(&self) -> Option<(&Path, f64)> {
-        self.groups
+    fn smallest_quota(&self) -> Option<(&Path, f64)> {
+        self.directories
             .iter()
             .filter_map(|group| Some((group.as_path(), self.quota_of(group)?)))
             .min_by(|a, b| a.1.total_cmp(&b.1))
@@ -133,7 +133,7 @@ fn allowed_cores(status: &str) -> Option<usize> {
 
 /// Suggested number of workers: the quota in cores, rounded up, at most `available`
 /// ([`available_cores`]), at least one.
-pub fn workers(quota_cores: Option<f64>, available: usize) -> usize {
+pub fn suggested_workers(quota_cores: Option<f64>, available: usize) -> usize {
     let available = available.max(1);
     match quota_cores {
         #[expect(
@@ -174,7 +174,7 @@ fn parse_stat(text: &str, quota_cores: f64) -> CpuLimit {
 
 /// The process's path in the hierarchy, from the `id:controllers:path` lines of `/proc/PID/cgroup`
 /// (cgroups(7)).
-fn member_of(membership: &str, version: Version) -> Option<&str> {
+fn cgroup_path(membership: &str, version: Version) -> Option<&str> {
     membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -240,7 +240,7 @@ fn unescape(text: &str) -> String {
 /// without a cgroup namespace both are the full path of the cgroup, and the mount shows it as its
 /// top. If `path` is not below the mount's root, only the mount point is visible; seen from within
 /// a namespace it may even start with `/..`.
-fn groups(mount: &Mount, path: &str) -> Vec<PathBuf> {
+fn cgroup_directories(mount: &Mount, path: &str) -> Vec<PathBuf> {
     let relative = Path::new(path).strip_prefix(&mount.root).unwrap_or(Path::new(""));
     let relative = if relative.components().all(|part| matches!(part, Component::Normal(_))) {
         relative
@@ -264,7 +264,7 @@ mod tests {
 
     fn found(membership: &str, mounts: &str) -> (Version, Vec<String>) {
         let cgroup = Cgroup::find(membership, mounts).unwrap();
-        (cgroup.version, cgroup.groups.iter().map(|group| group.to_str().unwrap().to_owned()).collect())
+        (cgroup.version, cgroup.directories.iter().map(|group| group.to_str().unwrap().to_owned()).collect())
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             (Some(0.0), 8, 1),
             (Some(f64::NAN), 8, 8),
         ] {
-            assert_eq!(workers(quota, available), expected, "{quota:?} of {available}");
+            assert_eq!(suggested_workers(quota, available), expected, "{quota:?} of {available}");
         }
     }
 }

@@ -94,30 +94,30 @@ impl CacheUse {
 /// Nanoseconds per phase of one request. Fixed size, no allocation; one clock reading per phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorder {
-    mark: Instant,
+    last_reading: Instant,
     nanos: [u64; Phase::COUNT],
-    seen: u8,
+    recorded: u8,
 }
 
 impl Recorder {
     /// Starts at `now`, with no phase recorded.
     pub const fn start(now: Instant) -> Self {
-        Self { mark: now, nanos: [0; Phase::COUNT], seen: 0 }
+        Self { last_reading: now, nanos: [0; Phase::COUNT], recorded: 0 }
     }
 
     /// Adds the time since the previous call (or the start) to `phase`. A phase that ends twice,
     /// such as a second upstream attempt, accumulates.
     #[inline]
-    pub fn end(&mut self, phase: Phase, now: Instant) {
-        let nanos = nanos_between(self.mark, now);
-        self.mark = now;
+    pub fn end_phase(&mut self, phase: Phase, now: Instant) {
+        let nanos = nanos_between(self.last_reading, now);
+        self.last_reading = now;
         self.add(phase, nanos);
     }
 
     /// Adds the time since the previous call to no phase: the client caused the wait.
     #[inline]
     pub fn skip(&mut self, now: Instant) {
-        self.mark = now;
+        self.last_reading = now;
     }
 
     /// Adds nanoseconds measured elsewhere, such as the connection's [`Phase::Accept`].
@@ -125,13 +125,13 @@ impl Recorder {
     pub fn add(&mut self, phase: Phase, nanos: u64) {
         let slot = &mut self.nanos[phase as usize];
         *slot = slot.saturating_add(nanos);
-        self.seen |= 1 << phase as u8;
+        self.recorded |= 1 << phase as u8;
     }
 
     /// Nanoseconds of `phase`; `None`: the request did not have it.
     #[inline]
     pub const fn nanos(&self, phase: Phase) -> Option<u64> {
-        if self.seen & (1 << phase as u8) == 0 { None } else { Some(self.nanos[phase as usize]) }
+        if self.recorded & (1 << phase as u8) == 0 { None } else { Some(self.nanos[phase as usize]) }
     }
 
     /// The recorded phases, in order, with their nanoseconds.
@@ -143,7 +143,7 @@ impl Recorder {
     #[inline]
     pub(crate) fn for_each_slot(&self, mut each: impl FnMut(usize, u64)) {
         for (slot, nanos) in self.nanos.iter().enumerate() {
-            if self.seen & (1 << slot) != 0 {
+            if self.recorded & (1 << slot) != 0 {
                 each(slot, *nanos);
             }
         }
@@ -242,10 +242,10 @@ mod tests {
         let at = |micros| start + Duration::from_micros(micros);
         let mut recorder = Recorder::start(start);
         recorder.add(Phase::Accept, 5_000);
-        recorder.end(Phase::Parse, at(3));
+        recorder.end_phase(Phase::Parse, at(3));
         recorder.skip(at(10));
-        recorder.end(Phase::Upstream, at(30));
-        recorder.end(Phase::Upstream, at(40));
+        recorder.end_phase(Phase::Upstream, at(30));
+        recorder.end_phase(Phase::Upstream, at(40));
         assert_eq!(
             recorder.iter().collect::<Vec<_>>(),
             [(Phase::Accept, 5_000), (Phase::Parse, 3_000), (Phase::Upstream, 30_000)]
@@ -257,7 +257,7 @@ mod tests {
     fn a_clock_that_steps_back_counts_nothing() {
         let start = Instant::now() + Duration::from_secs(1);
         let mut recorder = Recorder::start(start);
-        recorder.end(Phase::Parse, start.checked_sub(Duration::from_millis(1)).unwrap());
+        recorder.end_phase(Phase::Parse, start.checked_sub(Duration::from_millis(1)).unwrap());
         assert_eq!(recorder.nanos(Phase::Parse), Some(0));
     }
 

@@ -37,12 +37,12 @@ pub struct ProcessSample {
 /// # Errors
 /// When `/proc` is not mounted, or has an unexpected format (`InvalidData`).
 pub fn sample() -> io::Result<ProcessSample> {
-    let stat =
-        Stat::parse(&fs::read_to_string("/proc/self/stat")?).ok_or_else(|| strange("/proc/self/stat"))?;
+    let stat = Stat::parse(&fs::read_to_string("/proc/self/stat")?)
+        .ok_or_else(|| unexpected_format("/proc/self/stat"))?;
     let boot = fs::read_to_string("/proc/stat")
         .ok()
         .and_then(|text| boot_seconds(&text))
-        .ok_or_else(|| strange("/proc/stat"))?;
+        .ok_or_else(|| unexpected_format("/proc/stat"))?;
     let open_fds = fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64;
     Ok(ProcessSample {
         cpu: cpu_time(),
@@ -71,7 +71,7 @@ pub fn raise_descriptor_limit() -> usize {
     holds.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
-fn strange(file: &str) -> io::Error {
+fn unexpected_format(file: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("unexpected format of {file}"))
 }
 

@@ -27,7 +27,7 @@ impl TraceId {
 
     /// 32 lower-case hexadecimal digits.
     pub fn hex(&self) -> Hex<32> {
-        Hex::of(&self.0)
+        Hex::encode(&self.0)
     }
 
     /// The 56 bits that level 2 of the standard requires to be random; used for sampling by ratio.
@@ -50,7 +50,7 @@ impl SpanId {
 
     /// 16 lower-case hexadecimal digits.
     pub fn hex(&self) -> Hex<16> {
-        Hex::of(&self.0)
+        Hex::encode(&self.0)
     }
 }
 
@@ -59,7 +59,7 @@ impl SpanId {
 pub struct Hex<const N: usize>([u8; N]);
 
 impl<const N: usize> Hex<N> {
-    fn of(bytes: &[u8]) -> Self {
+    fn encode(bytes: &[u8]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [b'0'; N];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
@@ -120,7 +120,7 @@ pub struct TraceParent {
 pub enum TraceParentFault {
     /// Too short, too long for its version, or a hyphen in the wrong position.
     #[error("traceparent does not have the form version-trace-span-flags")]
-    Form,
+    Format,
     /// The version is `ff`.
     #[error("traceparent has the forbidden version ff")]
     Version,
@@ -129,7 +129,7 @@ pub enum TraceParentFault {
     Digit,
     /// Trace id or span id is all zeros.
     #[error("traceparent has an identifier of zeroes")]
-    Zero,
+    ZeroId,
 }
 
 impl TraceParent {
@@ -140,18 +140,18 @@ impl TraceParent {
     /// # Errors
     /// [`TraceParentFault`] when the value is invalid.
     pub fn parse(value: &[u8]) -> Result<Self, TraceParentFault> {
-        let known = value.first_chunk::<LENGTH>().ok_or(TraceParentFault::Form)?;
+        let known = value.first_chunk::<LENGTH>().ok_or(TraceParentFault::Format)?;
         if [known[2], known[35], known[52]] != *b"---" {
-            return Err(TraceParentFault::Form);
+            return Err(TraceParentFault::Format);
         }
         let [version] = unhex::<1>(&known[..2])?;
         match (version, value.get(LENGTH)) {
             (0xff, _) => return Err(TraceParentFault::Version),
             (_, None) | (1.., Some(b'-')) => {}
-            _ => return Err(TraceParentFault::Form),
+            _ => return Err(TraceParentFault::Format),
         }
-        let trace = TraceId::from_bytes(unhex(&known[3..35])?).ok_or(TraceParentFault::Zero)?;
-        let span = SpanId::from_bytes(unhex(&known[36..52])?).ok_or(TraceParentFault::Zero)?;
+        let trace = TraceId::from_bytes(unhex(&known[3..35])?).ok_or(TraceParentFault::ZeroId)?;
+        let span = SpanId::from_bytes(unhex(&known[36..52])?).ok_or(TraceParentFault::ZeroId)?;
         let [flags] = unhex::<1>(&known[53..])?;
         Ok(Self { trace, span, flags: Flags(flags & (Flags::SAMPLED | Flags::RANDOM)) })
     }
@@ -163,7 +163,7 @@ impl TraceParent {
         out.push(b'-');
         out.extend_from_slice(&self.span.hex().0);
         out.push(b'-');
-        out.extend_from_slice(&Hex::<2>::of(&[self.flags.0]).0);
+        out.extend_from_slice(&Hex::<2>::encode(&[self.flags.0]).0);
     }
 }
 
@@ -211,7 +211,7 @@ impl IdGenerator {
     }
 
     /// Generates a trace id.
-    pub fn trace(&mut self) -> TraceId {
+    pub fn next_trace_id(&mut self) -> TraceId {
         loop {
             let wide = u128::from(self.next()) << 64 | u128::from(self.next());
             if let Some(id) = TraceId::from_bytes(wide.to_be_bytes()) {
@@ -221,7 +221,7 @@ impl IdGenerator {
     }
 
     /// Generates a span id.
-    pub fn span(&mut self) -> SpanId {
+    pub fn next_span_id(&mut self) -> SpanId {
         loop {
             if let Some(id) = SpanId::from_bytes(self.next().to_be_bytes()) {
                 return id;
@@ -264,25 +264,25 @@ mod tests {
 
     #[test]
     fn faults_by_class() {
-        use TraceParentFault::{Digit, Form, Version, Zero};
+        use TraceParentFault::{Digit, Format, Version, ZeroId};
         let zero_trace = GOOD.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32));
         let zero_span = GOOD.replace("00f067aa0ba902b7", &"0".repeat(16));
         for (value, fault) in [
-            ("", Form),
-            (&GOOD[..54], Form),
-            (&format!("{GOOD}-more"), Form),
-            (&format!("{GOOD} "), Form),
-            (&GOOD.replace("00-4", "0004"), Form),
-            (&GOOD.replace("-01", "_01"), Form),
-            (&GOOD.replace("00-4", "01-4").replace("-01", "-01x"), Form),
+            ("", Format),
+            (&GOOD[..54], Format),
+            (&format!("{GOOD}-more"), Format),
+            (&format!("{GOOD} "), Format),
+            (&GOOD.replace("00-4", "0004"), Format),
+            (&GOOD.replace("-01", "_01"), Format),
+            (&GOOD.replace("00-4", "01-4").replace("-01", "-01x"), Format),
             (&GOOD.replace("00-4", "ff-4"), Version),
             (&format!("{}-x", GOOD.replace("00-4", "ff-4")), Version),
             (&GOOD.to_uppercase(), Digit),
             (&GOOD.replace("00-4", "0x-4"), Digit),
             (&GOOD.replace("-01", "-0g"), Digit),
             (&GOOD.replace("4bf92f", "4b\u{e9}2f"), Digit),
-            (&zero_trace, Zero),
-            (&zero_span, Zero),
+            (&zero_trace, ZeroId),
+            (&zero_span, ZeroId),
         ] {
             assert_eq!(TraceParent::parse(value.as_bytes()), Err(fault), "{value}");
         }
@@ -318,11 +318,12 @@ mod tests {
         let mut zero = IdGenerator::from_seed([0; 32]);
         let mut seen = HashSet::new();
         for _ in 0..10_000 {
-            let id = a.trace();
-            assert_eq!(id, b.trace());
-            assert!(seen.insert(id) && seen.insert(zero.trace()));
+            let id = a.next_trace_id();
+            assert_eq!(id, b.next_trace_id());
+            assert!(seen.insert(id) && seen.insert(zero.next_trace_id()));
         }
-        let ones: u32 = (0..1000).map(|_| u64::from_be_bytes(*a.span().as_bytes()).count_ones()).sum();
+        let ones: u32 =
+            (0..1000).map(|_| u64::from_be_bytes(*a.next_span_id().as_bytes()).count_ones()).sum();
         assert!((31_000..33_000).contains(&ones), "half of 64 000 bits: {ones}");
     }
 

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
+use super::{AnswerUnclear, AuthorityConfig, AuthorityVerdict, object};
 use crate::identity::{CredentialKind, Facts};
 use crate::json::{Document, Value};
 use crate::time::Timestamp;
@@ -24,7 +24,7 @@ pub fn read(
     answer: Vec<u8>,
     config: &AuthorityConfig,
     now: Timestamp,
-) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+) -> Result<AuthorityVerdict, AnswerUnclear> {
     let document = Document::parse(answer)?;
     verdict(object(&document)?, config, now)
 }
@@ -41,7 +41,7 @@ pub fn lineage<T>(answer: &[u8], read: impl FnOnce(&Lineage<'_>) -> T) -> Option
     };
     let document = Document::parse(text).ok()?;
     let root = if signed { document.root().get("token_introspection")? } else { document.root() };
-    Some(read(&Lineage::of(root, None)))
+    Some(read(&Lineage::from_claims(root, None)))
 }
 
 /// The verdict in the members of an introspection, `root`.
@@ -49,15 +49,15 @@ pub(super) fn verdict(
     root: Value<'_>,
     config: &AuthorityConfig,
     now: Timestamp,
-) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+) -> Result<AuthorityVerdict, AnswerUnclear> {
     match root.get("active").and_then(Value::as_bool) {
-        Some(true) => Ok(judge(root, config, now)),
+        Some(true) => Ok(check_active_token(root, config, now)),
         Some(false) => Ok(Err(TokenError::Inactive)),
-        None => Err(IntrospectionUnclear::Member("active")),
+        None => Err(AnswerUnclear::Member("active")),
     }
 }
 
-fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> IntrospectionVerdict {
+fn check_active_token(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> AuthorityVerdict {
     let issuer = claims::string(root, "iss")?;
     if let (Some(expected), Some(found)) = (&config.issuer, issuer)
         && **expected != *found
@@ -92,7 +92,7 @@ fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Introspec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Mapping;
+    use crate::mapping::ClaimMapping;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -101,18 +101,18 @@ mod tests {
             name: "id".into(),
             audiences: Some(vec!["api".into(), "other".into()]),
             issuer: Some("https://id.example".into()),
-            mapping: Mapping::default(),
+            mapping: ClaimMapping::default(),
         }
     }
 
-    fn said(answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+    fn said(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
         read(answer.as_bytes().to_vec(), &config(), NOW)
     }
 
     const GOOD: &str =
         r#""iss":"https://id.example","sub":"u1","aud":"api","exp":1800000060,"token_type":"Bearer""#;
 
-    fn active(further: &str) -> IntrospectionVerdict {
+    fn active(further: &str) -> AuthorityVerdict {
         said(&format!(r#"{{"active":true,{GOOD}{further}}}"#)).unwrap()
     }
 
@@ -135,13 +135,13 @@ mod tests {
         for unclear in
             ["{}", r#"{"active":"true"}"#, r#"{"active":1}"#, r#"{"active":null}"#, r#"{"Active":true}"#]
         {
-            assert_eq!(said(unclear), Err(IntrospectionUnclear::Member("active")), "{unclear}");
+            assert_eq!(said(unclear), Err(AnswerUnclear::Member("active")), "{unclear}");
         }
-        assert_eq!(said("[]"), Err(IntrospectionUnclear::NotAnObject));
+        assert_eq!(said("[]"), Err(AnswerUnclear::NotAnObject));
         for broken in
             ["", "<html>", r#"{"active":true"#, r#"{"active":true}x"#, r#"{"active":true,"active":false}"#]
         {
-            assert!(matches!(said(broken), Err(IntrospectionUnclear::Json(_))), "{broken}");
+            assert!(matches!(said(broken), Err(AnswerUnclear::Json(_))), "{broken}");
         }
     }
 

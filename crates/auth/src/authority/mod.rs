@@ -16,7 +16,7 @@ pub mod token_review;
 
 use crate::identity::Facts;
 use crate::json::{Document, JsonError, Value};
-use crate::mapping::Mapping;
+use crate::mapping::ClaimMapping;
 use crate::token_error::TokenError;
 
 /// What is expected of a token authority's answers.
@@ -29,15 +29,15 @@ pub struct AuthorityConfig {
     /// The exact `iss` of an introspection, if it has one.
     pub issuer: Option<Box<str>>,
     /// How the members of an introspection become an identity.
-    pub mapping: Mapping,
+    pub mapping: ClaimMapping,
 }
 
 /// What an answer proves: facts about the caller, or why the token is refused.
-pub type IntrospectionVerdict = Result<Facts, TokenError>;
+pub type AuthorityVerdict = Result<Facts, TokenError>;
 
 /// Why an answer proves nothing either way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IntrospectionUnclear {
+pub enum AnswerUnclear {
     /// The answer is not strict JSON.
     #[error("the answer is {0}")]
     Json(#[from] JsonError),
@@ -61,7 +61,7 @@ pub enum IntrospectionUnclear {
 }
 
 /// The object of an answer.
-fn object(document: &Document) -> Result<Value<'_>, IntrospectionUnclear> {
+fn object(document: &Document) -> Result<Value<'_>, AnswerUnclear> {
     let root = document.root();
-    if root.is_object() { Ok(root) } else { Err(IntrospectionUnclear::NotAnObject) }
+    if root.is_object() { Ok(root) } else { Err(AnswerUnclear::NotAnObject) }
 }

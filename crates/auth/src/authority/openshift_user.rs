@@ -4,7 +4,7 @@
 //! The token itself authenticates the query: status 200 with a `User` is a valid token, 401 an
 //! invalid one.
 
-use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
+use super::{AnswerUnclear, AuthorityConfig, AuthorityVerdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
@@ -17,14 +17,13 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 ///
 /// # Errors
 /// [`IntrospectionUnclear`] when the answer is not a user.
-pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<AuthorityVerdict, AnswerUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;
     if root.get("kind").and_then(Value::as_str) != Some("User") {
-        return Err(IntrospectionUnclear::Member("kind"));
+        return Err(AnswerUnclear::Member("kind"));
     }
-    let metadata =
-        root.get("metadata").filter(|m| m.is_object()).ok_or(IntrospectionUnclear::Member("metadata"))?;
+    let metadata = root.get("metadata").filter(|m| m.is_object()).ok_or(AnswerUnclear::Member("metadata"))?;
     Ok(identity(root, metadata, config).map(|identity| Facts {
         identity,
         expires: Timestamp::MAX,
@@ -59,14 +58,14 @@ fn identity(root: Value<'_>, metadata: Value<'_>, config: &AuthorityConfig) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Mapping;
+    use crate::mapping::ClaimMapping;
 
-    fn said(answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+    fn said(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
         let config = AuthorityConfig {
             name: "ocp".into(),
             audiences: None,
             issuer: None,
-            mapping: Mapping::default(),
+            mapping: ClaimMapping::default(),
         };
         read(answer.as_bytes().to_vec(), &config)
     }
@@ -85,8 +84,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_nobody() {
-        assert_eq!(said(r#"{"kind":"Status","code":200}"#), Err(IntrospectionUnclear::Member("kind")));
-        assert_eq!(said(r#"{"kind":"User"}"#), Err(IntrospectionUnclear::Member("metadata")));
+        assert_eq!(said(r#"{"kind":"Status","code":200}"#), Err(AnswerUnclear::Member("kind")));
+        assert_eq!(said(r#"{"kind":"User"}"#), Err(AnswerUnclear::Member("metadata")));
         for answer in [
             r#"{"kind":"User","metadata":{}}"#,
             r#"{"kind":"User","metadata":{"name":""}}"#,

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, introspection};
+use super::{AnswerUnclear, AuthorityConfig, AuthorityVerdict, introspection};
 use crate::json::Value;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
@@ -23,17 +23,17 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// Media type of a signed answer: for the request's `Accept`, and required as the `Content-Type`.
 pub const MEDIA_TYPE: &str = "application/token-introspection+jwt";
 /// `typ` of its header; it may have `application/` before it (RFC 7515 §4.1.9).
-const TYPE: &str = "token-introspection+jwt";
+const HEADER_TYPE: &str = "token-introspection+jwt";
 /// `iat` usually has whole seconds: an answer may seem older than it is by this much.
-const GRAIN: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// When a query was sent, and when its answer is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Exchange {
+pub struct QueryTimes {
     /// When the query was sent. An answer from before is old, or belongs to another query.
-    pub asked: Timestamp,
+    pub sent_at: Timestamp,
     /// When the answer is read. An answer from later than this comes from a wrong clock.
-    pub now: Timestamp,
+    pub read_at: Timestamp,
 }
 
 /// Reads a signed answer. `signer` gives the issuer whose signature is accepted, its algorithms,
@@ -47,44 +47,45 @@ pub fn read(
     signer: &IssuerConfig,
     keys: &KeySet,
     config: &AuthorityConfig,
-    at: Exchange,
-) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
-    let unverified = jwt::parse(answer).map_err(IntrospectionUnclear::Signed)?;
+    at: QueryTimes,
+) -> Result<AuthorityVerdict, AnswerUnclear> {
+    let unverified = jwt::parse(answer).map_err(AnswerUnclear::Signed)?;
     if *unverified.issuer() != *signer.issuer() {
-        return Err(IntrospectionUnclear::Signed(TokenError::WrongIssuer));
+        return Err(AnswerUnclear::Signed(TokenError::WrongIssuer));
     }
     let jwt = unverified.signed(signer.algorithms(), keys).map_err(|error| {
         if unverified.may_pass_newer_keys(&error) {
-            IntrospectionUnclear::Keys(error)
+            AnswerUnclear::Keys(error)
         } else {
-            IntrospectionUnclear::Signed(error)
+            AnswerUnclear::Signed(error)
         }
     })?;
-    let is_introspection =
-        jwt.typ.is_some_and(|typ| typ.eq_ignore_ascii_case(TYPE) || typ.eq_ignore_ascii_case(MEDIA_TYPE));
+    let is_introspection = jwt
+        .typ
+        .is_some_and(|typ| typ.eq_ignore_ascii_case(HEADER_TYPE) || typ.eq_ignore_ascii_case(MEDIA_TYPE));
     if !is_introspection {
-        return Err(IntrospectionUnclear::Signed(TokenError::WrongType));
+        return Err(AnswerUnclear::Signed(TokenError::WrongType));
     }
-    check(jwt.claims, signer, at).map_err(IntrospectionUnclear::Signed)?;
+    check(jwt.claims, signer, at).map_err(AnswerUnclear::Signed)?;
     let said = jwt.claims.get("token_introspection").filter(|said| said.is_object());
-    introspection::verdict(said.ok_or(IntrospectionUnclear::Member("token_introspection"))?, config, at.now)
+    introspection::verdict(said.ok_or(AnswerUnclear::Member("token_introspection"))?, config, at.read_at)
 }
 
 /// Checks audience and time. Neither `sub` nor `exp` is required (RFC 9701 §5); an `exp` or `nbf`
 /// that is present counts.
-fn check(claims: Value<'_>, signer: &IssuerConfig, at: Exchange) -> Result<(), TokenError> {
+fn check(claims: Value<'_>, signer: &IssuerConfig, at: QueryTimes) -> Result<(), TokenError> {
     claims::check_audience(claims, signer.audiences())?;
     let skew = signer.clock_skew();
     let issued = claims::issued(claims)?.ok_or_else(|| ClaimError::new("iat", ClaimFault::Missing))?;
-    if issued.plus(skew).plus(GRAIN) <= at.asked {
+    if issued.plus(skew).plus(SECOND) <= at.sent_at {
         return Err(TokenError::Expired);
     }
-    if at.now < claims::not_before(claims)?.minus(skew) {
+    if at.read_at < claims::not_before(claims)?.minus(skew) {
         return Err(TokenError::NotYetValid);
     }
-    claims::check_issued(Some(issued), at.now, skew)?;
+    claims::check_issued(Some(issued), at.read_at, skew)?;
     match claims::expires(claims)? {
-        Some(expires) if at.now >= expires.plus(skew) => Err(TokenError::Expired),
+        Some(expires) if at.read_at >= expires.plus(skew) => Err(TokenError::Expired),
         _ => Ok(()),
     }
 }
@@ -95,7 +96,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::{Algorithm, AlgorithmSet};
-    use crate::mapping::Mapping;
+    use crate::mapping::ClaimMapping;
     use crate::token::jws::{Signer, SigningAlgorithm, public_jwks};
     use crate::token_error::Part;
 
@@ -113,12 +114,13 @@ mod tests {
             Self { signer, keys }
         }
 
-        fn read(&self, answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
-            let at = Exchange { asked: Timestamp::from_secs(NOW - 1), now: Timestamp::from_secs(NOW) };
+        fn read(&self, answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
+            let at =
+                QueryTimes { sent_at: Timestamp::from_secs(NOW - 1), read_at: Timestamp::from_secs(NOW) };
             read(answer.as_bytes(), &expected(), &self.keys, &authority(), at)
         }
 
-        fn says(&self, change: impl FnOnce(&mut Json)) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+        fn says(&self, change: impl FnOnce(&mut Json)) -> Result<AuthorityVerdict, AnswerUnclear> {
             self.read(&self.signed("token-introspection+jwt", change))
         }
 
@@ -149,7 +151,7 @@ mod tests {
             name: "id".into(),
             audiences: Some(vec!["api".into()]),
             issuer: None,
-            mapping: Mapping::default(),
+            mapping: ClaimMapping::default(),
         }
     }
 
@@ -178,23 +180,23 @@ mod tests {
         let server = Server::new(SigningAlgorithm::Es256);
         for typ in ["", "JWT", "at+jwt", "introspection+jwt", "token-introspection+jwt; x"] {
             let said = server.read(&server.signed(typ, |_| ()));
-            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongType)), "{typ:?}");
+            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongType)), "{typ:?}");
         }
         for iss in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
             let said = server.says(|claims| claims["iss"] = iss.into());
-            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongIssuer)), "{iss}");
+            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongIssuer)), "{iss}");
         }
         for aud in [json!("else"), json!(["else"]), json!([]), json!("gateway2")] {
             let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongAudience)), "{aud}");
+            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongAudience)), "{aud}");
         }
         for aud in [json!(null), json!(7), json!(["gateway", 7])] {
             let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{aud}");
+            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{aud}");
         }
         for name in ["iss", "aud", "iat"] {
             let said = server.says(|claims| drop(claims.as_object_mut().unwrap().remove(name)));
-            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{name}");
+            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{name}");
         }
     }
 
@@ -210,11 +212,11 @@ mod tests {
             ("nbf", NOW + 10, NOW + 11, TokenError::NotYetValid),
         ] {
             assert_eq!(at(name, good), Ok(true), "{name} {good}");
-            assert_eq!(at(name, bad), Err(IntrospectionUnclear::Signed(fault)), "{name} {bad}");
+            assert_eq!(at(name, bad), Err(AnswerUnclear::Signed(fault)), "{name} {bad}");
         }
         for iat in [json!("now"), json!(null), json!(NOW * 1000)] {
             let said = server.says(|claims| claims["iat"] = iat.clone());
-            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{iat}");
+            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{iat}");
         }
     }
 
@@ -222,11 +224,7 @@ mod tests {
     fn the_key_decides_the_algorithm() {
         let (server, other) = (Server::new(SigningAlgorithm::Es256), Server::new(SigningAlgorithm::Es256));
         let foreign = server.read(&other.signed("token-introspection+jwt", |_| ()));
-        assert_eq!(
-            foreign,
-            Err(IntrospectionUnclear::Keys(TokenError::UnknownKey)),
-            "newer keys may have it"
-        );
+        assert_eq!(foreign, Err(AnswerUnclear::Keys(TokenError::UnknownKey)), "newer keys may have it");
         let good = server.signed("token-introspection+jwt", |_| ());
         let (head, _) = good.rsplit_once('.').unwrap();
         let (_, signature) = other
@@ -236,29 +234,29 @@ mod tests {
             .unwrap();
         assert_eq!(
             server.read(&format!("{head}.{signature}")),
-            Err(IntrospectionUnclear::Signed(TokenError::BadSignature))
+            Err(AnswerUnclear::Signed(TokenError::BadSignature))
         );
         let only: AlgorithmSet = [Algorithm::Rs256].into_iter().collect();
         let strict = expected().with_algorithms(only).unwrap();
-        let at = Exchange { asked: Timestamp::from_secs(NOW), now: Timestamp::from_secs(NOW) };
+        let at = QueryTimes { sent_at: Timestamp::from_secs(NOW), read_at: Timestamp::from_secs(NOW) };
         let said = read(good.as_bytes(), &strict, &server.keys, &authority(), at);
-        assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::AlgorithmNotAllowed)));
+        assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::AlgorithmNotAllowed)));
         // {"alg":"none","typ":"token-introspection+jwt"}
         let payload = head.split('.').nth(1).unwrap();
         let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoidG9rZW4taW50cm9zcGVjdGlvbitqd3QifQ.{payload}.");
-        assert_eq!(server.read(&unsigned), Err(IntrospectionUnclear::Signed(TokenError::Unsigned)));
+        assert_eq!(server.read(&unsigned), Err(AnswerUnclear::Signed(TokenError::Unsigned)));
     }
 
     #[test]
     fn what_is_not_signed_says_nothing() {
         let server = Server::new(SigningAlgorithm::Es256);
         let plain = answer()["token_introspection"].to_string();
-        assert_eq!(server.read(&plain), Err(IntrospectionUnclear::Signed(TokenError::NotJwt)));
-        assert_eq!(server.read(""), Err(IntrospectionUnclear::Signed(TokenError::NotJwt)));
-        assert_eq!(server.read("a.b.c.d.e"), Err(IntrospectionUnclear::Signed(TokenError::Encrypted)));
+        assert_eq!(server.read(&plain), Err(AnswerUnclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read(""), Err(AnswerUnclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read("a.b.c.d.e"), Err(AnswerUnclear::Signed(TokenError::Encrypted)));
         let good = server.signed("token-introspection+jwt", |_| ());
         let spaced = server.read(&format!("{good}\n"));
-        assert_eq!(spaced, Err(IntrospectionUnclear::Signed(TokenError::Base64(Part::Signature))));
+        assert_eq!(spaced, Err(AnswerUnclear::Signed(TokenError::Base64(Part::Signature))));
     }
 
     #[test]
@@ -266,17 +264,17 @@ mod tests {
         let server = Server::new(SigningAlgorithm::Es256);
         for said in [json!(null), json!("{}"), json!([]), json!(true)] {
             let verdict = server.says(|claims| claims["token_introspection"] = said.clone());
-            assert_eq!(verdict, Err(IntrospectionUnclear::Member("token_introspection")), "{said}");
+            assert_eq!(verdict, Err(AnswerUnclear::Member("token_introspection")), "{said}");
         }
         let outside = server.says(|claims| {
             claims["active"] = true.into();
             claims["sub"] = "u1".into();
             drop(claims.as_object_mut().unwrap().remove("token_introspection"));
         });
-        assert_eq!(outside, Err(IntrospectionUnclear::Member("token_introspection")));
+        assert_eq!(outside, Err(AnswerUnclear::Member("token_introspection")));
         for active in [json!("true"), json!(1), json!(null)] {
             let verdict = server.says(|claims| claims["token_introspection"]["active"] = active.clone());
-            assert_eq!(verdict, Err(IntrospectionUnclear::Member("active")), "{active}");
+            assert_eq!(verdict, Err(AnswerUnclear::Member("active")), "{active}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Kubernetes `TokenReview` (`authentication.k8s.io/v1`).
 
-use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
+use super::{AnswerUnclear, AuthorityConfig, AuthorityVerdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
@@ -14,31 +14,27 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 ///
 /// # Errors
 /// [`IntrospectionUnclear`] when the answer is not a review, or has no status.
-pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<AuthorityVerdict, AnswerUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;
     if root.get("kind").and_then(Value::as_str) != Some("TokenReview") {
-        return Err(IntrospectionUnclear::Member("kind"));
+        return Err(AnswerUnclear::Member("kind"));
     }
-    let status = root
-        .get("status")
-        .filter(|status| status.is_object())
-        .ok_or(IntrospectionUnclear::Member("status"))?;
+    let status =
+        root.get("status").filter(|status| status.is_object()).ok_or(AnswerUnclear::Member("status"))?;
     // Absent means false (`omitempty`); any type but a boolean is invalid.
     match status.get("authenticated") {
         None => return Ok(Err(TokenError::Inactive)),
         Some(value) => match value.as_bool() {
             Some(true) => {}
             Some(false) => return Ok(Err(TokenError::Inactive)),
-            None => return Err(IntrospectionUnclear::Member("status.authenticated")),
+            None => return Err(AnswerUnclear::Member("status.authenticated")),
         },
     }
-    could_be_checked(status)?;
-    let user = status
-        .get("user")
-        .filter(|user| user.is_object())
-        .ok_or(IntrospectionUnclear::Member("status.user"))?;
-    Ok(audience(status, config).and_then(|()| identity(user, config)).map(|identity| Facts {
+    check_error(status)?;
+    let user =
+        status.get("user").filter(|user| user.is_object()).ok_or(AnswerUnclear::Member("status.user"))?;
+    Ok(check_audience(status, config).and_then(|()| identity(user, config)).map(|identity| Facts {
         identity,
         expires: Timestamp::MAX,
         not_before: Timestamp::from_millis(0),
@@ -47,17 +43,17 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVe
 
 /// Checks `error`, which says that the token could not be checked. Beside a negative answer it is
 /// the reason; beside a positive one it is a contradiction.
-fn could_be_checked(status: Value<'_>) -> Result<(), IntrospectionUnclear> {
+fn check_error(status: Value<'_>) -> Result<(), AnswerUnclear> {
     match status.get("error").map(Value::as_str) {
         None | Some(Some("")) => Ok(()),
-        Some(Some(_)) => Err(IntrospectionUnclear::Contradictory),
-        Some(None) => Err(IntrospectionUnclear::Member("status.error")),
+        Some(Some(_)) => Err(AnswerUnclear::Contradictory),
+        Some(None) => Err(AnswerUnclear::Member("status.error")),
     }
 }
 
 /// Checks the audiences. An authenticator without support for audiences returns none; then the
 /// token is for the API server itself.
-fn audience(status: Value<'_>, config: &AuthorityConfig) -> Result<(), TokenError> {
+fn check_audience(status: Value<'_>, config: &AuthorityConfig) -> Result<(), TokenError> {
     let Some(ours) = &config.audiences else { return Ok(()) };
     let fault = || ClaimError::new("status.audiences", ClaimFault::NotA("an array of strings"));
     let Some(audiences) = status.get("audiences") else { return Err(TokenError::WrongAudience) };
@@ -102,18 +98,18 @@ fn identity(user: Value<'_>, config: &AuthorityConfig) -> Result<Identity, Token
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::Mapping;
+    use crate::mapping::ClaimMapping;
 
     fn config(audiences: Option<&[&str]>) -> AuthorityConfig {
         AuthorityConfig {
             name: "cluster".into(),
             audiences: audiences.map(|list| list.iter().map(|a| (*a).into()).collect()),
             issuer: None,
-            mapping: Mapping::default(),
+            mapping: ClaimMapping::default(),
         }
     }
 
-    fn said(status: &str, audiences: Option<&[&str]>) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+    fn said(status: &str, audiences: Option<&[&str]>) -> Result<AuthorityVerdict, AnswerUnclear> {
         let answer =
             format!(r#"{{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{status}}}"#);
         read(answer.into_bytes(), &config(audiences))
@@ -146,16 +142,16 @@ mod tests {
             "null",
             r#"{"authenticated":1}"#,
         ] {
-            assert!(matches!(said(status, None), Err(IntrospectionUnclear::Member(_))), "{status}");
+            assert!(matches!(said(status, None), Err(AnswerUnclear::Member(_))), "{status}");
         }
         let with = |error: &str| said(&format!(r#"{{"authenticated":true,{ADA},"error":{error}}}"#), None);
-        assert_eq!(with(r#""the webhook timed out""#), Err(IntrospectionUnclear::Contradictory));
+        assert_eq!(with(r#""the webhook timed out""#), Err(AnswerUnclear::Contradictory));
         for odd in ["true", "null", "{}"] {
-            assert_eq!(with(odd), Err(IntrospectionUnclear::Member("status.error")), "{odd}");
+            assert_eq!(with(odd), Err(AnswerUnclear::Member("status.error")), "{odd}");
         }
         assert!(with(r#""""#).unwrap().is_ok(), "none");
         let other = br#"{"kind":"Status","status":"Failure"}"#.to_vec();
-        assert_eq!(read(other, &config(None)), Err(IntrospectionUnclear::Member("kind")));
+        assert_eq!(read(other, &config(None)), Err(AnswerUnclear::Member("kind")));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::identity::{Facts, Identity};
-use crate::policy::review::{Attributes, ReviewQuestion};
+use crate::policy::review::{ReviewAttributes, ReviewQuestion};
 use crate::policy::rule::{Condition, Rule};
 use crate::request::Canonical;
 use crate::time::Timestamp;
@@ -18,7 +18,7 @@ use super::Denial;
 pub trait Trace {
     /// Whether steps are reported at all. With `false` the decision stops at the first match and
     /// reports nothing.
-    const ON: bool = true;
+    const ENABLED: bool = true;
 
     /// Receives one step of the decision.
     fn step(&mut self, step: Step<'_>);
@@ -29,7 +29,7 @@ pub trait Trace {
 pub struct NoTrace;
 
 impl Trace for NoTrace {
-    const ON: bool = false;
+    const ENABLED: bool = false;
 
     fn step(&mut self, _: Step<'_>) {}
 }
@@ -113,7 +113,7 @@ pub struct Line {
     /// Indentation: conditions are indented below their rule.
     pub depth: usize,
     /// Whether the fact in the line holds; `None` for a remark.
-    pub holds: Option<bool>,
+    pub outcome: Option<bool>,
     /// What was checked and what was found, without line breaks.
     pub text: String,
 }
@@ -125,7 +125,7 @@ impl Explanation {
     }
 
     fn push(&mut self, depth: usize, holds: Option<bool>, text: String) {
-        self.lines.push(Line { depth, holds, text });
+        self.lines.push(Line { depth, outcome: holds, text });
     }
 }
 
@@ -142,7 +142,7 @@ impl Trace for Explanation {
                 self.push(0, Some(matches), format!("{}[{index}] {verb}: {rule}", effect.as_str()));
             }
             Step::Condition { condition, identity, request } => {
-                let found = condition.found(identity, request);
+                let found = condition.values(identity, request);
                 let found = match &*found {
                     [] => "there is none".into(),
                     values => format!(
@@ -158,7 +158,7 @@ impl Trace for Explanation {
                     Some(false) => "no",
                     None => "not known yet",
                 };
-                self.push(0, verdict, format!("review: {}: {known}", asked(question)));
+                self.push(0, verdict, format!("review: {}: {known}", question_text(question)));
             }
             Step::Rewritten { path } => self.push(0, None, format!("the path is rewritten to {path}")),
             Step::Verdict(None) => self.push(0, Some(true), "allowed".into()),
@@ -171,11 +171,11 @@ impl Trace for Explanation {
 }
 
 /// A question as a sentence, in the wording of `kubectl auth can-i`.
-fn asked(question: &ReviewQuestion<'_>) -> String {
+fn question_text(question: &ReviewQuestion<'_>) -> String {
     let user = quoted(&question.user);
     match &question.attributes {
-        Attributes::NonResource { path, verb } => format!("may {user} {verb} {path}"),
-        Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+        ReviewAttributes::NonResource { path, verb } => format!("may {user} {verb} {path}"),
+        ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
             let mut text = format!("may {user} {verb} {resource}");
             let more = [
                 (".", group.as_deref().filter(|group| !group.is_empty())),
@@ -215,7 +215,7 @@ fn quoted(text: &str) -> String {
 impl fmt::Display for Explanation {
     /// One line for each step: `+` holds, `-` does not, indented below the step that it belongs to.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Line { depth, holds, text } in &self.lines {
+        for Line { depth, outcome: holds, text } in &self.lines {
             let mark = match holds {
                 Some(true) => '+',
                 Some(false) => '-',

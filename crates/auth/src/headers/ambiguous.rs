@@ -13,14 +13,14 @@
 //!
 //! Fields that each hop replaces ([`is_per_hop`]) cannot be removed by the client.
 
-use super::{is_alias_prefix, is_per_hop, is_same, is_same_bytes};
+use super::{is_alias_prefix, is_per_hop, is_same_alias_class, is_same_bytes};
 use crate::request::Field;
 
 /// How several fields of one name are represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeats {
     /// Each field by itself.
-    Apart,
+    Separate,
     /// Joined by commas: a list cannot be distinguished from several fields.
     Joined,
 }
@@ -31,24 +31,20 @@ pub fn first_ambiguous<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
-    first(fields, names, is_there_once)
+    find_ambiguous(fields, names, occurs_once)
 }
 
 /// The same for a decision that reads all lines of a list.
-pub fn first_ambiguous_in_full<'n>(
+pub fn first_ambiguous_list<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
-    first(
-        fields,
-        names,
-        |fields, name| {
-            if is_list(name) { has_no_alias(fields, name) } else { is_there_once(fields, name) }
-        },
-    )
+    find_ambiguous(fields, names, |fields, name| {
+        if is_list(name) { has_single_spelling(fields, name) } else { occurs_once(fields, name) }
+    })
 }
 
-fn first<'n>(
+fn find_ambiguous<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
     is_one: impl Fn(&[Field<'_>], &str) -> bool,
@@ -66,7 +62,7 @@ pub fn is_list(name: &str) -> bool {
 }
 
 /// Whether one member of a list, or several consecutive ones, equal this value.
-pub(crate) fn is_within(list: &[u8], value: &[u8]) -> bool {
+pub(crate) fn list_contains(list: &[u8], value: &[u8]) -> bool {
     let is_between_commas = |at: usize| {
         let (before, behind) = (list[..at].trim_ascii_end(), list[at + value.len()..].trim_ascii_start());
         matches!(before, [] | [.., b',']) && matches!(behind, [] | [b',', ..])
@@ -76,13 +72,13 @@ pub(crate) fn is_within(list: &[u8], value: &[u8]) -> bool {
 }
 
 /// Whether all fields of this alias class have exactly this spelling.
-fn has_no_alias(fields: &[Field<'_>], name: &str) -> bool {
-    fields.iter().all(|field| !is_same(field.name, name) || field.name.eq_ignore_ascii_case(name))
+fn has_single_spelling(fields: &[Field<'_>], name: &str) -> bool {
+    fields.iter().all(|field| !is_same_alias_class(field.name, name) || field.name.eq_ignore_ascii_case(name))
 }
 
 /// Whether there is no field of this alias class, or one with exactly this spelling.
-fn is_there_once(fields: &[Field<'_>], name: &str) -> bool {
-    let mut of_the_class = fields.iter().filter(|field| is_same(field.name, name));
+fn occurs_once(fields: &[Field<'_>], name: &str) -> bool {
+    let mut of_the_class = fields.iter().filter(|field| is_same_alias_class(field.name, name));
     match (of_the_class.next(), of_the_class.next()) {
         (None, _) => true,
         (Some(field), None) => field.name.eq_ignore_ascii_case(name),
@@ -110,7 +106,7 @@ mod tests {
         let ambiguous = |fields: &[(&str, &str)]| {
             let fields: Vec<_> =
                 fields.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect();
-            first_ambiguous_in_full(&fields, ["accept", "accept-language", "cookie", "accepted"])
+            first_ambiguous_list(&fields, ["accept", "accept-language", "cookie", "accepted"])
         };
         let two = [("Accept", "a/b"), ("accept", "c/d")];
         assert_eq!(ambiguous(&two), None);
@@ -141,12 +137,12 @@ mod tests {
             ("x, a,b", "a,b"),
             ("aa,a", "a"),
         ] {
-            assert!(is_within(list.as_bytes(), value.as_bytes()), "{list} {value}");
+            assert!(list_contains(list.as_bytes(), value.as_bytes()), "{list} {value}");
         }
         for (list, value) in
             [("ab", "a"), ("a b", "a"), ("x,ab,y", "a"), ("", "a"), ("a", ""), ("xa,b", "a,b")]
         {
-            assert!(!is_within(list.as_bytes(), value.as_bytes()), "{list} {value}");
+            assert!(!list_contains(list.as_bytes(), value.as_bytes()), "{list} {value}");
         }
     }
 

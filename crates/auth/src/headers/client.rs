@@ -10,15 +10,15 @@
 //!
 //! `X-Client-Id`, `X-Client-Version` and similar names have no such meaning, and pass.
 
-use super::fold;
+use super::alias_class;
 
 /// Besides `client`, these parts show that a field describes a certificate.
-const OF_A_CERTIFICATE: [&str; 4] = ["dn", "cn", "verify", "serial"];
+const CERTIFICATE_PARTS: [&str; 4] = ["dn", "cn", "verify", "serial"];
 
 /// Whether a field of this name describes the client's address or certificate. Called for every
 /// field of every request.
-pub(super) fn tells_of_the_client(name: &[u8]) -> bool {
-    ends_in_ip(name) || holds_cert_or_client(name) && is_of_a_certificate(name)
+pub(super) fn describes_client(name: &[u8]) -> bool {
+    ends_in_ip(name) || contains_cert_or_client(name) && describes_certificate(name)
 }
 
 /// The last byte rules out most names.
@@ -30,22 +30,23 @@ fn ends_in_ip(name: &[u8]) -> bool {
     };
     words.iter().any(|word| {
         let (before, last) = name.split_at(name.len().saturating_sub(word.len()));
-        last.eq_ignore_ascii_case(word) && matches!(before, [_, .., separator] if fold(*separator) == b'-')
+        last.eq_ignore_ascii_case(word)
+            && matches!(before, [_, .., separator] if alias_class(*separator) == b'-')
     })
 }
 
-fn is_of_a_certificate(name: &[u8]) -> bool {
+fn describes_certificate(name: &[u8]) -> bool {
     let has = |word: &str| {
-        let mut parts = name.split(|&byte| fold(byte) == b'-');
+        let mut parts = name.split(|&byte| alias_class(byte) == b'-');
         parts.any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
     };
     ["cert", "clientcert", "certificate", "clientcertificate"].iter().any(|word| has(word))
-        || has("client") && OF_A_CERTIFICATE.iter().any(|word| has(word))
+        || has("client") && CERTIFICATE_PARTS.iter().any(|word| has(word))
 }
 
 /// Whether `cert` or the beginning of `client` is anywhere in a name. A search for the letter `c`,
 /// eight bytes at a time, rules out most names.
-fn holds_cert_or_client(name: &[u8]) -> bool {
+fn contains_cert_or_client(name: &[u8]) -> bool {
     const EACH: u64 = u64::MAX / 255;
     let is_word = |at: usize| {
         let word = name.get(at..).and_then(<[u8]>::first_chunk::<4>);
@@ -78,7 +79,7 @@ mod tests {
             for before in 0..20 {
                 for after in 0..10 {
                     let name = format!("{}{word}{}", "c".repeat(before), "x".repeat(after));
-                    assert!(holds_cert_or_client(name.as_bytes()), "{name}");
+                    assert!(contains_cert_or_client(name.as_bytes()), "{name}");
                 }
             }
         }
@@ -93,7 +94,7 @@ mod tests {
             "sec-ch-ua",
             "CCCCCCCCCCCCCCC",
         ] {
-            assert!(!holds_cert_or_client(name.as_bytes()), "{name}");
+            assert!(!contains_cert_or_client(name.as_bytes()), "{name}");
         }
     }
 

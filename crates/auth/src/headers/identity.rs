@@ -11,7 +11,7 @@
 //! group named `a,admin` arrives as `a%2Cadmin` and does not give the group `admin`. Dropping such
 //! values would silently remove rights, and no recipient understands escaping by backslash.
 
-use super::{StripSet, is_essential, is_per_hop, is_same};
+use super::{StripSet, is_essential, is_per_hop, is_same_alias_class};
 use crate::identity::Identity;
 use crate::request::is_token;
 
@@ -46,7 +46,7 @@ pub enum HeaderFault {
     Name(String),
     /// HTTP or the gateway itself uses the name.
     #[error("the header {0} has a meaning of its own and cannot carry an identity: choose an x- name")]
-    Taken(String),
+    Reserved(String),
     /// Many servers take the two fields for one.
     #[error("many servers treat the headers {0} and {1} as the same: keep one")]
     Alias(String, String),
@@ -54,18 +54,18 @@ pub enum HeaderFault {
 
 impl HeaderFault {
     /// Why the gateway cannot set a field of this name besides `others`; `None` when it can.
-    pub fn of<'n>(name: &str, others: impl IntoIterator<Item = &'n str>) -> Option<Self> {
+    pub fn check<'n>(name: &str, others: impl IntoIterator<Item = &'n str>) -> Option<Self> {
         // A `*` is a valid character of a token, but a strip set reads it as a family, and the
         // client's field would pass.
         if !is_token(name) || name.contains('*') {
             return Some(Self::Name(name.into()));
         }
-        if is_per_hop(name) || is_essential(name) || is_ours(name) {
-            return Some(Self::Taken(name.into()));
+        if is_per_hop(name) || is_essential(name) || is_gateway_field(name) {
+            return Some(Self::Reserved(name.into()));
         }
         others
             .into_iter()
-            .find(|other| is_same(name, other))
+            .find(|other| is_same_alias_class(name, other))
             .map(|other| Self::Alias(other.into(), name.into()))
     }
 }
@@ -115,7 +115,7 @@ impl IdentityHeaders {
         let names = || fields.iter().map(|(name, _)| name.as_str());
         let faults: Vec<_> = names()
             .enumerate()
-            .filter_map(|(index, name)| HeaderFault::of(name, names().take(index)))
+            .filter_map(|(index, name)| HeaderFault::check(name, names().take(index)))
             .collect();
         if !faults.is_empty() {
             return Err(faults);
@@ -142,7 +142,7 @@ impl IdentityHeaders {
 }
 
 /// Whether the gateway writes this field itself, for other purposes.
-fn is_ours(name: &str) -> bool {
+fn is_gateway_field(name: &str) -> bool {
     const OURS: [&str; 8] = [
         "forwarded",
         "tracestate",

@@ -26,8 +26,8 @@ mod client;
 mod identity;
 mod strip;
 
-pub(crate) use ambiguous::is_within;
-pub use ambiguous::{Repeats, first_ambiguous, first_ambiguous_in_full, is_list, is_nominated};
+pub(crate) use ambiguous::list_contains;
+pub use ambiguous::{Repeats, first_ambiguous, first_ambiguous_list, is_list, is_nominated};
 pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
 pub use strip::{StripFault, StripSet};
 
@@ -35,7 +35,7 @@ use crate::request::is_token;
 
 /// The alias class of each byte: lower case, and one separator for all bytes except letters and
 /// digits.
-const FOLD: [u8; 256] = {
+const ALIAS_CLASS: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte: u8 = 0;
     loop {
@@ -50,31 +50,31 @@ const FOLD: [u8; 256] = {
     }
 };
 
-fn fold(byte: u8) -> u8 {
-    FOLD[usize::from(byte)]
+fn alias_class(byte: u8) -> u8 {
+    ALIAS_CLASS[usize::from(byte)]
 }
 
 /// Whether `name` is an alias of `folded`, which is in folded form.
 fn is_alias(name: &str, folded: &str) -> bool {
-    name.len() == folded.len() && name.bytes().map(fold).eq(folded.bytes())
+    name.len() == folded.len() && name.bytes().map(alias_class).eq(folded.bytes())
 }
 
 /// Whether many servers take one name for the other: both are of one alias class.
-pub fn is_same(name: &str, other: &str) -> bool {
+pub fn is_same_alias_class(name: &str, other: &str) -> bool {
     is_same_bytes(name.as_bytes(), other.as_bytes())
 }
 
 fn is_same_bytes(name: &[u8], other: &[u8]) -> bool {
-    name.len() == other.len() && name.iter().zip(other).all(|(&a, &b)| fold(a) == fold(b))
+    name.len() == other.len() && name.iter().zip(other).all(|(&a, &b)| alias_class(a) == alias_class(b))
 }
 
 /// Whether a field says where a request came from, in a form that Envoy sets or cleans for its own
 /// upstreams. [`StripSet`] deletes such fields. When Envoy only asks the gateway for authorization,
 /// they are not the gateway's to delete.
-pub fn is_of_the_front(name: &str) -> bool {
+pub fn is_set_by_front_proxy(name: &str) -> bool {
     const FRONT: [&str; 5] =
         ["x-envoy-*", "x-forwarded-client-cert", "x-forwarded-for", "x-forwarded-port", "x-forwarded-proto"];
-    is_among(name, &FRONT)
+    matches_any(name, &FRONT)
 }
 
 /// Whether each hop replaces a field of this name, so that a received one is never forwarded, in
@@ -134,12 +134,12 @@ const ESSENTIAL: [&str; 15] = [
 ];
 
 fn is_essential(name: &str) -> bool {
-    is_among(name, &ESSENTIAL)
+    matches_any(name, &ESSENTIAL)
 }
 
 /// Whether a name is an alias of a listed name in folded form, where a trailing `*` stands for any
 /// ending.
-fn is_among(name: &str, list: &[&str]) -> bool {
+fn matches_any(name: &str, list: &[&str]) -> bool {
     list.iter().any(|listed| match listed.strip_suffix('*') {
         Some(family) => is_alias_prefix(name, family),
         None => is_alias(name, listed),
@@ -147,5 +147,5 @@ fn is_among(name: &str, list: &[&str]) -> bool {
 }
 
 fn is_alias_prefix(name: &str, folded: &str) -> bool {
-    name.len() >= folded.len() && name.bytes().map(fold).zip(folded.bytes()).all(|(a, b)| a == b)
+    name.len() >= folded.len() && name.bytes().map(alias_class).zip(folded.bytes()).all(|(a, b)| a == b)
 }

@@ -1,6 +1,6 @@
 //! Strip set: fields that are deleted from every request, whether or not the gateway sets them.
 
-use super::{client, fold};
+use super::{alias_class, client};
 use crate::request::is_token;
 
 /// Names and families that are always deleted, in folded form; a trailing `*` stands for any
@@ -60,7 +60,7 @@ pub struct StripSet {
 const BUCKETS: usize = 128;
 
 /// Least number of bytes before the `*` of a family: deleting all of `x-*` is never necessary.
-const SHORTEST_FAMILY: usize = 3;
+const MIN_FAMILY_LEN: usize = 3;
 
 /// Why a [`StripSet`] cannot contain a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ impl StripSet {
             Err(StripFault::Name(name.into()))
         } else if beginning.contains('*') {
             Err(StripFault::Star(name.into()))
-        } else if family && beginning.len() < SHORTEST_FAMILY {
+        } else if family && beginning.len() < MIN_FAMILY_LEN {
             Err(StripFault::Family(name.into()))
         } else {
             Ok(())
@@ -122,8 +122,8 @@ impl StripSet {
         let name = name.as_bytes();
         let bucket = bucket(name);
         let (start, end) = (usize::from(self.starts[bucket]), usize::from(self.starts[bucket + 1]));
-        start != end && self.entries[start..end].iter().any(|entry| entry.takes(name))
-            || client::tells_of_the_client(name)
+        start != end && self.entries[start..end].iter().any(|entry| entry.matches(name))
+            || client::describes_client(name)
     }
 }
 
@@ -142,7 +142,7 @@ fn split(name: &str) -> (&str, bool) {
 /// Entries with similar beginnings share a bucket. The third byte is the most distinctive: names
 /// begin with `x-`, `co` or `ac`.
 fn bucket(name: &[u8]) -> usize {
-    let byte = |at: usize| name.get(at).map_or(0, |&b| usize::from(fold(b)));
+    let byte = |at: usize| name.get(at).map_or(0, |&b| usize::from(alias_class(b)));
     (byte(0) ^ (byte(2) << 2)) % BUCKETS
 }
 
@@ -150,12 +150,12 @@ impl Entry {
     fn new(name: &str) -> Option<Self> {
         StripSet::check(name).ok()?;
         let (name, family) = split(name);
-        Some(Self { name: name.bytes().map(fold).collect(), family })
+        Some(Self { name: name.bytes().map(alias_class).collect(), family })
     }
 
-    fn takes(&self, name: &[u8]) -> bool {
+    fn matches(&self, name: &[u8]) -> bool {
         let length = if self.family { name.len() >= self.name.len() } else { name.len() == self.name.len() };
-        length && name.iter().zip(&self.name).all(|(&a, &b)| fold(a) == b)
+        length && name.iter().zip(&self.name).all(|(&a, &b)| alias_class(a) == b)
     }
 }
 

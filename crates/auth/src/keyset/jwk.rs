@@ -121,7 +121,7 @@ fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
     for name in ["x", "y"] {
         point.extend_from_slice(&octets(jwk, name, width)?);
     }
-    Ok((algorithm, parsed(verification, &point)?))
+    Ok((algorithm, parse_public_key(verification, &point)?))
 }
 
 /// An Ed25519 key, the only supported kind of RFC 8037 §2.
@@ -130,10 +130,13 @@ fn okp(jwk: Value<'_>) -> Result<Form, SkipReason> {
         return Err(SkipReason::Unsupported);
     }
     let point = octets(jwk, "x", signature::ED25519_PUBLIC_KEY_LEN)?;
-    Ok((Algorithm::EdDsa, parsed(&signature::ED25519, &point)?))
+    Ok((Algorithm::EdDsa, parse_public_key(&signature::ED25519, &point)?))
 }
 
-fn parsed(algorithm: &'static dyn VerificationAlgorithm, key: &[u8]) -> Result<ParsedPublicKey, SkipReason> {
+fn parse_public_key(
+    algorithm: &'static dyn VerificationAlgorithm,
+    key: &[u8],
+) -> Result<ParsedPublicKey, SkipReason> {
     ParsedPublicKey::new(algorithm, key).map_err(|_| SkipReason::Invalid)
 }
 

@@ -188,11 +188,11 @@ impl KeySet {
 
     /// Whether this set has every usable key of `other`: the same key, with the same `kid`, for the
     /// same algorithm. Then a key of this set verifies whatever a key of `other` has verified.
-    pub fn has_all_of(&self, other: &Self) -> bool {
-        other.keys.iter().all(|key| self.has(key))
+    pub fn is_superset_of(&self, other: &Self) -> bool {
+        other.keys.iter().all(|key| self.contains_key(key))
     }
 
-    fn has(&self, key: &Key) -> bool {
+    fn contains_key(&self, key: &Key) -> bool {
         let filed = (key.kid(), key.algorithm);
         let first = self.keys.partition_point(|own| (own.kid(), own.algorithm) < filed);
         // Without `kid` there may be several.
@@ -253,18 +253,18 @@ mod tests {
         for keys in [&named, &nameless] {
             let all = set(keys);
             let reversed = set(&keys.iter().rev().cloned().collect::<Vec<_>>());
-            assert!(all.has_all_of(&reversed) && reversed.has_all_of(&all));
+            assert!(all.is_superset_of(&reversed) && reversed.is_superset_of(&all));
             for without in 0..keys.len() {
                 let mut fewer = keys.clone();
                 fewer.remove(without);
                 let fewer = set(&fewer);
-                assert!(all.has_all_of(&fewer) && !fewer.has_all_of(&all), "{without}");
+                assert!(all.is_superset_of(&fewer) && !fewer.is_superset_of(&all), "{without}");
             }
         }
-        assert!(!set(&named).has_all_of(&set(&nameless)), "by another name");
+        assert!(!set(&named).is_superset_of(&set(&nameless)), "by another name");
         let mut exchanged = named.clone();
         exchanged[0]["kid"] = named[1]["kid"].clone();
         exchanged[1]["kid"] = named[0]["kid"].clone();
-        assert!(!set(&exchanged).has_all_of(&set(&named)), "another key by the same name");
+        assert!(!set(&exchanged).is_superset_of(&set(&named)), "another key by the same name");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_VALUES, checked, checked_address};
+use super::{MAX_VALUES, check_email, check_text};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault};
@@ -126,7 +126,7 @@ impl CertificateMapping {
 
     /// Keeps the values of `fields` for rules and headers, as claims with the field's name.
     #[must_use]
-    pub fn keeping(mut self, mut fields: Vec<CertificateField>) -> Self {
+    pub fn with_kept(mut self, mut fields: Vec<CertificateField>) -> Self {
         // Sorted by name, which is the order of `Identity::claims`.
         fields.sort_unstable();
         fields.dedup();
@@ -146,7 +146,7 @@ impl CertificateMapping {
         let user = self.user.map(single).transpose()?.flatten().map(Into::into);
         let mut emails = certificate.values(CertificateField::SanEmail);
         let email = match (emails.next(), emails.next()) {
-            (Some(email), None) => Some(checked_address(CertificateField::SanEmail.as_str(), email)?),
+            (Some(email), None) => Some(check_email(CertificateField::SanEmail.as_str(), email)?),
             _ => None,
         };
         let mut groups = Vec::new();
@@ -186,7 +186,7 @@ impl CertificateIdentity<'_> {
         let mut values = self.values(field);
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
-            (Some(value), None) => checked(field.as_str(), value),
+            (Some(value), None) => check_text(field.as_str(), value),
             (Some(_), Some(_)) => Err(ClaimError::new(field.as_str(), ClaimFault::Ambiguous)),
         }
     }
@@ -194,7 +194,7 @@ impl CertificateIdentity<'_> {
     /// Adds the values of `field` to `list`, without duplicates.
     fn collect(&self, field: CertificateField, list: &mut Vec<Box<str>>) -> Result<(), ClaimError> {
         for value in self.values(field) {
-            match checked(field.as_str(), value)? {
+            match check_text(field.as_str(), value)? {
                 Some(value) if !list.iter().any(|known| **known == *value) => {
                     if list.len() == MAX_VALUES {
                         return Err(ClaimError::new(field.as_str(), ClaimFault::TooMany));

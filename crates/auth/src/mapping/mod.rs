@@ -28,7 +28,7 @@ pub const MAX_VALUES: usize = 512;
 /// How an issuer's claims become an identity. Where several paths are given, a single value comes
 /// from the first that is present, and lists are merged from all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ClaimMapping {
     /// Stable identifier, required. Default: `sub`.
     pub subject: ClaimPath,
     /// User name. Default: `preferred_username`.
@@ -50,7 +50,7 @@ pub struct Mapping {
     pub keep: Vec<ClaimPath>,
 }
 
-impl Default for Mapping {
+impl Default for ClaimMapping {
     fn default() -> Self {
         Self {
             subject: ClaimPath::member("sub"),
@@ -65,22 +65,22 @@ impl Default for Mapping {
     }
 }
 
-impl Mapping {
+impl ClaimMapping {
     /// Maps verified `claims` to an identity. `issuer` is the configured name of their issuer.
     pub fn identity(&self, issuer: &str, claims: Value<'_>) -> Result<Identity, ClaimError> {
-        let subject = single(claims, &self.subject)?;
+        let subject = text_at(claims, &self.subject)?;
         Ok(Identity {
             kind: CredentialKind::Jwt,
             issuer: issuer.into(),
             subject: subject
                 .ok_or_else(|| ClaimError::new(self.subject.as_str(), ClaimFault::Missing))?
                 .into(),
-            user: first(claims, &self.user)?,
+            user: first_text(claims, &self.user)?,
             email: self.email(claims)?,
-            client: first(claims, &self.client)?,
-            groups: merged(claims, &self.groups, |value, add| add(value))?,
-            scopes: merged(claims, &self.scopes, |value, add| value.split(' ').try_for_each(add))?,
-            claims: self.kept(claims)?,
+            client: first_text(claims, &self.client)?,
+            groups: merged_texts(claims, &self.groups, |value, add| add(value))?,
+            scopes: merged_texts(claims, &self.scopes, |value, add| value.split(' ').try_for_each(add))?,
+            claims: self.kept_claims(claims)?,
         })
     }
 
@@ -90,19 +90,19 @@ impl Mapping {
         {
             return Ok(None);
         }
-        single(claims, path)?.map(|email| checked_address(path.as_str(), email)).transpose()
+        text_at(claims, path)?.map(|email| check_email(path.as_str(), email)).transpose()
     }
 
-    fn kept(&self, claims: Value<'_>) -> Result<KeptClaims, ClaimError> {
+    fn kept_claims(&self, claims: Value<'_>) -> Result<KeptClaims, ClaimError> {
         let mut kept = KeptClaims::with_capacity(self.keep.len());
         for path in &self.keep {
             let Some(value) = path.find(claims)? else { continue };
             let mut values = Vec::new();
             match value.items() {
                 Some(items) => {
-                    items.map(|item| scalar(path, item)).try_for_each(|v| push(path, &mut values, v?))
+                    items.map(|item| scalar_text(path, item)).try_for_each(|v| push(path, &mut values, v?))
                 }
-                None => push(path, &mut values, scalar(path, value)?),
+                None => push(path, &mut values, scalar_text(path, value)?),
             }?;
             if let (false, Err(at)) =
                 (values.is_empty(), kept.binary_search_by(|(p, _)| (**p).cmp(path.as_str())))
@@ -118,16 +118,16 @@ impl Mapping {
 type KeptClaims = Vec<(Box<str>, Vec<Box<str>>)>;
 
 /// The text at `path`; `None` when it is absent, `null` or empty.
-fn single<'d>(claims: Value<'d>, path: &ClaimPath) -> Result<Option<&'d str>, ClaimError> {
+fn text_at<'d>(claims: Value<'d>, path: &ClaimPath) -> Result<Option<&'d str>, ClaimError> {
     let Some(value) = path.find(claims)? else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| ClaimError::new(path.as_str(), ClaimFault::NotA("a string")))?;
-    checked(path.as_str(), text)
+    check_text(path.as_str(), text)
 }
 
 /// The text at the first of `paths` that has one.
-fn first(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Option<Box<str>>, ClaimError> {
+fn first_text(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Option<Box<str>>, ClaimError> {
     for path in paths {
-        if let Some(text) = single(claims, path)? {
+        if let Some(text) = text_at(claims, path)? {
             return Ok(Some(text.into()));
         }
     }
@@ -138,7 +138,7 @@ type Add<'a> = dyn FnMut(&str) -> Result<(), ClaimError> + 'a;
 
 /// The texts at all of `paths`, in order, without duplicates; `split` may divide one text into
 /// several.
-fn merged(
+fn merged_texts(
     claims: Value<'_>,
     paths: &[ClaimPath],
     split: fn(&str, &mut Add<'_>) -> Result<(), ClaimError>,
@@ -147,7 +147,7 @@ fn merged(
     for path in paths {
         let Some(found) = path.find(claims)? else { continue };
         let fault = || ClaimError::new(path.as_str(), ClaimFault::NotA("a string or an array of strings"));
-        let mut add = |text: &str| match checked(path.as_str(), text)? {
+        let mut add = |text: &str| match check_text(path.as_str(), text)? {
             Some(text) if !values.iter().any(|value| **value == *text) => {
                 push(path, &mut values, text.into())
             }
@@ -165,12 +165,12 @@ fn merged(
 }
 
 /// A kept value as text: a string unchanged, booleans and numbers in their JSON spelling.
-fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
+fn scalar_text(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
     /// Beyond 2^53, neighbouring integers have the same float, and a rule could confuse them.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let fault = |fault| ClaimError::new(path.as_str(), fault);
     if let Some(text) = value.as_str() {
-        return Ok(checked(path.as_str(), text)?.unwrap_or_default().into());
+        return Ok(check_text(path.as_str(), text)?.unwrap_or_default().into());
     }
     if let Some(truth) = value.as_bool() {
         return Ok(if truth { "true" } else { "false" }.into());
@@ -189,7 +189,7 @@ fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
 pub(crate) fn checked_text<'d>(object: Value<'d>, member: &str) -> Result<Option<&'d str>, ClaimError> {
     let Some(value) = object.get(member).filter(|value| !value.is_null()) else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| ClaimError::new(member, ClaimFault::NotA("a string")))?;
-    checked(member, text)
+    check_text(member, text)
 }
 
 /// The texts of an array, in order, without duplicates and empty ones.
@@ -198,7 +198,7 @@ pub(crate) fn checked_list(claim: &str, array: Value<'_>) -> Result<Vec<Box<str>
     let wrong = || fault(ClaimFault::NotA("an array of strings"));
     let mut texts: Vec<Box<str>> = Vec::new();
     for item in array.items().ok_or_else(wrong)? {
-        let Some(text) = checked(claim, item.as_str().ok_or_else(wrong)?)? else { continue };
+        let Some(text) = check_text(claim, item.as_str().ok_or_else(wrong)?)? else { continue };
         if texts.iter().any(|known| **known == *text) {
             continue;
         }
@@ -223,7 +223,7 @@ fn push(path: &ClaimPath, values: &mut Vec<Box<str>>, value: Box<str>) -> Result
 }
 
 /// Checks that `text` may be part of an identity; `None` when it is empty.
-fn checked<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError> {
+fn check_text<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError> {
     let fault = if text.len() > MAX_VALUE_BYTES {
         ClaimFault::TooLong
     } else if text.contains(char::is_control) {
@@ -237,7 +237,7 @@ fn checked<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError
 }
 
 /// Checks for `local@domain` with exactly one `@`, so that every reader finds the same domain.
-fn checked_address(claim: &str, email: &str) -> Result<Box<str>, ClaimError> {
+fn check_email(claim: &str, email: &str) -> Result<Box<str>, ClaimError> {
     match email.split_once('@') {
         Some((local, domain))
             if !local.is_empty()

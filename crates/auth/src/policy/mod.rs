@@ -84,7 +84,7 @@ pub enum PolicyProblem {
     )]
     HeaderPerHop(String),
     /// A header condition with a value that no field can have.
-    #[error("the value for header {0} is empty, padded or holds a control character")]
+    #[error("the value for header {0} is empty, has surrounding spaces or contains a control character")]
     HeaderValue(String),
     /// A route that another one makes unreachable.
     #[error("route {route:?} cannot be distinguished from route {by:?} for host {host} and the same path")]
@@ -163,7 +163,7 @@ impl Faults {
     }
 
     /// The value when there are no faults, otherwise all faults.
-    fn or<T>(self, value: T) -> Result<T, Vec<PolicyFault>> {
+    fn into_result<T>(self, value: T) -> Result<T, Vec<PolicyFault>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }

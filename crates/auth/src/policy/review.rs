@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::route::Captures;
-use crate::headers::{is_nominated, is_same};
+use crate::headers::{is_nominated, is_same_alias_class};
 use crate::identity::Identity;
 use crate::request::{Canonical, Field, pairs};
 
@@ -36,14 +36,14 @@ const AUTHENTICATED: &str = "system:authenticated";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReviewSpec {
     /// About a resource, or about a path that is not a resource.
-    pub attributes: Attributes<String>,
+    pub attributes: ReviewAttributes<String>,
     /// Names of callers in the cluster.
     pub subject: ReviewSubject,
 }
 
 /// What a review is about (`resourceAttributes` or `nonResourceAttributes`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Attributes<T> {
+pub enum ReviewAttributes<T> {
     /// An object of the API.
     Resource {
         /// Namespace; `None`: of no namespace, or of all.
@@ -68,7 +68,7 @@ pub enum Attributes<T> {
     },
 }
 
-impl<T: Default> Default for Attributes<T> {
+impl<T: Default> Default for ReviewAttributes<T> {
     fn default() -> Self {
         Self::NonResource { path: T::default(), verb: T::default() }
     }
@@ -85,7 +85,7 @@ pub struct ReviewSubject {
     pub group_prefix: Box<str>,
     /// Names of the token authorities that belong to this cluster: names from them are used
     /// unchanged.
-    pub own: Vec<Box<str>>,
+    pub own_authorities: Vec<Box<str>>,
 }
 
 /// Which name of a caller is used.
@@ -131,7 +131,7 @@ pub enum TemplateFault {
 /// A checked review, ready to be applied to requests.
 #[derive(Debug, Clone)]
 pub struct ReviewTemplate {
-    attributes: Attributes<Template>,
+    attributes: ReviewAttributes<Template>,
     subject: ReviewSubject,
 }
 
@@ -160,18 +160,18 @@ pub struct ReviewQuestion<'q> {
     /// Identifier of the user, from the same token authority.
     pub uid: Option<&'q str>,
     /// What the user wants to do.
-    pub attributes: Attributes<Cow<'q, str>>,
+    pub attributes: ReviewAttributes<Cow<'q, str>>,
 }
 
 /// Why there is no question to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unaskable {
+pub enum ReviewImpossible {
     /// A value that the question needs is absent or empty.
     #[error("the review needs {0}, which the request does not have")]
-    Missing(NeededFields),
+    Missing(RequestPart),
     /// A value that the question cannot contain.
     #[error("the {0} of the request cannot be part of a review")]
-    Unusable(NeededFields),
+    Unusable(RequestPart),
     /// The method corresponds to no verb.
     #[error("the method has no Kubernetes verb")]
     Method,
@@ -185,7 +185,7 @@ pub enum Unaskable {
 
 /// The part of a request that a question needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NeededFields {
+pub enum RequestPart {
     /// A capture of the path.
     Path,
     /// A query parameter.
@@ -194,7 +194,7 @@ pub enum NeededFields {
     Header,
 }
 
-impl fmt::Display for NeededFields {
+impl fmt::Display for RequestPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Path => "a part of the path",
@@ -228,10 +228,10 @@ impl ReviewTemplate {
             built.map_err(|fault| faults.push((key, fault))).unwrap_or(Template(Box::default()))
         };
         let attributes = match &spec.attributes {
-            Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+            ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
                 let mut optional =
                     |key, text: &Option<String>| text.as_deref().map(|text| template(key, text));
-                Attributes::Resource {
+                ReviewAttributes::Resource {
                     namespace: optional("namespace", namespace),
                     group: optional("api_group", group),
                     subresource: optional("subresource", subresource),
@@ -240,8 +240,8 @@ impl ReviewTemplate {
                     resource: template("resource", resource),
                 }
             }
-            Attributes::NonResource { path, verb } => {
-                Attributes::NonResource { path: template("path", path), verb: template("verb", verb) }
+            ReviewAttributes::NonResource { path, verb } => {
+                ReviewAttributes::NonResource { path: template("path", path), verb: template("verb", verb) }
             }
         };
         if faults.is_empty() { Ok(Self { attributes, subject: spec.subject.clone() }) } else { Err(faults) }
@@ -258,7 +258,7 @@ impl ReviewTemplate {
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.attributes.each().into_iter().flatten().flat_map(|template| &*template.0)
+        self.attributes.texts().into_iter().flatten().flat_map(|template| &*template.0)
     }
 
     /// The questions about a request: every one must be answered with yes.
@@ -271,19 +271,19 @@ impl ReviewTemplate {
         request: &'q Canonical<'_>,
         captures: &Captures<'q>,
         fields: &'q [Field<'q>],
-    ) -> Result<Vec<ReviewQuestion<'q>>, Unaskable> {
-        let (user, groups) = self.subject.of(identity)?;
+    ) -> Result<Vec<ReviewQuestion<'q>>, ReviewImpossible> {
+        let (user, groups) = self.subject.user_and_groups(identity)?;
         let own = self.subject.is_own(identity);
-        let extra = if own { extra(identity) } else { Vec::new() };
+        let extra = if own { extra_attributes(identity) } else { Vec::new() };
         let uid = identity.claim("uid").first().map(|uid| &**uid).filter(|_| own);
         // A server behind the gateway may read such a path as another one, which was not asked
         // about.
         let of_path = self.parts().any(|part| matches!(part, Part::Capture(_) | Part::Path));
         if of_path && !request.other_readings().is_empty() {
-            return Err(Unaskable::Unusable(NeededFields::Path));
+            return Err(ReviewImpossible::Unusable(RequestPart::Path));
         }
-        let values = self.values(request, fields)?;
-        let seen = Seen { request, captures, verb: self.verb(request) };
+        let values = self.repeated_values(request, fields)?;
+        let seen = RenderContext { request, captures, verb: self.verb(request) };
         let rounds = values.as_ref().map_or(1, |(_, values)| values.len());
         let mut questions = Vec::with_capacity(rounds);
         for round in 0..rounds {
@@ -301,48 +301,51 @@ impl ReviewTemplate {
     }
 
     /// The values of the one parameter or header that may be repeated.
-    fn values<'q>(
+    fn repeated_values<'q>(
         &'q self,
         request: &'q Canonical<'_>,
         fields: &'q [Field<'q>],
-    ) -> Result<Option<Repeated<'q>>, Unaskable> {
+    ) -> Result<Option<Repeated<'q>>, ReviewImpossible> {
         let Some(part) = self.parts().find(|part| matches!(part, Part::Query(_) | Part::Header(_))) else {
             return Ok(None);
         };
         let (needed, values): (_, Vec<Cow<'q, str>>) = match part {
             Part::Query(name) => {
-                let values = pairs(request.query()).filter(|(key, _)| key.is(name));
-                (NeededFields::Query, values.map(|(_, value)| value.decode()).collect())
+                let values = pairs(request.query()).filter(|(key, _)| key.decodes_to(name));
+                (RequestPart::Query, values.map(|(_, value)| value.decode()).collect())
             }
             Part::Header(name) => {
                 // Some servers take an alias for the field, and a field that `Connection` nominates
                 // is not forwarded.
-                let alias =
-                    |field: &Field<'_>| is_same(field.name, name) && !field.name.eq_ignore_ascii_case(name);
+                let alias = |field: &Field<'_>| {
+                    is_same_alias_class(field.name, name) && !field.name.eq_ignore_ascii_case(name)
+                };
                 if fields.iter().any(alias) || is_nominated(fields, name) {
-                    return Err(Unaskable::Unusable(NeededFields::Header));
+                    return Err(ReviewImpossible::Unusable(RequestPart::Header));
                 }
                 let of = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
                 let texts = of.map(|field| std::str::from_utf8(field.value).map(Cow::Borrowed));
                 (
-                    NeededFields::Header,
-                    texts.collect::<Result<_, _>>().map_err(|_| Unaskable::Unusable(NeededFields::Header))?,
+                    RequestPart::Header,
+                    texts
+                        .collect::<Result<_, _>>()
+                        .map_err(|_| ReviewImpossible::Unusable(RequestPart::Header))?,
                 )
             }
             _ => return Ok(None),
         };
         if values.is_empty() {
-            return Err(Unaskable::Missing(needed));
+            return Err(ReviewImpossible::Missing(needed));
         }
         if values.len() > MAX_QUESTIONS {
-            return Err(Unaskable::TooMany);
+            return Err(ReviewImpossible::TooMany);
         }
         for value in &values {
             if value.is_empty() {
-                return Err(Unaskable::Missing(needed));
+                return Err(ReviewImpossible::Missing(needed));
             }
-            if !is_plain(value) {
-                return Err(Unaskable::Unusable(needed));
+            if !is_kubernetes_name(value) {
+                return Err(ReviewImpossible::Unusable(needed));
             }
         }
         Ok(Some((part, values)))
@@ -350,7 +353,7 @@ impl ReviewTemplate {
 
     /// The Kubernetes verb for the request's method; `None` when there is none.
     fn verb(&self, request: &Canonical<'_>) -> Option<&'static str> {
-        let resource = matches!(self.attributes, Attributes::Resource { .. });
+        let resource = matches!(self.attributes, ReviewAttributes::Resource { .. });
         Some(match (request.method(), resource) {
             ("GET" | "HEAD", _) => "get",
             ("POST", true) => "create",
@@ -368,33 +371,33 @@ impl ReviewTemplate {
 /// The parameter or header that may be repeated, and its values.
 type Repeated<'q> = (&'q Part, Vec<Cow<'q, str>>);
 /// A user name, and groups.
-type Named<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
+type UserAndGroups<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
 
 /// Whether a text has only characters of Kubernetes names, so that every server reads it in the
 /// same way.
-fn is_plain(text: &str) -> bool {
+fn is_kubernetes_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@".contains(&byte);
     text.len() <= 253 && text.bytes().all(plain) && !matches!(text, "." | "..")
 }
 
 /// The `extra` attributes that a token authority of the cluster returned besides name and groups.
-fn extra(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
+fn extra_attributes(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
     let claims = identity.claims.iter();
     claims.filter_map(|(path, values)| Some((path.strip_prefix("extra.")?, &**values))).collect()
 }
 
 impl ReviewSubject {
     fn is_own(&self, identity: &Identity) -> bool {
-        self.own.iter().any(|own| **own == *identity.issuer)
+        self.own_authorities.iter().any(|own| **own == *identity.issuer)
     }
 
-    fn of<'q>(&self, identity: &'q Identity) -> Result<Named<'q>, Unaskable> {
+    fn user_and_groups<'q>(&self, identity: &'q Identity) -> Result<UserAndGroups<'q>, ReviewImpossible> {
         let name = match self.name {
             NameSource::User => Some(identity.display_name()),
             NameSource::Subject => Some(&*identity.subject),
             NameSource::Email => identity.email.as_deref(),
         };
-        let name = name.filter(|name| !name.is_empty()).ok_or(Unaskable::Caller)?;
+        let name = name.filter(|name| !name.is_empty()).ok_or(ReviewImpossible::Caller)?;
         if self.is_own(identity) {
             return Ok((Cow::Borrowed(name), Cow::Borrowed(&identity.groups)));
         }
@@ -404,7 +407,7 @@ impl ReviewSubject {
         };
         let user = prefixed(&self.user_prefix, name);
         if user.starts_with(RESERVED) {
-            return Err(Unaskable::Caller);
+            return Err(ReviewImpossible::Caller);
         }
         // Permissions are only additive in Kubernetes: leaving out a group grants nothing.
         let groups = identity.groups.iter().map(|group| prefixed(&self.group_prefix, group));
@@ -413,7 +416,7 @@ impl ReviewSubject {
     }
 }
 
-struct Seen<'s, 'q> {
+struct RenderContext<'s, 'q> {
     request: &'q Canonical<'q>,
     captures: &'s Captures<'q>,
     verb: Option<&'static str>,
@@ -447,26 +450,26 @@ impl Template {
     /// The text for a request; `value` is that of the parameter or header that may be repeated.
     fn render<'q>(
         &'q self,
-        seen: &Seen<'_, 'q>,
+        seen: &RenderContext<'_, 'q>,
         value: Option<(&Part, &Cow<'q, str>)>,
-    ) -> Result<Cow<'q, str>, Unaskable> {
-        let one = |part: &'q Part| -> Result<Cow<'q, str>, Unaskable> {
+    ) -> Result<Cow<'q, str>, ReviewImpossible> {
+        let one = |part: &'q Part| -> Result<Cow<'q, str>, ReviewImpossible> {
             match part {
                 Part::Text(text) => Ok(Cow::Borrowed(text)),
                 Part::Capture(name) => {
                     let text = seen.captures.get(name).filter(|text| !text.is_empty());
-                    let text = text.ok_or(Unaskable::Missing(NeededFields::Path))?;
-                    if is_plain(text) {
+                    let text = text.ok_or(ReviewImpossible::Missing(RequestPart::Path))?;
+                    if is_kubernetes_name(text) {
                         Ok(Cow::Borrowed(text))
                     } else {
-                        Err(Unaskable::Unusable(NeededFields::Path))
+                        Err(ReviewImpossible::Unusable(RequestPart::Path))
                     }
                 }
                 Part::Query(_) | Part::Header(_) => match value {
                     Some((of, value)) if of == part => Ok(value.clone()),
-                    _ => Err(Unaskable::Missing(NeededFields::Query)),
+                    _ => Err(ReviewImpossible::Missing(RequestPart::Query)),
                 },
-                Part::Verb => seen.verb.map(Cow::Borrowed).ok_or(Unaskable::Method),
+                Part::Verb => seen.verb.map(Cow::Borrowed).ok_or(ReviewImpossible::Method),
                 Part::Path => Ok(Cow::Borrowed(seen.request.path())),
             }
         };
@@ -501,9 +504,9 @@ impl Part {
     }
 }
 
-impl<T> Attributes<T> {
+impl<T> ReviewAttributes<T> {
     /// Every text that there may be, in a fixed order.
-    pub fn each(&self) -> [Option<&T>; 6] {
+    pub fn texts(&self) -> [Option<&T>; 6] {
         match self {
             Self::Resource { namespace, verb, group, resource, subresource, name } => [
                 namespace.as_ref(),
@@ -518,17 +521,24 @@ impl<T> Attributes<T> {
     }
 
     /// The same attributes with each text mapped by `f`.
-    pub fn try_map<'t, U, E>(&'t self, mut f: impl FnMut(&'t T) -> Result<U, E>) -> Result<Attributes<U>, E> {
+    pub fn try_map<'t, U, E>(
+        &'t self,
+        mut f: impl FnMut(&'t T) -> Result<U, E>,
+    ) -> Result<ReviewAttributes<U>, E> {
         Ok(match self {
-            Self::Resource { namespace, verb, group, resource, subresource, name } => Attributes::Resource {
-                namespace: namespace.as_ref().map(&mut f).transpose()?,
-                verb: f(verb)?,
-                group: group.as_ref().map(&mut f).transpose()?,
-                resource: f(resource)?,
-                subresource: subresource.as_ref().map(&mut f).transpose()?,
-                name: name.as_ref().map(&mut f).transpose()?,
-            },
-            Self::NonResource { path, verb } => Attributes::NonResource { path: f(path)?, verb: f(verb)? },
+            Self::Resource { namespace, verb, group, resource, subresource, name } => {
+                ReviewAttributes::Resource {
+                    namespace: namespace.as_ref().map(&mut f).transpose()?,
+                    verb: f(verb)?,
+                    group: group.as_ref().map(&mut f).transpose()?,
+                    resource: f(resource)?,
+                    subresource: subresource.as_ref().map(&mut f).transpose()?,
+                    name: name.as_ref().map(&mut f).transpose()?,
+                }
+            }
+            Self::NonResource { path, verb } => {
+                ReviewAttributes::NonResource { path: f(path)?, verb: f(verb)? }
+            }
         })
     }
 }
@@ -561,7 +571,7 @@ pub struct OwnedReviewQuestion {
     /// Identifier of the user.
     pub uid: Option<Box<str>>,
     /// What the user wants to do.
-    pub attributes: Attributes<Box<str>>,
+    pub attributes: ReviewAttributes<Box<str>>,
 }
 
 impl OwnedReviewQuestion {

@@ -36,7 +36,7 @@ mod template;
 
 use std::cell::Cell;
 
-use crate::headers::{Repeats, first_ambiguous, is_within};
+use crate::headers::{Repeats, first_ambiguous, list_contains};
 use crate::request::{Canonical, Field};
 
 pub use guards::Guards;
@@ -115,20 +115,20 @@ type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
 type Ambiguous<'t> = Cell<Option<&'t str>>;
 
 impl Conditions {
-    fn hold<'t>(
+    fn matches<'t>(
         &'t self,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         repeats: Repeats,
         ambiguous: &Ambiguous<'t>,
     ) -> bool {
-        let right = request.right();
+        let right = request.required_method();
         (self.methods.is_empty() || self.methods.iter().any(|method| **method == *right))
-            && self.headers.iter().all(|header| header_holds(header, fields, repeats, ambiguous))
+            && self.headers.iter().all(|header| header_matches(header, fields, repeats, ambiguous))
     }
 }
 
-fn header_holds<'t>(
+fn header_matches<'t>(
     (name, value): &'t HeaderCondition,
     fields: &[Field<'_>],
     repeats: Repeats,
@@ -145,7 +145,7 @@ fn header_holds<'t>(
         (Some(_), None) => true,
         (Some(field), Some(value)) => {
             let holds = field.value == value;
-            if !holds && repeats == Repeats::Joined && is_within(field.value, value) {
+            if !holds && repeats == Repeats::Joined && list_contains(field.value, value) {
                 ambiguous.set(Some(name));
             }
             holds
@@ -159,7 +159,7 @@ impl RouteTable {
     ///
     /// `fields` are the request's header fields; only header conditions read them.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
-        self.lookup(request, fields, Repeats::Apart).ok().flatten()
+        self.lookup(request, fields, Repeats::Separate).ok().flatten()
     }
 
     /// [`RouteTable::find`] that distinguishes no route from a disputed one.
@@ -172,11 +172,11 @@ impl RouteTable {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         repeats: Repeats,
-    ) -> Result<Option<usize>, Disputed> {
+    ) -> Result<Option<usize>, AmbiguousRoute> {
         let ambiguous = Cell::new(None);
-        let holds = |route: u32| self.routes[route as usize].hold(request, fields, repeats, &ambiguous);
+        let holds = |route: u32| self.routes[route as usize].matches(request, fields, repeats, &ambiguous);
         let find = |path: &str| self.hosts.find(request.host(), path, &holds);
-        let found = undisputed(request, find, &ambiguous);
+        let found = single_result(request, find, &ambiguous);
         found.map(|route| route.map(|route| route as usize))
     }
 
@@ -185,12 +185,16 @@ impl RouteTable {
     ///
     /// # Errors
     /// As [`RouteTable::lookup`].
-    fn elsewhere(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
+    fn on_other_hosts(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+    ) -> Result<Vec<usize>, AmbiguousRoute> {
         let ambiguous = Cell::new(None);
         let holds =
-            |route: u32| self.routes[route as usize].hold(request, fields, Repeats::Apart, &ambiguous);
-        let find = |path: &str| self.hosts.elsewhere(request.host(), path, &holds);
-        let found = undisputed(request, find, &ambiguous);
+            |route: u32| self.routes[route as usize].matches(request, fields, Repeats::Separate, &ambiguous);
+        let find = |path: &str| self.hosts.on_other_hosts(request.host(), path, &holds);
+        let found = single_result(request, find, &ambiguous);
         found.map(|routes| routes.into_iter().map(|route| route as usize).collect())
     }
 
@@ -219,7 +223,7 @@ impl RouteTable {
 
 /// Why it is undefined which route protects a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Disputed {
+pub enum AmbiguousRoute {
     /// Its path has readings that lead to different routes.
     #[error("the path has two readings that lead to different routes")]
     Path,
@@ -232,16 +236,16 @@ pub enum Disputed {
 
 /// What `find` returns for the path, if it returns the same for all readings of it and read no
 /// `ambiguous` field.
-fn undisputed<T: PartialEq>(
+fn single_result<T: PartialEq>(
     request: &Canonical<'_>,
     find: impl Fn(&str) -> T,
     ambiguous: &Ambiguous<'_>,
-) -> Result<T, Disputed> {
+) -> Result<T, AmbiguousRoute> {
     let found = find(request.path());
     let agreed = request.other_readings().iter().all(|reading| find(reading) == found);
     match ambiguous.get() {
-        Some(name) => Err(Disputed::Header(name.into())),
+        Some(name) => Err(AmbiguousRoute::Header(name.into())),
         None if agreed => Ok(found),
-        None => Err(Disputed::Path),
+        None => Err(AmbiguousRoute::Path),
     }
 }

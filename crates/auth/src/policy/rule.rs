@@ -45,14 +45,14 @@ pub struct RuleSet {
 
 impl RuleSet {
     /// No rules: every caller with a credential is reviewed.
-    pub fn reviewed_only(review: ReviewTemplate) -> Self {
+    pub fn with_review_only(review: ReviewTemplate) -> Self {
         let none = || Box::default();
         Self { allow: none(), deny: none(), parameters: Box::default(), review: Some(Arc::new(review)) }
     }
 
     /// The same rules, and a review of every request that they do not decide.
     #[must_use]
-    pub fn reviewed(self, review: ReviewTemplate) -> Self {
+    pub fn with_review(self, review: ReviewTemplate) -> Self {
         Self { review: Some(Arc::new(review)), ..self }
     }
 
@@ -85,7 +85,7 @@ impl RuleSet {
             others.all(|c| c.holds(identity, request))
         })?;
         let of_scopes = rule.conditions.iter().filter(|c| c.attribute == Attribute::Scopes);
-        Some(of_scopes.flat_map(Condition::sufficient).collect())
+        Some(of_scopes.flat_map(Condition::sufficient_values).collect())
     }
 }
 
@@ -176,7 +176,7 @@ impl Attribute {
     fn write(&self, f: &mut fmt::Formatter<'_>, plural: bool) -> fmt::Result {
         f.write_str(self.noun())?;
         match self {
-            Self::Claim(name) | Self::Query(name) => write!(f, " {}", values::Shown(name)),
+            Self::Claim(name) | Self::Query(name) => write!(f, " {}", values::Quoted(name)),
             _ if plural => f.write_str("s"),
             _ => Ok(()),
         }
@@ -208,26 +208,27 @@ impl Condition {
     /// [`decide`](crate::decide::decide) ensures that there is no second one.
     pub fn holds(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
         match &self.attribute {
-            Attribute::Groups => self.test.of_list(&identity.groups),
-            Attribute::Scopes => self.test.of_list(&identity.scopes),
-            Attribute::Claim(path) => self.test.of_list(identity.claim(path)),
-            Attribute::Users => self.test.of_one(identity.user.as_deref()),
-            Attribute::Subjects => self.test.of_one(Some(&identity.subject)),
-            Attribute::Emails => self.test.of_one(identity.email.as_deref()),
-            Attribute::Clients => self.test.of_one(identity.client.as_deref()),
-            Attribute::Issuers => self.test.of_one(Some(&identity.issuer)),
-            Attribute::Credentials => self.test.of_one(Some(identity.kind.as_str())),
-            Attribute::Methods => self.test.of_one(Some(request.right())),
+            Attribute::Groups => self.test.accepts_list(&identity.groups),
+            Attribute::Scopes => self.test.accepts_list(&identity.scopes),
+            Attribute::Claim(path) => self.test.accepts_list(identity.claim(path)),
+            Attribute::Users => self.test.accepts_one(identity.user.as_deref()),
+            Attribute::Subjects => self.test.accepts_one(Some(&identity.subject)),
+            Attribute::Emails => self.test.accepts_one(identity.email.as_deref()),
+            Attribute::Clients => self.test.accepts_one(identity.client.as_deref()),
+            Attribute::Issuers => self.test.accepts_one(Some(&identity.issuer)),
+            Attribute::Credentials => self.test.accepts_one(Some(identity.kind.as_str())),
+            Attribute::Methods => self.test.accepts_one(Some(request.required_method())),
             Attribute::Query(name) => {
-                let value =
-                    pairs(request.query()).find(|(key, _)| key.is(name)).map(|(_, value)| value.decode());
-                self.test.of_one(value.as_deref())
+                let value = pairs(request.query())
+                    .find(|(key, _)| key.decodes_to(name))
+                    .map(|(_, value)| value.decode());
+                self.test.accepts_one(value.as_deref())
             }
         }
     }
 
     /// The values of the attribute in the identity or request, for an explanation.
-    pub fn found<'s>(&'s self, identity: &'s Identity, request: &'s Canonical<'s>) -> Vec<Cow<'s, str>> {
+    pub fn values<'s>(&'s self, identity: &'s Identity, request: &'s Canonical<'s>) -> Vec<Cow<'s, str>> {
         let list = |list: &'s [Box<str>]| list.iter().map(|v| Cow::Borrowed(&**v)).collect();
         let one = |value: Option<&'s str>| value.map(Cow::Borrowed).into_iter().collect();
         match &self.attribute {
@@ -246,7 +247,7 @@ impl Condition {
     }
 
     /// Values that suffice to meet the condition.
-    fn sufficient(&self) -> impl Iterator<Item = &str> {
+    fn sufficient_values(&self) -> impl Iterator<Item = &str> {
         let values = match &self.test {
             Test::All(values) => values.as_slice(),
             Test::Any(values) => values.as_slice().get(..1).unwrap_or_default(),
@@ -257,7 +258,7 @@ impl Condition {
 }
 
 impl Test {
-    fn of_one(&self, found: Option<&str>) -> bool {
+    fn accepts_one(&self, found: Option<&str>) -> bool {
         match self {
             // `All` on an attribute that has one value lists one value.
             Self::Any(values) | Self::All(values) => found.is_some_and(|value| values.contains(value)),
@@ -265,7 +266,7 @@ impl Test {
         }
     }
 
-    fn of_list(&self, found: &[Box<str>]) -> bool {
+    fn accepts_list(&self, found: &[Box<str>]) -> bool {
         match self {
             Self::Any(values) => found.iter().any(|value| values.contains(value)),
             Self::All(values) => values.as_slice().iter().all(|value| found.contains(value)),
@@ -286,7 +287,7 @@ impl fmt::Display for Condition {
         };
         if let [value] = values.as_slice() {
             self.attribute.write(f, false)?;
-            return write!(f, " {}", values::Shown(value));
+            return write!(f, " {}", values::Quoted(value));
         }
         f.write_str(quantifier)?;
         self.attribute.write(f, true)?;

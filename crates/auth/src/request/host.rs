@@ -38,30 +38,30 @@ impl Authority<'_> {
 /// If they differ, RFC 9112 §3.2.2 makes a proxy prefer the target's, and RFC 9113 §8.3.1 makes it
 /// refuse the request. Here a difference is refused in both versions, since the upstream may read
 /// the other one.
-pub(super) fn agreed<'a>(
+pub(super) fn request_authority<'a>(
     target: Option<&'a [u8]>,
     field: Option<&'a [u8]>,
     scheme: Scheme,
 ) -> Result<Authority<'a>, Malformed> {
     match (target, field) {
         (None, None) => Err(Malformed::HostMissing),
-        (Some(one), None) | (None, Some(one)) => parse(one, scheme),
-        (Some(one), Some(same)) if one == same => parse(one, scheme),
+        (Some(one), None) | (None, Some(one)) => parse_authority(one, scheme),
+        (Some(one), Some(same)) if one == same => parse_authority(one, scheme),
         (Some(one), Some(other)) => {
-            let (one, other) = (parse(one, scheme)?, parse(other, scheme)?);
+            let (one, other) = (parse_authority(one, scheme)?, parse_authority(other, scheme)?);
             if one == other { Ok(one) } else { Err(Malformed::HostMismatch) }
         }
     }
 }
 
-fn parse(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
+fn parse_authority(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
     let raw = str::from_utf8(raw).map_err(|_| Malformed::Host)?;
     if raw.contains('@') {
         return Err(Malformed::UserInfo);
     }
     let (host, port) = split(raw)?;
-    let host = name(host)?;
-    let port = port.map(number).transpose()?.flatten().filter(|&port| port != scheme.default_port());
+    let host = normalize_host(host)?;
+    let port = port.map(parse_port).transpose()?.flatten().filter(|&port| port != scheme.default_port());
     let length = host.len();
     let text = match (host, port) {
         (host, None) => host,
@@ -93,7 +93,7 @@ fn split(raw: &str) -> Result<(&str, Option<&str>), Malformed> {
 }
 
 /// The number of a port; `None` when it is empty, which the grammar allows (RFC 3986 §6.2.3).
-fn number(text: &str) -> Result<Option<u16>, Malformed> {
+fn parse_port(text: &str) -> Result<Option<u16>, Malformed> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -104,7 +104,7 @@ fn number(text: &str) -> Result<Option<u16>, Malformed> {
 }
 
 /// The normal form of a host without port.
-pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
+pub(super) fn normalize_host(raw: &str) -> Result<Cow<'_, str>, Malformed> {
     if let Some(literal) = raw.strip_prefix('[') {
         let address = literal.strip_suffix(']').ok_or(Malformed::Host)?;
         // Zone identifiers and future address versions do not parse: they mean nothing outside one
@@ -113,7 +113,7 @@ pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
         let normal = format!("[{address}]");
         return Ok(if normal == raw { Cow::Borrowed(raw) } else { Cow::Owned(normal) });
     }
-    match labels(raw)? {
+    match check_labels(raw)? {
         Spelling::Normal => Ok(Cow::Borrowed(without_root(raw))),
         Spelling::UpperCase => Ok(Cow::Owned(without_root(raw).to_ascii_lowercase())),
         // A name of legal length has at most four bytes of spelling for each of its own bytes.
@@ -125,7 +125,7 @@ pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
                 .into_owned();
             // The mapping may produce delimiters, dots or nothing at all: its result is checked
             // like any other name.
-            match labels(&ascii)? {
+            match check_labels(&ascii)? {
                 Spelling::Normal => Ok(Cow::Owned(without_root(&ascii).to_owned())),
                 Spelling::International if ascii.is_ascii() => {
                     Ok(Cow::Owned(without_root(&ascii).to_owned()))
@@ -152,7 +152,7 @@ enum Spelling {
 
 /// Checks the labels of a name: letters, digits, hyphens, and underscores, which occur in names
 /// outside the public DNS. Each label has 1 to 63 bytes, all together at most 253.
-fn labels(name: &str) -> Result<Spelling, Malformed> {
+fn check_labels(name: &str) -> Result<Spelling, Malformed> {
     let name = without_root(name);
     let bytes = name.as_bytes();
     let mut spelling = Spelling::Normal;
@@ -165,7 +165,7 @@ fn labels(name: &str) -> Result<Spelling, Malformed> {
             b'A'..=b'Z' if spelling == Spelling::Normal => spelling = Spelling::UpperCase,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => {}
             b'.' => {
-                label(at - start)?;
+                check_label_length(at - start)?;
                 start = at + 1;
             }
             // Lengths count in A-labels: they are checked again after the mapping.
@@ -173,11 +173,11 @@ fn labels(name: &str) -> Result<Spelling, Malformed> {
             _ => return Err(Malformed::Host),
         }
     }
-    label(bytes.len() - start)?;
+    check_label_length(bytes.len() - start)?;
     if bytes.len() > MAX_HOST { Err(Malformed::HostTooLong) } else { Ok(spelling) }
 }
 
-fn label(length: usize) -> Result<(), Malformed> {
+fn check_label_length(length: usize) -> Result<(), Malformed> {
     match length {
         0 => Err(Malformed::HostEmpty),
         1..=63 => Ok(()),

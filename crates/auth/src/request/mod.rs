@@ -110,8 +110,8 @@ impl<'a> Canonical<'a> {
     /// [`Malformed`] when the request has no single reading. It must be answered with that error's
     /// status, and reach no upstream.
     pub fn parse(raw: &RawRequest<'a>) -> Result<Self, Malformed> {
-        let method = method(raw.method)?;
-        let authority = host::agreed(raw.authority, raw.host, raw.scheme)?;
+        let method = check_method(raw.method)?;
+        let authority = host::request_authority(raw.authority, raw.host, raw.scheme)?;
         if raw.target.len() > MAX_TARGET {
             return Err(Malformed::TargetTooLong);
         }
@@ -138,7 +138,7 @@ impl<'a> Canonical<'a> {
 
     /// The method whose permission is needed: `GET` for `HEAD`, which discloses what `GET` would
     /// (RFC 9110 §9.3.2); otherwise the method itself.
-    pub fn right(&self) -> &str {
+    pub fn required_method(&self) -> &str {
         if self.method == "HEAD" { "GET" } else { self.method }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Canonical<'a> {
 
     /// Paths that some servers read instead of this one: see [`readings`]. Empty for most paths.
     pub(crate) fn other_readings(&self) -> Vec<String> {
-        if self.path.has_readings() { readings::others(self.path()) } else { Vec::new() }
+        if self.path.has_readings() { readings::other_readings(self.path()) } else { Vec::new() }
     }
 
     /// Appends path and query in the form that is forwarded and logged.
@@ -190,7 +190,7 @@ impl<'a> Canonical<'a> {
     /// The decoded values of every query parameter of this name, in order, read as a form
     /// (`application/x-www-form-urlencoded`: `+` is a space, and without `=` the value is empty).
     pub fn query_values<'s>(&'s self, name: &'s str) -> impl Iterator<Item = Cow<'s, str>> {
-        pairs(self.query).filter(move |(key, _)| key.is(name)).map(|(_, value)| value.decode())
+        pairs(self.query).filter(move |(key, _)| key.decodes_to(name)).map(|(_, value)| value.decode())
     }
 
     /// The path after a prefix that ends on a segment boundary, for prefix stripping. `/` when
@@ -247,7 +247,7 @@ pub(crate) fn canonical_path(path: &str) -> Result<(Cow<'_, str>, bool), Malform
 
 /// The normal form of a configured host without port.
 pub(crate) fn canonical_host(host: &str) -> Result<Cow<'_, str>, Malformed> {
-    host::name(host)
+    host::normalize_host(host)
 }
 
 /// Whether `text` is a token (RFC 9110 §5.6.2).
@@ -257,7 +257,7 @@ pub(crate) fn is_token(text: &str) -> bool {
 
 /// Checks a method. `CONNECT` would open a tunnel past every rule, and `TRACE` reflects
 /// credentials. Both are refused in any letter case, since some upstreams ignore the case.
-fn method(method: &str) -> Result<&str, Malformed> {
+fn check_method(method: &str) -> Result<&str, Malformed> {
     if matches!(method, "GET" | "POST" | "PUT" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") {
         return Ok(method);
     }

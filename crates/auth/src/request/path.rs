@@ -20,12 +20,12 @@ const MAX_NESTING: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path<'a> {
     text: Cow<'a, str>,
-    readings: bool,
+    has_readings: bool,
 }
 
 impl Path<'_> {
     pub(super) const fn asterisk() -> Self {
-        Self { text: Cow::Borrowed("*"), readings: false }
+        Self { text: Cow::Borrowed("*"), has_readings: false }
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -34,11 +34,11 @@ impl Path<'_> {
 
     /// Whether servers could read the path in other ways too ([`super::readings`]).
     pub(super) const fn has_readings(&self) -> bool {
-        self.readings
+        self.has_readings
     }
 
     pub(super) fn into_owned(self) -> Path<'static> {
-        Path { text: Cow::Owned(self.text.into_owned()), readings: self.readings }
+        Path { text: Cow::Owned(self.text.into_owned()), has_readings: self.has_readings }
     }
 }
 
@@ -123,7 +123,7 @@ fn class(text: &[u8], at: usize) -> Class {
 }
 
 /// Why a byte is allowed raw neither in a path nor in a query; `None` when it is.
-pub(super) fn refused(byte: u8) -> Option<Malformed> {
+pub(super) fn raw_refusal(byte: u8) -> Option<Malformed> {
     if let Class::Refused(fault) = CLASS[usize::from(byte)] { Some(fault) } else { None }
 }
 
@@ -138,29 +138,29 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     }
     let (mut start, mut at) = (1, 1);
     loop {
-        at += run(&bytes[at..], &PLAIN);
+        at += prefix_len(&bytes[at..], &PLAIN);
         match class(bytes, at) {
             Class::Slash => {
-                segment(&bytes[start..at], false)?;
+                check_segment(&bytes[start..at], false)?;
                 start = at + 1;
             }
             Class::End => {
-                segment(&bytes[start..at], true)?;
-                return Ok((Path { text: Cow::Borrowed(&target[..at]), readings: false }, at));
+                check_segment(&bytes[start..at], true)?;
+                return Ok((Path { text: Cow::Borrowed(&target[..at]), has_readings: false }, at));
             }
-            _ => return Walk::new(target).run(start),
+            _ => return GeneralParser::new(target).parse(start),
         }
         at += 1;
     }
 }
 
 /// Number of bytes at the beginning of `text` that are in `set`.
-pub(super) fn run(text: &[u8], set: &[bool; 256]) -> usize {
+pub(super) fn prefix_len(text: &[u8], set: &[bool; 256]) -> usize {
     text.iter().position(|&byte| !set[usize::from(byte)]).unwrap_or(text.len())
 }
 
 /// Checks the decoded name of a segment, without its parameters.
-fn segment(name: &[u8], last: bool) -> Result<(), Malformed> {
+fn check_segment(name: &[u8], last: bool) -> Result<(), Malformed> {
     match name {
         [] if !last => Err(Malformed::EmptySegment),
         b"." | b".." => Err(Malformed::DotSegment),
@@ -169,46 +169,55 @@ fn segment(name: &[u8], last: bool) -> Result<(), Malformed> {
 }
 
 /// The general parser, for paths with escapes or parameters.
-struct Walk<'a> {
+struct GeneralParser<'a> {
     raw: &'a str,
     /// The normal form of `raw[..copied]`; empty until the first difference.
     out: String,
     copied: usize,
     /// Number of decoded characters, and of dots among them, in the name of the current segment.
-    name: usize,
+    name_chars: usize,
     dots: usize,
     /// Whether the first `;` of the current segment was passed.
-    behind_name: bool,
+    in_parameters: bool,
     /// Whether parameters, or an escape of a character that may stand raw, were seen.
     readings: bool,
     /// Whether an escaped `%` was seen: the path may be encoded more than once.
-    percent: bool,
+    has_escaped_percent: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> GeneralParser<'a> {
     const fn new(raw: &'a str) -> Self {
         let out = String::new();
         let (copied, name, dots) = (0, 0, 0);
-        Self { raw, out, copied, name, dots, behind_name: false, readings: false, percent: false }
+        Self {
+            raw,
+            out,
+            copied,
+            name_chars: name,
+            dots,
+            in_parameters: false,
+            readings: false,
+            has_escaped_percent: false,
+        }
     }
 
     /// Parses from `at`, the first byte of a segment.
-    fn run(mut self, mut at: usize) -> Result<(Path<'a>, usize), Malformed> {
+    fn parse(mut self, mut at: usize) -> Result<(Path<'a>, usize), Malformed> {
         let bytes = self.raw.as_bytes();
         loop {
             let mut step = 1;
             match class(bytes, at) {
-                Class::Plain => self.named(bytes[at]),
+                Class::Plain => self.count_character(bytes[at]),
                 Class::Slash => self.end_segment(false)?,
                 Class::End => break self.end_segment(true)?,
                 Class::Semicolon => {
                     self.readings = true;
-                    self.behind_name = true;
+                    self.in_parameters = true;
                 }
                 Class::Percent => step = self.escape(at)?,
                 Class::Escape => {
                     self.replace(at, 1, |out| escape::push(out, bytes[at]));
-                    self.named(bytes[at]);
+                    self.count_character(bytes[at]);
                 }
                 Class::Refused(fault) => return Err(fault),
             }
@@ -220,29 +229,29 @@ impl<'a> Walk<'a> {
             self.out.push_str(&self.raw[self.copied..at]);
             Cow::Owned(self.out)
         };
-        if self.percent {
-            nested(text.as_bytes())?;
+        if self.has_escaped_percent {
+            check_nested_escapes(text.as_bytes())?;
         }
-        Ok((Path { text, readings: self.readings }, at))
+        Ok((Path { text, has_readings: self.readings }, at))
     }
 
     /// Counts one character of the segment's name.
-    fn named(&mut self, byte: u8) {
-        if !self.behind_name {
-            self.name += 1;
+    fn count_character(&mut self, byte: u8) {
+        if !self.in_parameters {
+            self.name_chars += 1;
             self.dots += usize::from(byte == b'.');
         }
     }
 
     fn end_segment(&mut self, last: bool) -> Result<(), Malformed> {
         // Parameters without a name (`/;a/b`) leave an empty segment when a server removes them.
-        if self.name == 0 && (!last || self.behind_name) {
+        if self.name_chars == 0 && (!last || self.in_parameters) {
             return Err(Malformed::EmptySegment);
         }
-        if self.name == self.dots && matches!(self.name, 1 | 2) {
+        if self.name_chars == self.dots && matches!(self.name_chars, 1 | 2) {
             return Err(Malformed::DotSegment);
         }
-        (self.name, self.dots, self.behind_name) = (0, 0, false);
+        (self.name_chars, self.dots, self.in_parameters) = (0, 0, false);
         Ok(())
     }
 
@@ -252,16 +261,16 @@ impl<'a> Walk<'a> {
         let byte = escape::byte(bytes, at).ok_or(Malformed::BadEscape)?;
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             self.replace(at, 3, |out| out.push(char::from(byte)));
-            self.named(byte);
+            self.count_character(byte);
             return Ok(3);
         }
         let (character, length) = escape::character(bytes, at)?;
         if is_forbidden(byte) || character.is_control() {
             return Err(Malformed::ForbiddenEscape);
         }
-        self.percent |= byte == b'%';
+        self.has_escaped_percent |= byte == b'%';
         self.readings |= is_plain(byte);
-        self.named(byte);
+        self.count_character(byte);
         for start in (at..at + length).step_by(3) {
             if bytes[start + 1..start + 3].iter().any(u8::is_ascii_lowercase) {
                 let raw = self.raw;
@@ -290,7 +299,7 @@ fn is_forbidden(byte: u8) -> bool {
 
 /// Decodes a path repeatedly, as a chain of servers might. Refuses it when decoding reveals
 /// anything that is refused in plain form.
-fn nested(path: &[u8]) -> Result<(), Malformed> {
+fn check_nested_escapes(path: &[u8]) -> Result<(), Malformed> {
     let mut text = path.to_vec();
     // The first round decodes what the parser has checked already; the others decode nested
     // escapes.

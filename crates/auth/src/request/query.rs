@@ -10,9 +10,9 @@ pub(super) fn validate(query: &str) -> Result<(), Malformed> {
     let bytes = query.as_bytes();
     let mut at = 0;
     loop {
-        at += path::run(&bytes[at..], &path::PLAIN_IN_QUERY);
+        at += path::prefix_len(&bytes[at..], &path::PLAIN_IN_QUERY);
         let Some(&byte) = bytes.get(at) else { return Ok(()) };
-        if let Some(fault) = path::refused(byte) {
+        if let Some(fault) = path::raw_refusal(byte) {
             return Err(fault);
         }
         let (character, length) = escape::character(bytes, at)?;
@@ -42,7 +42,7 @@ pub(crate) fn pairs(query: Option<&str>) -> impl Iterator<Item = (Encoded<'_>, E
 
 impl<'a> Encoded<'a> {
     /// Whether it decodes to exactly `text`. Does not allocate.
-    pub(crate) fn is(self, text: &str) -> bool {
+    pub(crate) fn decodes_to(self, text: &str) -> bool {
         self.bytes().eq(text.bytes())
     }
 

@@ -13,7 +13,7 @@
 use super::{escape, path};
 
 /// The other readings of a normal path that has any.
-pub(super) fn others(path: &str) -> Vec<String> {
+pub(super) fn other_readings(path: &str) -> Vec<String> {
     let plain = without_parameters(path);
     let mut all = vec![unescaped(path), unescaped(&plain), plain];
     all.retain(|reading| reading != path);
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn both_kinds_combine() {
-        assert_eq!(others("/%40a;x"), ["/@a;x", "/@a", "/%40a"]);
-        assert_eq!(others("/a;x"), ["/a"]);
-        assert_eq!(others("/%40"), ["/@"]);
+        assert_eq!(other_readings("/%40a;x"), ["/@a;x", "/@a", "/%40a"]);
+        assert_eq!(other_readings("/a;x"), ["/a"]);
+        assert_eq!(other_readings("/%40"), ["/@"]);
     }
 }

@@ -14,7 +14,7 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Resolution of times in whole seconds.
-const GRAIN: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The header's `typ`, as far as it matters (RFC 7515 §4.1.9: a media type, `application/`
 /// optional).
@@ -90,7 +90,7 @@ pub(crate) fn check_issued(
     skew: Duration,
 ) -> Result<(), TokenError> {
     match issued {
-        Some(issued) if issued > now.plus(skew.max(GRAIN)) => Err(TokenError::InFuture("iat")),
+        Some(issued) if issued > now.plus(skew.max(SECOND)) => Err(TokenError::InFuture("iat")),
         _ => Ok(()),
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::claims::{self, check_audience};
 use super::is_media_type;
-use super::jwt::Signed;
+use super::jwt::SignedClaims;
 use crate::json::Value;
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// The event type of a logout token.
-const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
+const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 /// Maximum age of a logout token. It is longer than any delivery takes, and short enough to keep a
 /// list of used tokens.
 pub const LOGOUT_LIFETIME: Duration = Duration::from_mins(5);
@@ -63,13 +63,13 @@ pub struct LogoutToken<'t> {
 /// # Errors
 /// [`TokenError`] says what is wrong with the token.
 pub fn id_token<'t>(
-    signed: Signed<'t>,
+    signed: SignedClaims<'t>,
     expected: &ExpectedIdToken<'_>,
     nonce: Option<&str>,
     now: Timestamp,
 ) -> Result<IdToken<'t>, TokenError> {
     let claims = signed.claims;
-    if !is_plain(signed.typ) {
+    if !is_generic_type(signed.typ) {
         return Err(TokenError::WrongType);
     }
     for mark in ["events", "cnf"] {
@@ -85,7 +85,7 @@ pub fn id_token<'t>(
             return Err(TokenError::NotAnIdToken(name));
         }
     }
-    is_from_and_for(claims, expected)?;
+    check_issuer_and_audience(claims, expected)?;
     let party = claims::string(claims, "azp")?;
     let several = claims.get("aud").and_then(Value::items).is_some_and(|mut items| items.nth(1).is_some());
     match party {
@@ -93,15 +93,15 @@ pub fn id_token<'t>(
         None if several => return Err(ClaimError::new("azp", ClaimFault::Missing).into()),
         _ => {}
     }
-    is_of_now(claims, expected, now)?;
+    check_times(claims, expected, now)?;
     claims::expires(claims)?.ok_or_else(|| missing("exp"))?;
     if let Some(nonce) = nonce
         && claims::string(claims, "nonce")?.ok_or_else(|| missing("nonce"))? != nonce
     {
         return Err(TokenError::WrongNonce);
     }
-    let subject = text(claims, "sub")?.ok_or_else(|| missing("sub"))?;
-    Ok(IdToken { claims, subject, sid: text(claims, "sid")? })
+    let subject = nonempty_text(claims, "sub")?.ok_or_else(|| missing("sub"))?;
+    Ok(IdToken { claims, subject, sid: nonempty_text(claims, "sid")? })
 }
 
 /// Checks a logout token (§2.6), except whether it was used before.
@@ -109,44 +109,44 @@ pub fn id_token<'t>(
 /// # Errors
 /// [`TokenError`] says what is wrong with the token.
 pub fn logout_token<'t>(
-    signed: Signed<'t>,
+    signed: SignedClaims<'t>,
     expected: &ExpectedIdToken<'_>,
     now: Timestamp,
 ) -> Result<LogoutToken<'t>, TokenError> {
     let claims = signed.claims;
     let declared = signed.typ.is_some_and(|typ| is_media_type(typ, "logout+jwt"));
-    if !declared && !is_plain(signed.typ) {
+    if !declared && !is_generic_type(signed.typ) {
         return Err(TokenError::WrongType);
     }
     if claims.get("nonce").is_some() {
         return Err(TokenError::NotALogoutToken("nonce"));
     }
-    let event = claims.get("events").and_then(|events| events.get(LOGOUT));
+    let event = claims.get("events").and_then(|events| events.get(LOGOUT_EVENT));
     if !event.is_some_and(Value::is_object) {
         return Err(TokenError::NotALogoutToken("events"));
     }
-    is_from_and_for(claims, expected)?;
-    let issued = is_of_now(claims, expected, now)?;
+    check_issuer_and_audience(claims, expected)?;
+    let issued = check_times(claims, expected, now)?;
     let oldest = issued.plus(LOGOUT_LIFETIME);
     let expires = claims::expires(claims)?.map_or(oldest, |expires| expires.min(oldest));
     let expires = expires.plus(expected.clock_skew);
     if now >= expires {
         return Err(TokenError::Expired);
     }
-    let (subject, sid) = (text(claims, "sub")?, text(claims, "sid")?);
+    let (subject, sid) = (nonempty_text(claims, "sub")?, nonempty_text(claims, "sid")?);
     if subject.is_none() && sid.is_none() {
         return Err(missing("sub").into());
     }
-    let jti = text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
+    let jti = nonempty_text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
     Ok(LogoutToken { subject, sid, jti, issued, expires })
 }
 
 /// No type, or the generic one (RFC 7519 §5.1).
-fn is_plain(typ: Option<&str>) -> bool {
+fn is_generic_type(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| is_media_type(typ, "jwt"))
 }
 
-fn is_from_and_for(claims: Value<'_>, expected: &ExpectedIdToken<'_>) -> Result<(), TokenError> {
+fn check_issuer_and_audience(claims: Value<'_>, expected: &ExpectedIdToken<'_>) -> Result<(), TokenError> {
     if claims::string(claims, "iss")?.ok_or_else(|| missing("iss"))? != expected.issuer {
         return Err(TokenError::WrongIssuer);
     }
@@ -154,7 +154,7 @@ fn is_from_and_for(claims: Value<'_>, expected: &ExpectedIdToken<'_>) -> Result<
 }
 
 /// Checks that the token is valid at `now`; returns when it was issued.
-fn is_of_now(
+fn check_times(
     claims: Value<'_>,
     expected: &ExpectedIdToken<'_>,
     now: Timestamp,
@@ -172,7 +172,7 @@ fn is_of_now(
 }
 
 /// A text that identifies a user or a thing; an empty one is an error.
-fn text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
+fn nonempty_text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
     let Some(text) = claims::string(claims, name)? else { return Ok(None) };
     if text.is_empty() {
         return Err(missing(name).into());
@@ -220,13 +220,14 @@ mod tests {
 
     fn id(typ: Option<&str>, changes: &str, nonce: Option<&str>) -> Result<String, TokenError> {
         let document = with(ID, changes);
-        let token = id_token(Signed { typ, key: None, claims: document.root() }, &EXPECTED, nonce, NOW)?;
+        let token =
+            id_token(SignedClaims { typ, key: None, claims: document.root() }, &EXPECTED, nonce, NOW)?;
         Ok(format!("{} {}", token.subject, token.sid.unwrap_or("-")))
     }
 
     fn out(typ: Option<&str>, changes: &str) -> Result<String, TokenError> {
         let document = with(OUT, changes);
-        let token = logout_token(Signed { typ, key: None, claims: document.root() }, &EXPECTED, NOW)?;
+        let token = logout_token(SignedClaims { typ, key: None, claims: document.root() }, &EXPECTED, NOW)?;
         let end = token.expires.as_secs() - NOW.as_secs();
         Ok(format!("{:?} {:?} {} {end}", token.subject, token.sid, token.jti))
     }

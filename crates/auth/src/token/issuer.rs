@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::algorithm::AlgorithmSet;
-use crate::mapping::Mapping;
+use crate::mapping::ClaimMapping;
 
 /// Largest permitted clock difference. A larger one would keep expired tokens valid.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
@@ -33,7 +33,7 @@ pub struct IssuerConfig {
     algorithms: AlgorithmSet,
     types: TokenTypes,
     clock_skew: Duration,
-    mapping: Mapping,
+    mapping: ClaimMapping,
 }
 
 /// Why an [`IssuerConfig`] was refused.
@@ -77,7 +77,7 @@ impl IssuerConfig {
             algorithms: AlgorithmSet::ALL,
             types: TokenTypes::Jwt,
             clock_skew: Duration::ZERO,
-            mapping: Mapping::default(),
+            mapping: ClaimMapping::default(),
         })
     }
 
@@ -108,7 +108,7 @@ impl IssuerConfig {
 
     /// Maps claims to identities with this mapping.
     #[must_use]
-    pub fn with_mapping(mut self, mapping: Mapping) -> Self {
+    pub fn with_mapping(mut self, mapping: ClaimMapping) -> Self {
         self.mapping = mapping;
         self
     }
@@ -144,7 +144,7 @@ impl IssuerConfig {
     }
 
     /// Mapping of claims to an identity.
-    pub fn mapping(&self) -> &Mapping {
+    pub fn mapping(&self) -> &ClaimMapping {
         &self.mapping
     }
 }

@@ -82,7 +82,7 @@ impl fmt::Debug for SigningSecret {
     }
 }
 
-enum Pair {
+enum KeyPairKind {
     Es256(EcdsaKeyPair),
     Rs256(RsaKeyPair),
     EdDsa(Ed25519KeyPair),
@@ -90,7 +90,7 @@ enum Pair {
 
 /// A private key that signs tokens.
 pub struct Signer {
-    pair: Pair,
+    pair: KeyPairKind,
     kid: Box<str>,
 }
 
@@ -99,10 +99,10 @@ impl Signer {
     pub fn generate(algorithm: SigningAlgorithm) -> Result<Self, SignerError> {
         let pair = match algorithm {
             SigningAlgorithm::Es256 => {
-                EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map(Pair::Es256)
+                EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map(KeyPairKind::Es256)
             }
-            SigningAlgorithm::Rs256 => RsaKeyPair::generate(KeySize::Rsa2048).map(Pair::Rs256),
-            SigningAlgorithm::EdDsa => Ed25519KeyPair::generate().map(Pair::EdDsa),
+            SigningAlgorithm::Rs256 => RsaKeyPair::generate(KeySize::Rsa2048).map(KeyPairKind::Rs256),
+            SigningAlgorithm::EdDsa => Ed25519KeyPair::generate().map(KeyPairKind::EdDsa),
         };
         pair.map(Self::new).map_err(|_| SignerError::Crypto)
     }
@@ -111,9 +111,9 @@ impl Signer {
     /// algorithm.
     pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, SignerError> {
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
-            .map(Pair::Es256)
-            .or_else(|_| Ed25519KeyPair::from_pkcs8(der).map(Pair::EdDsa))
-            .or_else(|_| RsaKeyPair::from_pkcs8(der).map(Pair::Rs256))
+            .map(KeyPairKind::Es256)
+            .or_else(|_| Ed25519KeyPair::from_pkcs8(der).map(KeyPairKind::EdDsa))
+            .or_else(|_| RsaKeyPair::from_pkcs8(der).map(KeyPairKind::Rs256))
             .map(Self::new)
             .map_err(|_| SignerError::UnsupportedKey)
     }
@@ -127,10 +127,10 @@ impl Signer {
     pub fn to_pkcs8_der(&self) -> Result<SigningSecret, SignerError> {
         let copy = |der: &[u8]| SigningSecret(Zeroizing::new(der.to_vec()));
         match &self.pair {
-            Pair::Es256(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
-            Pair::Rs256(pair) => pair.as_der().map(|der| copy(der.as_ref())),
+            KeyPairKind::Es256(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
+            KeyPairKind::Rs256(pair) => pair.as_der().map(|der| copy(der.as_ref())),
             // Version 1, which the OpenSSL command line reads too.
-            Pair::EdDsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
+            KeyPairKind::EdDsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
         }
         .map_err(|_| SignerError::Crypto)
     }
@@ -140,7 +140,7 @@ impl Signer {
         Ok(SigningSecret(pem::encode(self.to_pkcs8_der()?.as_ref())))
     }
 
-    fn new(pair: Pair) -> Self {
+    fn new(pair: KeyPairKind) -> Self {
         let kid = thumbprint(&pair).into();
         Self { pair, kid }
     }
@@ -148,9 +148,9 @@ impl Signer {
     /// The algorithm that the key signs with.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
-            Pair::Es256(_) => Algorithm::Es256,
-            Pair::Rs256(_) => Algorithm::Rs256,
-            Pair::EdDsa(_) => Algorithm::EdDsa,
+            KeyPairKind::Es256(_) => Algorithm::Es256,
+            KeyPairKind::Rs256(_) => Algorithm::Rs256,
+            KeyPairKind::EdDsa(_) => Algorithm::EdDsa,
         }
     }
 
@@ -161,7 +161,8 @@ impl Signer {
 
     /// The public key as a JWK (RFC 7517 §4) with `kid`, `alg` and `use`.
     pub fn public_jwk(&self) -> Value {
-        let mut jwk: Map<_, _> = members(&self.pair).into_iter().map(|(n, v)| (n.into(), v.into())).collect();
+        let mut jwk: Map<_, _> =
+            jwk_members(&self.pair).into_iter().map(|(n, v)| (n.into(), v.into())).collect();
         for (name, value) in [("kid", self.kid()), ("alg", self.algorithm().as_str()), ("use", "sig")] {
             jwk.insert(name.into(), value.into());
         }
@@ -194,9 +195,9 @@ impl Signer {
         let message = token.as_bytes();
         let rng = SystemRandom::new();
         let signature = match &self.pair {
-            Pair::Es256(pair) => URL_SAFE_NO_PAD.encode(pair.sign(&rng, message)?),
-            Pair::EdDsa(pair) => URL_SAFE_NO_PAD.encode(pair.try_sign(message)?),
-            Pair::Rs256(pair) => {
+            KeyPairKind::Es256(pair) => URL_SAFE_NO_PAD.encode(pair.sign(&rng, message)?),
+            KeyPairKind::EdDsa(pair) => URL_SAFE_NO_PAD.encode(pair.try_sign(message)?),
+            KeyPairKind::Rs256(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &rng, message, &mut signature)?;
                 URL_SAFE_NO_PAD.encode(signature)
@@ -224,19 +225,19 @@ pub fn public_jwks<'a>(signers: impl IntoIterator<Item = &'a Signer>) -> Value {
 }
 
 /// The members of the public key, in the lexicographic order in which RFC 7638 §3 hashes them.
-fn members(pair: &Pair) -> Vec<(&'static str, String)> {
+fn jwk_members(pair: &KeyPairKind) -> Vec<(&'static str, String)> {
     let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     match pair {
-        Pair::Es256(pair) => {
+        KeyPairKind::Es256(pair) => {
             // Uncompressed point: a byte 4, then both coordinates of 32 bytes (SEC 1 §2.3.3).
             let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
             vec![("crv", "P-256".into()), ("kty", "EC".into()), ("x", encode(x)), ("y", encode(y))]
         }
-        Pair::EdDsa(pair) => {
+        KeyPairKind::EdDsa(pair) => {
             let x = encode(pair.public_key().as_ref());
             vec![("crv", "Ed25519".into()), ("kty", "OKP".into()), ("x", x)]
         }
-        Pair::Rs256(pair) => {
+        KeyPairKind::Rs256(pair) => {
             let e = encode(pair.public_key().exponent().big_endian_without_leading_zero());
             let n = encode(pair.public_key().modulus().big_endian_without_leading_zero());
             vec![("e", e), ("kty", "RSA".into()), ("n", n)]
@@ -245,9 +246,9 @@ fn members(pair: &Pair) -> Vec<(&'static str, String)> {
 }
 
 /// The key's thumbprint (RFC 7638 §3).
-fn thumbprint(pair: &Pair) -> String {
+fn thumbprint(pair: &KeyPairKind) -> String {
     // Base64url and the fixed texts need no escaping.
     let members: Vec<_> =
-        members(pair).iter().map(|(name, value)| format!(r#""{name}":"{value}""#)).collect();
+        jwk_members(pair).iter().map(|(name, value)| format!(r#""{name}":"{value}""#)).collect();
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, format!("{{{}}}", members.join(",")).as_bytes()))
 }

@@ -35,7 +35,7 @@ pub struct Unverified<'a> {
 
 /// Claims whose signature was verified; nothing else was checked.
 #[derive(Clone, Copy)]
-pub struct Signed<'t> {
+pub struct SignedClaims<'t> {
     /// The header's `typ`, as received.
     pub typ: Option<&'t str>,
     /// The header's `kid`: the key that signed, if the token names it.
@@ -72,7 +72,7 @@ pub struct Lineage<'t> {
 impl<'t> Lineage<'t> {
     /// The lineage in claims, or in an introspection's members, which have the same names. `key` is
     /// the `kid` of the signing key.
-    pub fn of(claims: Value<'t>, key: Option<&'t str>) -> Self {
+    pub fn from_claims(claims: Value<'t>, key: Option<&'t str>) -> Self {
         let text = |name| claims.get(name).and_then(Value::as_str);
         let client = text("client_id").or_else(|| text("azp"));
         Self {
@@ -91,7 +91,7 @@ impl<'t> Lineage<'t> {
     /// Time that is compared with revocations of everything before a moment, by nodes that follow
     /// the log of Postern's own provider. `iat` is only the fallback: it has whole seconds, comes
     /// from another clock, and is later than the state that the token was granted on.
-    pub fn in_time_of_log(&self) -> Timestamp {
+    pub fn issued_in_log_time(&self) -> Timestamp {
         self.read_at.unwrap_or(self.issued_at)
     }
 }
@@ -104,7 +104,7 @@ pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
     }
     let [header, payload, signature] = split(token)?;
     let header = Header::parse(header)?;
-    let payload = object(Part::Payload, payload)?;
+    let payload = parse_object(Part::Payload, payload)?;
     let issuer = payload.root().get("iss").ok_or_else(|| ClaimError::new("iss", ClaimFault::Missing))?;
     let issuer = issuer.as_str().ok_or_else(|| ClaimError::new("iss", ClaimFault::NotA("a string")))?.into();
     Ok(Unverified {
@@ -155,17 +155,17 @@ impl Unverified<'_> {
 
     /// What the token depends on. Unverified until [`Unverified::verify`] has succeeded.
     pub fn lineage(&self) -> Lineage<'_> {
-        Lineage::of(self.payload.root(), self.kid())
+        Lineage::from_claims(self.payload.root(), self.kid())
     }
 
     /// Verifies only the signature, and returns the claims that it covers. For tokens that are not
     /// access tokens, whose readers check issuer, kind and claims themselves.
-    pub fn signed(&self, algorithms: AlgorithmSet, keys: &KeySet) -> Result<Signed<'_>, TokenError> {
+    pub fn signed(&self, algorithms: AlgorithmSet, keys: &KeySet) -> Result<SignedClaims<'_>, TokenError> {
         if !algorithms.contains(self.algorithm) {
             return Err(TokenError::AlgorithmNotAllowed);
         }
         keys.select(self.kid(), self.algorithm)?.verify(self.signed, &self.signature)?;
-        Ok(Signed { typ: self.typ_text.as_deref(), key: self.kid(), claims: self.payload.root() })
+        Ok(SignedClaims { typ: self.typ_text.as_deref(), key: self.kid(), claims: self.payload.root() })
     }
 
     /// Whether the token may be valid although [`Unverified::verify`] returned `error`, since the
@@ -205,7 +205,7 @@ fn decode(part: Part, text: &[u8]) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Base64(part))
 }
 
-fn object(part: Part, text: &[u8]) -> Result<Document, TokenError> {
+fn parse_object(part: Part, text: &[u8]) -> Result<Document, TokenError> {
     let document = Document::parse(decode(part, text)?).map_err(|e| TokenError::Json(part, e))?;
     if document.root().is_object() { Ok(document) } else { Err(TokenError::NotAnObject(part)) }
 }
@@ -219,7 +219,7 @@ struct Header {
 
 impl Header {
     fn parse(text: &[u8]) -> Result<Self, TokenError> {
-        let document = object(Part::Header, text)?;
+        let document = parse_object(Part::Header, text)?;
         let header = document.root();
         // Any `crit`, even an empty one: no extension that a sender could call critical is
         // supported.

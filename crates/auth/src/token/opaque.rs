@@ -15,11 +15,11 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
 /// Number of random bytes in a token.
-pub const RANDOM: usize = 32;
+pub const RANDOM_LEN: usize = 32;
 const RANDOM_TEXT: usize = 43;
-const CHECKSUM: usize = 4;
+const CHECKSUM_LEN: usize = 4;
 const CHECKSUM_TEXT: usize = 6;
-const PREFIX: usize = 7;
+const PREFIX_LEN: usize = 7;
 
 /// Kind of an opaque token. A token of one kind is never accepted as another kind, even where both
 /// are looked up in the same place.
@@ -58,8 +58,8 @@ impl OpaqueKind {
 }
 
 /// Creates a token from random bytes, which must not be used elsewhere.
-pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM]) -> Zeroizing<String> {
-    let mut token = Zeroizing::new(String::with_capacity(PREFIX + RANDOM_TEXT + CHECKSUM_TEXT));
+pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM_LEN]) -> Zeroizing<String> {
+    let mut token = Zeroizing::new(String::with_capacity(PREFIX_LEN + RANDOM_TEXT + CHECKSUM_TEXT));
     token.push_str(kind.prefix());
     BASE64_URL_SAFE_NO_PAD.encode_string(random, &mut token);
     let checksum = checksum(token.as_bytes());
@@ -69,20 +69,20 @@ pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM]) -> Zeroizing<String> {
 
 /// The kind of a text that has the form of a token; `None` for any other text, which no database
 /// lookup can make valid.
-pub fn kind(text: &str) -> Option<OpaqueKind> {
+pub fn parse_kind(text: &str) -> Option<OpaqueKind> {
     let kind = OpaqueKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
-    if text.len() != PREFIX + RANDOM_TEXT + CHECKSUM_TEXT {
+    if text.len() != PREFIX_LEN + RANDOM_TEXT + CHECKSUM_TEXT {
         return None;
     }
-    let (token, sum) = text.split_at_checked(PREFIX + RANDOM_TEXT)?;
-    let canonical = BASE64_URL_SAFE_NO_PAD.decode(&token[PREFIX..]).is_ok();
+    let (token, sum) = text.split_at_checked(PREFIX_LEN + RANDOM_TEXT)?;
+    let canonical = BASE64_URL_SAFE_NO_PAD.decode(&token[PREFIX_LEN..]).is_ok();
     (canonical && BASE64_URL_SAFE_NO_PAD.decode(sum).ok()? == checksum(token.as_bytes())).then_some(kind)
 }
 
-fn checksum(token: &[u8]) -> [u8; CHECKSUM] {
+fn checksum(token: &[u8]) -> [u8; CHECKSUM_LEN] {
     let digest = digest::digest(&digest::SHA256, token);
-    let mut sum = [0; CHECKSUM];
-    sum.copy_from_slice(&digest.as_ref()[..CHECKSUM]);
+    let mut sum = [0; CHECKSUM_LEN];
+    sum.copy_from_slice(&digest.as_ref()[..CHECKSUM_LEN]);
     sum
 }
 
@@ -114,17 +114,17 @@ impl fmt::Debug for DigestKey {
 mod tests {
     use super::*;
 
-    const RANDOM_BYTES: [u8; RANDOM] = [0xa5; RANDOM];
+    const RANDOM_BYTES: [u8; RANDOM_LEN] = [0xa5; RANDOM_LEN];
 
     #[test]
     fn a_token_is_recognised_by_its_kind() {
         for made in OpaqueKind::ALL {
             let token = mint(made, &RANDOM_BYTES);
-            assert_eq!(token.len(), PREFIX + RANDOM_TEXT + CHECKSUM_TEXT);
-            assert_eq!(kind(&token), Some(made));
+            assert_eq!(token.len(), PREFIX_LEN + RANDOM_TEXT + CHECKSUM_TEXT);
+            assert_eq!(parse_kind(&token), Some(made));
             for other in OpaqueKind::ALL.into_iter().filter(|other| *other != made) {
                 assert_eq!(
-                    kind(&token.replacen(made.prefix(), other.prefix(), 1)),
+                    parse_kind(&token.replacen(made.prefix(), other.prefix(), 1)),
                     None,
                     "{made:?} as {other:?}"
                 );
@@ -140,20 +140,20 @@ mod tests {
                 let mut changed: Vec<char> = token.chars().collect();
                 if std::mem::replace(&mut changed[at], replacement) != replacement {
                     let changed: String = changed.into_iter().collect();
-                    assert_eq!(kind(&changed), None, "{changed}");
+                    assert_eq!(parse_kind(&changed), None, "{changed}");
                 }
             }
-            assert_eq!(kind(&token[..at]), None, "cut after {at}");
+            assert_eq!(parse_kind(&token[..at]), None, "cut after {at}");
         }
         for bad in [format!("{}A", *token), format!(" {}", *token), format!("{}=", *token), String::new()] {
-            assert_eq!(kind(&bad), None, "{bad}");
+            assert_eq!(parse_kind(&bad), None, "{bad}");
         }
     }
 
     #[test]
     fn digests_differ_by_key_and_token() {
         let (token, other) =
-            (mint(OpaqueKind::Access, &RANDOM_BYTES), mint(OpaqueKind::Access, &[1; RANDOM]));
+            (mint(OpaqueKind::Access, &RANDOM_BYTES), mint(OpaqueKind::Access, &[1; RANDOM_LEN]));
         let key = DigestKey::new(&[7; 32]);
         assert_eq!(key.digest(&token), DigestKey::new(&[7; 32]).digest(&token));
         assert_ne!(key.digest(&token), key.digest(&other));

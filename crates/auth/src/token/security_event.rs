@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::claims::{self, check_audience};
-use super::jwt::Signed;
+use super::jwt::SignedClaims;
 use crate::json::Value;
 use crate::mapping::MAX_VALUE_BYTES;
 use crate::time::Timestamp;
@@ -56,9 +56,9 @@ pub struct SecurityEvent<'t> {
     /// The kind of the event.
     pub kind: EventKind,
     /// When it happened: `event_timestamp`, or `toe`, or when the token was issued.
-    pub at: Timestamp,
+    pub occurred_at: Timestamp,
     /// The unit in which that time was given.
-    pub unit: Unit,
+    pub unit: TimeUnit,
     /// The subjects: each name identifies one that is meant. Empty for events about a stream, and
     /// for unsupported events.
     pub names: Vec<SubjectName<'t>>,
@@ -68,7 +68,7 @@ pub struct SecurityEvent<'t> {
 
 /// The unit of an event's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum TimeUnit {
     /// Seconds, as RFC 8417 requires.
     Seconds,
     /// Milliseconds, contrary to RFC 8417.
@@ -110,7 +110,7 @@ impl EventKind {
     ];
 
     /// The kind with this event type URI; [`EventKind::Other`] when the type is not supported.
-    pub fn of(uri: &str) -> Self {
+    pub fn from_uri(uri: &str) -> Self {
         let (caep, risc, ssf) = (uri.strip_prefix(CAEP), uri.strip_prefix(RISC), uri.strip_prefix(SSF));
         match (caep, risc, ssf) {
             (Some("session-revoked"), ..) | (_, Some("sessions-revoked"), _) => Self::SessionRevoked,
@@ -132,11 +132,11 @@ impl EventKind {
             Self::Verification | Self::StreamUpdated => SSF,
             Self::Other => return None,
         };
-        Some(format!("{base}{}", self.word()))
+        Some(format!("{base}{}", self.as_str()))
     }
 
     /// The last part of the URI, for logs, metrics and configurations.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::SessionRevoked => "session-revoked",
             Self::TokenClaimsChange => "token-claims-change",
@@ -179,7 +179,7 @@ pub enum SubjectName<'t> {
 /// [`TokenError`] says what is wrong with it. [`TokenError::UnsupportedSubject`]: the token is
 /// valid, but its subject is not supported.
 pub fn security_events<'t>(
-    signed: Signed<'t>,
+    signed: SignedClaims<'t>,
     expected: &ExpectedEvents<'_>,
     now: Timestamp,
 ) -> Result<SecurityEvents<'t>, TokenError> {
@@ -201,27 +201,28 @@ pub fn security_events<'t>(
     let latest = now.plus(expected.clock_skew);
     let issued = claims::issued(claims)?.ok_or_else(|| missing("iat"))?;
     claims::check_issued(Some(issued), now, expected.clock_skew)?;
-    let jti = text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
-    let happened = moment(claims, "toe")?.unwrap_or(Moment::of_seconds("iat", issued));
+    let jti = nonempty_text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
+    let happened = event_time(claims, "toe")?.unwrap_or(EventTime::of_seconds("iat", issued));
     let events = claims.get("events").and_then(Value::members);
     let events = events.ok_or(TokenError::NotASecurityEvent("events"))?;
     if events.len() == 0 || events.len() > MAX_EVENTS {
         return Err(TokenError::NotASecurityEvent("events"));
     }
-    let whom = Whom::of(claims)?;
-    let events = events.map(|(uri, payload)| event(EventKind::of(uri), payload, &whom, happened, latest));
+    let whom = TokenSubject::of(claims)?;
+    let events =
+        events.map(|(uri, payload)| read_event(EventKind::from_uri(uri), payload, &whom, happened, latest));
     Ok(SecurityEvents { jti, issued, events: events.collect::<Result<_, _>>()? })
 }
 
 /// The subject that the whole token names.
-struct Whom<'t> {
+struct TokenSubject<'t> {
     subject: Option<Value<'t>>,
     sid: Option<&'t str>,
 }
 
-impl<'t> Whom<'t> {
+impl<'t> TokenSubject<'t> {
     fn of(claims: Value<'t>) -> Result<Self, TokenError> {
-        Ok(Self { subject: claims.get("sub_id"), sid: text(claims, "sid")? })
+        Ok(Self { subject: claims.get("sub_id"), sid: nonempty_text(claims, "sid")? })
     }
 
     /// The names of an event's subjects. Earlier drafts put the subject into the event; if it is in
@@ -229,7 +230,7 @@ impl<'t> Whom<'t> {
     fn names(&self, payload: Value<'t>) -> Result<Vec<SubjectName<'t>>, TokenError> {
         let mut names = Vec::new();
         for subject in [self.subject, payload.get("subject")].into_iter().flatten() {
-            read(subject, &mut names)?;
+            read_subject(subject, &mut names)?;
         }
         names.extend(self.sid.map(SubjectName::Session));
         match names.len() {
@@ -240,37 +241,37 @@ impl<'t> Whom<'t> {
     }
 }
 
-fn event<'t>(
+fn read_event<'t>(
     kind: EventKind,
     payload: Value<'t>,
-    whom: &Whom<'t>,
-    happened: Moment,
+    whom: &TokenSubject<'t>,
+    happened: EventTime,
     latest: Timestamp,
 ) -> Result<SecurityEvent<'t>, TokenError> {
     if !payload.is_object() {
         return Err(TokenError::NotASecurityEvent("events"));
     }
-    let Moment { at, unit, said_by } = moment(payload, "event_timestamp")?.unwrap_or(happened);
+    let EventTime { at, unit, claim: said_by } = event_time(payload, "event_timestamp")?.unwrap_or(happened);
     if at > latest {
         return Err(TokenError::InFuture(said_by));
     }
     let names = if kind.has_subject() { whom.names(payload)? } else { Vec::new() };
-    let state = if kind == EventKind::Verification { text(payload, "state")? } else { None };
-    Ok(SecurityEvent { kind, at, unit, names, state })
+    let state = if kind == EventKind::Verification { nonempty_text(payload, "state")? } else { None };
+    Ok(SecurityEvent { kind, occurred_at: at, unit, names, state })
 }
 
 /// When something happened, and how that was given.
 #[derive(Clone, Copy)]
-struct Moment {
+struct EventTime {
     at: Timestamp,
-    unit: Unit,
+    unit: TimeUnit,
     /// The member that gave the time.
-    said_by: &'static str,
+    claim: &'static str,
 }
 
-impl Moment {
+impl EventTime {
     fn of_seconds(said_by: &'static str, at: Timestamp) -> Self {
-        Self { at, unit: Unit::Seconds, said_by }
+        Self { at, unit: TimeUnit::Seconds, claim: said_by }
     }
 }
 
@@ -278,20 +279,20 @@ impl Moment {
 /// number that is too large for seconds (after the year 9999) is read as milliseconds, since
 /// otherwise the subject would not be refused. In milliseconds such a number is a time after
 /// January 1978, so no number is ambiguous.
-fn moment(object: Value<'_>, name: &'static str) -> Result<Option<Moment>, ClaimError> {
+fn event_time(object: Value<'_>, name: &'static str) -> Result<Option<EventTime>, ClaimError> {
     match claims::date(object, name, f64::floor) {
         Err(ClaimError { fault: ClaimFault::OutOfRange, .. }) => {
             let at = claims::date_in_millis(object, name)?;
-            Ok(at.map(|at| Moment { at, unit: Unit::Milliseconds, said_by: name }))
+            Ok(at.map(|at| EventTime { at, unit: TimeUnit::Milliseconds, claim: name }))
         }
-        seconds => Ok(seconds?.map(|at| Moment::of_seconds(name, at))),
+        seconds => Ok(seconds?.map(|at| EventTime::of_seconds(name, at))),
     }
 }
 
 /// Appends the names in one subject identifier.
-fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
-    match format(subject)? {
-        "complex" => complex(subject, names),
+fn read_subject<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
+    match subject_format(subject)? {
+        "complex" => complex_subject(subject, names),
         "aliases" => {
             let all = subject.get("identifiers").and_then(Value::items);
             let all = all.filter(|all| (1..=MAX_NAMES).contains(&all.len()));
@@ -299,26 +300,26 @@ fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), 
                 all.ok_or(TokenError::UnsupportedSubject("its `identifiers` are not a list of subjects"))?
             {
                 // Aliases of aliases are forbidden (RFC 9493 §3.2.8), and would permit nesting.
-                names.push(simple(alias)?);
+                names.push(simple_subject(alias)?);
             }
             Ok(())
         }
         _ => {
-            names.push(simple(subject)?);
+            names.push(simple_subject(subject)?);
             Ok(())
         }
     }
 }
 
 /// A subject of several parts (SSF §3.2): it means what matches all of them.
-fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
+fn complex_subject<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
     let (mut user, mut session, mut application) = (None, None, None);
     for (part, value) in subject.members().into_iter().flatten() {
         match part {
             "format" => {}
-            "user" => user = Some(simple(value)?),
-            "session" => session = Some(simple(value)?),
-            "application" => application = Some(simple(value)?),
+            "user" => user = Some(simple_subject(value)?),
+            "session" => session = Some(simple_subject(value)?),
+            "application" => application = Some(simple_subject(value)?),
             "tenant" => {
                 return Err(TokenError::UnsupportedSubject("tenants are not supported"));
             }
@@ -353,12 +354,12 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(
 }
 
 /// A subject of one part.
-fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
+fn simple_subject(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
     let member = |name: &'static str| {
-        text(subject, name)?
+        nonempty_text(subject, name)?
             .ok_or(TokenError::UnsupportedSubject("it lacks a member that its format (RFC 9493) requires"))
     };
-    Ok(match format(subject)? {
+    Ok(match subject_format(subject)? {
         "iss_sub" => SubjectName::User(Some(member("iss")?), member("sub")?),
         "opaque" => SubjectName::Opaque(member("id")?),
         "email" => SubjectName::Email(member("email")?),
@@ -373,7 +374,7 @@ fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
 }
 
 /// The format of a subject; in earlier drafts a complex subject had none.
-fn format(subject: Value<'_>) -> Result<&str, TokenError> {
+fn subject_format(subject: Value<'_>) -> Result<&str, TokenError> {
     if !subject.is_object() {
         return Err(TokenError::UnsupportedSubject("it is not an object"));
     }
@@ -385,7 +386,7 @@ fn format(subject: Value<'_>) -> Result<&str, TokenError> {
 }
 
 /// A text that identifies a user or a thing; an empty one is an error.
-fn text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
+fn nonempty_text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
     let Some(text) = claims::string(claims, name)? else { return Ok(None) };
     if text.is_empty() {
         return Err(missing(name).into());

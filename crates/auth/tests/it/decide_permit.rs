@@ -70,14 +70,14 @@ fn a_rewrite_that_yields_dot_segments_is_refused() {
 #[test]
 fn a_second_policy_must_agree_too() {
     let (request, facts) = (get("/"), facts());
-    let agreed = permitted(&request, &facts).confirm(
+    let agreed = permitted(&request, &facts).check_policy(
         &RuleContext::without_reviews(),
         &allow(any(Users, &["alice"])),
         NOW,
         &mut NoTrace,
     );
     assert_eq!(agreed.unwrap().route(), 3);
-    let refused = permitted(&request, &facts).confirm(
+    let refused = permitted(&request, &facts).check_policy(
         &RuleContext::without_reviews(),
         &allow(any(Users, &["bob"])),
         NOW,
@@ -87,7 +87,7 @@ fn a_second_policy_must_agree_too() {
     let public = decide(&Policy::Public, 0, &request, None, NOW, &mut NoTrace).unwrap();
     assert_eq!(
         public
-            .confirm(&RuleContext::without_reviews(), &allow(any(Users, &["alice"])), NOW, &mut NoTrace)
+            .check_policy(&RuleContext::without_reviews(), &allow(any(Users, &["alice"])), NOW, &mut NoTrace)
             .unwrap_err(),
         Denial::Unauthenticated
     );

@@ -126,7 +126,7 @@ fn names_that_cannot_carry_an_identity_are_refused() {
         "traceparent",
         "TraceState",
     ] {
-        assert_eq!(refused(&[name]), [HeaderFault::Taken(name.into())]);
+        assert_eq!(refused(&[name]), [HeaderFault::Reserved(name.into())]);
     }
     assert_eq!(refused(&["X-User", "x_user"]), [HeaderFault::Alias("X-User".into(), "x_user".into())]);
 }

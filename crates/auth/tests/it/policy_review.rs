@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 
 use auth::decide::explain::NoTrace;
-use auth::decide::{Denial, MatchedRoute, Permit, Reviews, RuleContext, decide, decide_in};
+use auth::decide::{Denial, MatchedRoute, Permit, ReviewAnswers, RuleContext, decide, decide_in};
 use auth::identity::Facts;
 use auth::policy::review::{
-    Attributes, NameSource, OwnedReviewQuestion, ReviewQuestion, ReviewSpec, ReviewSubject, ReviewTemplate,
-    TemplateFault, Unaskable,
+    NameSource, OwnedReviewQuestion, ReviewAttributes, ReviewImpossible, ReviewQuestion, ReviewSpec,
+    ReviewSubject, ReviewTemplate, TemplateFault,
 };
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Attribute, Policy, RuleSet};
@@ -22,15 +22,15 @@ struct Oracle {
     asked: RefCell<Vec<OwnedReviewQuestion>>,
 }
 
-impl Reviews for Oracle {
+impl ReviewAnswers for Oracle {
     fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool> {
         self.asked.borrow_mut().push(question.clone().into_owned());
         self.says
     }
 }
 
-fn resource() -> Attributes<String> {
-    Attributes::Resource {
+fn resource() -> ReviewAttributes<String> {
+    ReviewAttributes::Resource {
         namespace: Some("{path.ns}".into()),
         verb: "{method}".into(),
         group: Some("kubeflow.org".into()),
@@ -40,9 +40,9 @@ fn resource() -> Attributes<String> {
     }
 }
 
-fn named(namespace: &str) -> Attributes<String> {
+fn named(namespace: &str) -> ReviewAttributes<String> {
     match resource() {
-        Attributes::Resource { verb, group, resource, subresource, .. } => Attributes::Resource {
+        ReviewAttributes::Resource { verb, group, resource, subresource, .. } => ReviewAttributes::Resource {
             namespace: Some(namespace.into()),
             verb,
             group,
@@ -50,13 +50,13 @@ fn named(namespace: &str) -> Attributes<String> {
             subresource,
             name: None,
         },
-        other @ Attributes::NonResource { .. } => other,
+        other @ ReviewAttributes::NonResource { .. } => other,
     }
 }
 
 const CAPTURES: [&str; 2] = ["ns", "name"];
 
-fn template(attributes: Attributes<String>, subject: ReviewSubject) -> ReviewTemplate {
+fn template(attributes: ReviewAttributes<String>, subject: ReviewSubject) -> ReviewTemplate {
     let captures = CAPTURES.map(str::to_owned);
     ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures).expect("sound")
 }
@@ -86,14 +86,14 @@ fn decided(
     (verdict, oracle.asked.into_inner())
 }
 
-fn reviewed(attributes: Attributes<String>) -> Policy {
-    Policy::Rules(RuleSet::reviewed_only(template(attributes, ReviewSubject::default())))
+fn reviewed(attributes: ReviewAttributes<String>) -> Policy {
+    Policy::Rules(RuleSet::with_review_only(template(attributes, ReviewSubject::default())))
 }
 
 const NOTEBOOK: (&str, &str) = ("GET", "/notebook/team-a/mine?x=y");
 
 fn texts(question: &OwnedReviewQuestion) -> Vec<Option<&str>> {
-    question.attributes.each().into_iter().map(|part| part.map(|part| &**part)).collect()
+    question.attributes.texts().into_iter().map(|part| part.map(|part| &**part)).collect()
 }
 
 #[test]
@@ -110,15 +110,15 @@ fn a_question_says_what_the_request_says() {
 #[test]
 fn no_is_no_and_unknown_is_neither() {
     let policy = reviewed(resource());
-    assert_eq!(decided(&policy, NOTEBOOK, &[], &facts(), Some(false)).0, Err(Denial::Reviewed));
+    assert_eq!(decided(&policy, NOTEBOOK, &[], &facts(), Some(false)).0, Err(Denial::ReviewDenied));
     let (verdict, asked) = decided(&policy, NOTEBOOK, &[], &facts(), None);
-    assert_eq!(verdict, Err(Denial::Unreviewed(asked)));
-    assert_eq!(Denial::Reviewed.answer().status, 403);
-    assert_eq!(Denial::Unreviewed(Vec::new()).answer().status, 503);
+    assert_eq!(verdict, Err(Denial::ReviewPending(asked)));
+    assert_eq!(Denial::ReviewDenied.answer().status, 403);
+    assert_eq!(Denial::ReviewPending(Vec::new()).answer().status, 503);
     let request = request("GET", "/");
     assert!(matches!(
         decide(&policy, 0, &request, Some(&facts()), NOW, &mut NoTrace),
-        Err(Denial::Unaskable(_))
+        Err(Denial::ReviewImpossible(_))
     ));
     assert_eq!(decide(&policy, 0, &request, None, NOW, &mut NoTrace).unwrap_err(), Denial::Unauthenticated);
 }
@@ -127,7 +127,7 @@ fn no_is_no_and_unknown_is_neither() {
 fn rules_decide_first() {
     let with = |allow: Vec<_>, deny: Vec<_>| {
         let template = template(resource(), ReviewSubject::default());
-        Policy::Rules(rules(allow, deny).reviewed(template))
+        Policy::Rules(rules(allow, deny).with_review(template))
     };
     let allowed = with(vec![rule(vec![any(Attribute::Groups, &["dev"])])], vec![]);
     let (verdict, asked) = decided(&allowed, NOTEBOOK, &[], &facts(), None);
@@ -144,10 +144,10 @@ fn rules_decide_first() {
 
 #[test]
 fn methods_are_verbs_and_some_are_none() {
-    let verb = |attributes: Attributes<String>, method: &str| {
+    let verb = |attributes: ReviewAttributes<String>, method: &str| {
         let (verdict, asked) =
             decided(&reviewed(attributes), (method, "/notebook/a/b"), &[], &facts(), Some(true));
-        verdict.map(|()| asked[0].attributes.each()[1].map(ToString::to_string).unwrap())
+        verdict.map(|()| asked[0].attributes.texts()[1].map(ToString::to_string).unwrap())
     };
     for (method, expected) in [
         ("GET", "get"),
@@ -160,12 +160,12 @@ fn methods_are_verbs_and_some_are_none() {
         assert_eq!(verb(resource(), method).unwrap(), expected);
     }
     for method in ["OPTIONS", "PROPFIND", "LIST"] {
-        assert_eq!(verb(resource(), method), Err(Denial::Unaskable(Unaskable::Method)));
+        assert_eq!(verb(resource(), method), Err(Denial::ReviewImpossible(ReviewImpossible::Method)));
     }
-    let path = || Attributes::NonResource { path: "{path}".into(), verb: "{method}".into() };
+    let path = || ReviewAttributes::NonResource { path: "{path}".into(), verb: "{method}".into() };
     assert_eq!(verb(path(), "POST").unwrap(), "post");
     let (_, asked) = decided(&reviewed(path()), ("GET", "/notebook/a/b?c"), &[], &facts(), Some(true));
-    assert_eq!(asked[0].attributes.each()[0].map(|text| &**text), Some("/notebook/a/b"));
+    assert_eq!(asked[0].attributes.texts()[0].map(|text| &**text), Some("/notebook/a/b"));
 }
 
 #[test]
@@ -173,14 +173,17 @@ fn what_renders_empty_denies() {
     let query = reviewed(named("{query.ns}"));
     for target in ["/notebook/a/b", "/notebook/a/b?ns=", "/notebook/a/b?ns", "/notebook/a/b?other=x"] {
         let (verdict, asked) = decided(&query, ("GET", target), &[], &facts(), Some(true));
-        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Missing(_)))), "{target}: {verdict:?}");
+        assert!(
+            matches!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Missing(_)))),
+            "{target}: {verdict:?}"
+        );
         assert!(asked.is_empty(), "nobody is asked about all namespaces");
         assert_eq!(verdict.unwrap_err().answer().status, 400);
     }
     let header = reviewed(named("{header.x-namespace}"));
     for fields in [&[][..], &[Field { name: "X-Namespace", value: b"" }]] {
         let (verdict, _) = decided(&header, NOTEBOOK, fields, &facts(), Some(true));
-        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Missing(_)))));
+        assert!(matches!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Missing(_)))));
     }
 }
 
@@ -192,7 +195,7 @@ fn a_value_that_reads_differently_elsewhere_denies() {
         if parse("GET", "app.test", &target).is_ok() {
             let (verdict, _) = decided(&query, ("GET", &target), &[], &facts(), Some(true));
             assert!(
-                matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))),
+                matches!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Unusable(_)))),
                 "{target}: {verdict:?}"
             );
         }
@@ -216,7 +219,10 @@ fn a_header_that_the_service_may_not_get_denies() {
         (Field { name: "Connection", value: b"close, x-namespace" }, "kept to this hop"),
     ] {
         let (verdict, asked) = decided(&header, NOTEBOOK, &[own, more], &facts(), Some(true));
-        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))), "{what}: {verdict:?}");
+        assert!(
+            matches!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Unusable(_)))),
+            "{what}: {verdict:?}"
+        );
         assert!(asked.is_empty());
     }
     let (verdict, _) = decided(&header, NOTEBOOK, &[own], &facts(), Some(true));
@@ -229,9 +235,9 @@ fn a_path_with_two_readings_is_not_asked_about() {
         let (verdict, asked) = decided(&reviewed(resource()), ("GET", target), &[], &facts(), Some(true));
         assert!(verdict.is_err() && asked.is_empty(), "{target}: {verdict:?}");
     }
-    let path = reviewed(Attributes::NonResource { path: "{path}".into(), verb: "get".into() });
+    let path = reviewed(ReviewAttributes::NonResource { path: "{path}".into(), verb: "get".into() });
     let (verdict, _) = decided(&path, ("GET", "/notebook/a;x/b"), &[], &facts(), Some(true));
-    assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))), "{verdict:?}");
+    assert!(matches!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Unusable(_)))), "{verdict:?}");
 }
 
 #[test]
@@ -241,11 +247,11 @@ fn every_value_of_a_repeated_one_is_asked_about() {
     let (verdict, asked) = decided(&query, target, &[], &facts(), Some(true));
     let asked: Vec<_> = asked.iter().map(|question| texts(question)[0].unwrap()).collect();
     assert_eq!((verdict, asked), (Ok(()), vec!["one", "two", "one"]));
-    assert_eq!(decided(&query, target, &[], &facts(), Some(false)).0, Err(Denial::Reviewed));
+    assert_eq!(decided(&query, target, &[], &facts(), Some(false)).0, Err(Denial::ReviewDenied));
     let many = format!("/notebook/a/b?{}", vec!["ns=x"; 17].join("&"));
     assert_eq!(
         decided(&query, ("GET", &many), &[], &facts(), Some(true)).0,
-        Err(Denial::Unaskable(Unaskable::TooMany))
+        Err(Denial::ReviewImpossible(ReviewImpossible::TooMany))
     );
     let header = reviewed(named("team-{header.x-ns}"));
     let fields = [Field { name: "x-ns", value: b"a" }, Field { name: "X-NS", value: b"b" }];
@@ -257,9 +263,10 @@ fn every_value_of_a_repeated_one_is_asked_about() {
 #[test]
 fn nobody_becomes_somebody_of_the_cluster() {
     let subject = |change: fn(&mut ReviewSubject)| {
-        let mut subject = ReviewSubject { own: vec!["cluster".into()], ..ReviewSubject::default() };
+        let mut subject =
+            ReviewSubject { own_authorities: vec!["cluster".into()], ..ReviewSubject::default() };
         change(&mut subject);
-        Policy::Rules(RuleSet::reviewed_only(template(resource(), subject)))
+        Policy::Rules(RuleSet::with_review_only(template(resource(), subject)))
     };
     let somebody = |issuer: &str, user: &str, groups: &[&str]| Facts {
         identity: auth::identity::Identity {
@@ -274,7 +281,7 @@ fn nobody_becomes_somebody_of_the_cluster() {
     let ask = |policy: &Policy, facts: &Facts| decided(policy, NOTEBOOK, &[], facts, Some(true));
     let plain = subject(|_| {});
     let (verdict, _) = ask(&plain, &somebody("main", "system:admin", &[]));
-    assert_eq!(verdict, Err(Denial::Unaskable(Unaskable::Caller)));
+    assert_eq!(verdict, Err(Denial::ReviewImpossible(ReviewImpossible::Caller)));
     let (_, asked) = ask(&plain, &somebody("main", "ada", &["system:masters", "dev"]));
     assert_eq!(asked[0].groups, ["dev".into(), "system:authenticated".into()]);
     assert!(
@@ -292,7 +299,7 @@ fn nobody_becomes_somebody_of_the_cluster() {
     assert_eq!(asked[0].groups, ["oidc:system:masters".into(), "system:authenticated".into()]);
     let by_mail = subject(|subject| subject.name = NameSource::Email);
     let nameless = Facts { identity: auth::identity::Identity { email: None, ..identity() }, ..facts() };
-    assert_eq!(ask(&by_mail, &nameless).0, Err(Denial::Unaskable(Unaskable::Caller)));
+    assert_eq!(ask(&by_mail, &nameless).0, Err(Denial::ReviewImpossible(ReviewImpossible::Caller)));
 }
 
 #[test]
@@ -317,7 +324,7 @@ fn a_rewrite_keeps_the_answer_and_another_guard_asks_its_own() {
     let rewritten = permit().rewrite(&policy, "/mine", NOW, &mut NoTrace).unwrap();
     assert_eq!(rewritten.request().path(), "/mine");
     let court = RuleContext { fields: &[], captures: table.captures(0, &request), reviews: &no };
-    assert_eq!(rewritten.confirm(&court, &policy, NOW, &mut NoTrace).unwrap_err(), Denial::Reviewed);
+    assert_eq!(rewritten.check_policy(&court, &policy, NOW, &mut NoTrace).unwrap_err(), Denial::ReviewDenied);
 }
 
 #[test]

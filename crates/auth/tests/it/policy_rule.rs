@@ -256,6 +256,6 @@ fn a_condition_tells_what_it_looks_at() {
     let attributes: Vec<&Attribute> = set.allow()[0].conditions().iter().map(Condition::attribute).collect();
     assert_eq!(attributes, [&Groups, &query("ns")]);
     let (identity, request) = (identity(), get("/?ns=1&ns=2"));
-    assert_eq!(set.allow()[0].conditions()[0].found(&identity, &request), ["dev", "ops"]);
-    assert_eq!(set.allow()[0].conditions()[1].found(&identity, &request), ["1", "2"]);
+    assert_eq!(set.allow()[0].conditions()[0].values(&identity, &request), ["dev", "ops"]);
+    assert_eq!(set.allow()[0].conditions()[1].values(&identity, &request), ["1", "2"]);
 }

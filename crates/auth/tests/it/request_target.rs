@@ -29,9 +29,9 @@ fn a_method_is_a_token_in_upper_case() {
 
 #[test]
 fn head_needs_the_right_of_get() {
-    assert_eq!(request("HEAD", "example.com", "/").right(), "GET");
+    assert_eq!(request("HEAD", "example.com", "/").required_method(), "GET");
     assert_eq!(request("HEAD", "example.com", "/").method(), "HEAD");
-    assert_eq!(request("POST", "example.com", "/").right(), "POST");
+    assert_eq!(request("POST", "example.com", "/").required_method(), "POST");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn parse(set: &Value) -> (KeySet, Vec<SkipReason>) {
 /// Why the first of the issuer's keys that fits `algorithm`, changed in this way, is skipped;
 /// `None` when it is used. `null` removes a member.
 fn skipped(algorithm: Algorithm, changes: Value) -> Option<SkipReason> {
-    let mut jwk = OURS.jwks().into_iter().find(|jwk| jwk["kid"] == kid_for(algorithm)).unwrap();
+    let mut jwk = ISSUER_KEYS.jwks().into_iter().find(|jwk| jwk["kid"] == kid_for(algorithm)).unwrap();
     let Value::Object(changes) = changes else { panic!("changes are an object") };
     for (name, value) in changes {
         if value.is_null() {
@@ -32,7 +32,7 @@ fn skipped(algorithm: Algorithm, changes: Value) -> Option<SkipReason> {
 
 #[test]
 fn tokens_keys_are_filed_by_algorithm() {
-    let (set, skipped) = parse(&json!({"keys": OURS.jwks()}));
+    let (set, skipped) = parse(&json!({"keys": ISSUER_KEYS.jwks()}));
     assert_eq!(skipped, []);
     let filed: Vec<_> = set.keys().map(|(kid, algorithm)| (kid.unwrap(), algorithm)).collect();
     let expected: Vec<_> = [Algorithm::EdDsa, Algorithm::Es256, Algorithm::Es384, Algorithm::Es512]
@@ -171,7 +171,7 @@ fn tokens_unusable_keys_do_not_disturb_the_others() {
         json!({"kty": "EC", "kid": "enc", "crv": "P-256", "use": "enc"}),
         json!(3),
     ];
-    keys.extend(OURS.jwks());
+    keys.extend(ISSUER_KEYS.jwks());
     let (set, skipped) = KeySet::from_jwks_json(json!({"keys": keys}).to_string().as_bytes()).unwrap();
     assert_eq!(class_of(&verify_at(&token(&claims()), &config(), &set, NOW)), "accepted");
     let shown: Vec<_> = skipped.iter().map(ToString::to_string).collect();
@@ -187,12 +187,12 @@ fn tokens_unusable_keys_do_not_disturb_the_others() {
 
 #[test]
 fn tokens_first_key_of_a_kid_wins() {
-    let (mine, mut other) = (OURS.jwks().remove(4), THEIRS.jwks().remove(4));
+    let (mine, mut other) = (ISSUER_KEYS.jwks().remove(4), OTHER_KEYS.jwks().remove(4));
     let (set, reasons) = parse(&json!({"keys": [mine, other]}));
     assert_eq!(reasons, [SkipReason::Duplicate]);
     assert_eq!(class_of(&verify_at(&token(&claims()), &config(), &set, NOW)), "accepted");
     // The same `kid` for another type of key is not a duplicate (RFC 7517 §4.5).
-    let mut ec = OURS.jwks().remove(1);
+    let mut ec = ISSUER_KEYS.jwks().remove(1);
     ec["kid"] = "ed25519".into();
     assert_eq!(parse(&json!({"keys": [mine, ec]})).1, []);
     // Keys without `kid` cannot be distinguished, and need not be.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use auth::identity::{CredentialKind, Facts, Identity};
 use auth::mapping::{
-    CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError, ClaimPath, Mapping,
+    CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError, ClaimMapping,
+    ClaimPath,
 };
 use auth::time::Timestamp;
 use auth::token_error::{ClaimError, ClaimFault, TokenError};
@@ -20,12 +21,12 @@ fn paths(texts: &[&str]) -> Vec<ClaimPath> {
     texts.iter().map(|text| path(text)).collect()
 }
 
-fn identity(mapping: &Mapping, changes: Value) -> Result<Identity, TokenError> {
+fn identity(mapping: &ClaimMapping, changes: Value) -> Result<Identity, TokenError> {
     let config = config().with_mapping(mapping.clone());
     verify_with(&token(&claims_with(changes)), &config).map(|facts| facts.identity)
 }
 
-fn fault(mapping: &Mapping, changes: Value) -> (String, ClaimFault) {
+fn fault(mapping: &ClaimMapping, changes: Value) -> (String, ClaimFault) {
     match identity(mapping, changes) {
         Err(TokenError::Claim(ClaimError { claim, fault })) => (claim.into(), fault),
         other => panic!("{other:?}"),
@@ -39,7 +40,7 @@ fn list(texts: &[Box<str>]) -> Vec<&str> {
 #[test]
 fn mapping_takes_the_usual_claims_by_default() {
     let identity = identity(
-        &Mapping::default(),
+        &ClaimMapping::default(),
         json!({
             "preferred_username": "ada", "email": "ada@x.example", "email_verified": true,
             "groups": ["dev", "ops", "dev"], "scope": "read  write read", "azp": "other", "ignored": 1,
@@ -64,14 +65,14 @@ fn mapping_takes_the_usual_claims_by_default() {
 
 #[test]
 fn mapping_needs_a_subject() {
-    let mapping = Mapping::default();
+    let mapping = ClaimMapping::default();
     for absent in [json!({"sub": null}), json!({"sub": ""})] {
         assert_eq!(fault(&mapping, absent), ("sub".into(), ClaimFault::Missing));
     }
     for sub in [json!(1), json!(["u-1"]), json!({"a": 1}), json!(true)] {
         assert_eq!(fault(&mapping, json!({"sub": sub})), ("sub".into(), ClaimFault::NotA("a string")));
     }
-    let other = Mapping { subject: path("ids.oid"), ..Mapping::default() };
+    let other = ClaimMapping { subject: path("ids.oid"), ..ClaimMapping::default() };
     let found = identity(&other, json!({"sub": null, "ids": {"oid": "o-7"}})).unwrap();
     assert_eq!(&*found.subject, "o-7");
     assert_eq!(fault(&other, json!({"ids": {}})), ("ids.oid".into(), ClaimFault::Missing));
@@ -80,17 +81,17 @@ fn mapping_needs_a_subject() {
 
 #[test]
 fn mapping_believes_verified_addresses_only() {
-    let mapping = Mapping::default();
-    let email = |mapping: &Mapping, verified: Value| {
+    let mapping = ClaimMapping::default();
+    let email = |mapping: &ClaimMapping, verified: Value| {
         identity(mapping, json!({"email": "a@x.example", "email_verified": verified})).unwrap().email
     };
     assert_eq!(email(&mapping, json!(true)).as_deref(), Some("a@x.example"));
     for verified in [json!(false), json!("true"), json!(1), Value::Null] {
         assert_eq!(email(&mapping, verified.clone()), None, "{verified}");
     }
-    let trusting = Mapping { email_must_be_verified: false, ..Mapping::default() };
+    let trusting = ClaimMapping { email_must_be_verified: false, ..ClaimMapping::default() };
     assert_eq!(email(&trusting, Value::Null).as_deref(), Some("a@x.example"));
-    let none = Mapping { email: None, ..Mapping::default() };
+    let none = ClaimMapping { email: None, ..ClaimMapping::default() };
     assert_eq!(email(&none, json!(true)), None);
 }
 
@@ -99,7 +100,7 @@ fn mapping_wants_exactly_one_at_sign() {
     for email in ["a@evil.example@x.example", "a", "@x.example", "a@", "@", "a b@x.example", "a@x .example"] {
         let changes = json!({"email": email, "email_verified": true});
         assert_eq!(
-            fault(&Mapping::default(), changes),
+            fault(&ClaimMapping::default(), changes),
             ("email".into(), ClaimFault::NotAnAddress),
             "{email}"
         );
@@ -108,14 +109,14 @@ fn mapping_wants_exactly_one_at_sign() {
 
 #[test]
 fn mapping_merges_groups_of_nested_paths() {
-    let mapping = Mapping {
+    let mapping = ClaimMapping {
         groups: paths(&[
             "realm_access.roles",
             "/resource_access/my.client/roles",
             "/https:~1~1x.example~1groups",
             "absent.a",
         ]),
-        ..Mapping::default()
+        ..ClaimMapping::default()
     };
     let changes = json!({
         "realm_access": {"roles": ["b", "a"]},
@@ -140,7 +141,7 @@ fn mapping_merges_groups_of_nested_paths() {
 #[test]
 fn mapping_reads_scopes_as_text_or_array() {
     let scopes =
-        |changes| identity(&Mapping::default(), changes).unwrap().scopes.into_iter().map(String::from);
+        |changes| identity(&ClaimMapping::default(), changes).unwrap().scopes.into_iter().map(String::from);
     assert!(scopes(json!({"scope": "a b"})).eq(["a", "b"]));
     assert!(scopes(json!({"scp": ["a", "b c"]})).eq(["a", "b", "c"]));
     assert!(scopes(json!({"scope": "", "scp": "a"})).eq(["a"]));
@@ -149,7 +150,7 @@ fn mapping_reads_scopes_as_text_or_array() {
 
 #[test]
 fn mapping_takes_the_first_client() {
-    let client = |changes| identity(&Mapping::default(), changes).unwrap().client;
+    let client = |changes| identity(&ClaimMapping::default(), changes).unwrap().client;
     assert_eq!(client(json!({"client_id": null, "azp": "b"})).as_deref(), Some("b"));
     assert_eq!(client(json!({"client_id": "", "azp": "b"})).as_deref(), Some("b"));
     assert_eq!(client(json!({"client_id": null})), None);
@@ -157,8 +158,10 @@ fn mapping_takes_the_first_client() {
 
 #[test]
 fn mapping_keeps_configured_claims_sorted() {
-    let mapping =
-        Mapping { keep: paths(&["tenant", "a.b", "levels", "absent", "a.b", "flag"]), ..Mapping::default() };
+    let mapping = ClaimMapping {
+        keep: paths(&["tenant", "a.b", "levels", "absent", "a.b", "flag"]),
+        ..ClaimMapping::default()
+    };
     let found = identity(
         &mapping,
         json!({"tenant": "t", "a": {"b": 7}, "levels": [1, -2, 1.5, "x", true], "flag": false}),
@@ -188,7 +191,7 @@ fn mapping_keeps_configured_claims_sorted() {
 
 #[test]
 fn mapping_refuses_texts_that_break_headers_and_logs() {
-    let mapping = Mapping { keep: paths(&["kept"]), ..Mapping::default() };
+    let mapping = ClaimMapping { keep: paths(&["kept"]), ..ClaimMapping::default() };
     for (text, expected) in [
         ("a\r\nX-Forwarded-User: root", ClaimFault::Control),
         ("a\0", ClaimFault::Control),
@@ -217,7 +220,7 @@ fn mapping_refuses_texts_that_break_headers_and_logs() {
 
 #[test]
 fn mapping_is_bounded_in_length_and_count() {
-    let mapping = Mapping { keep: paths(&["kept"]), ..Mapping::default() };
+    let mapping = ClaimMapping { keep: paths(&["kept"]), ..ClaimMapping::default() };
     assert_eq!(identity(&mapping, json!({"sub": "s".repeat(1024)})).unwrap().subject.len(), 1024);
     assert_eq!(fault(&mapping, json!({"sub": "s".repeat(1025)})), ("sub".into(), ClaimFault::TooLong));
     let many = |n: usize| (0..n).map(|i| Value::from(i.to_string())).collect::<Vec<_>>();
@@ -259,7 +262,7 @@ fn certificates_map_the_configured_subject() {
             .unwrap()
             .with_user(CertificateField::SubjectCn)
             .with_groups(vec![CertificateField::SubjectO, CertificateField::SubjectOu])
-            .keeping(vec![CertificateField::SanUri, CertificateField::IssuerDn, CertificateField::SanDns]);
+            .with_kept(vec![CertificateField::SanUri, CertificateField::IssuerDn, CertificateField::SanDns]);
         let facts = mapping.facts(&certificate(&SERVICE)).unwrap();
         assert_eq!((facts.not_before, facts.expires), (Timestamp::from_secs(10), Timestamp::from_secs(20)));
         let Facts { identity, .. } = facts;

@@ -114,7 +114,7 @@ proptest! {
         let at = at.index(token.len());
         prop_assume!(token[at] != byte);
         token[at] = byte;
-        let verified = jwt::parse(&token).and_then(|t| t.verify(&config(), &OURS.set(), NOW));
+        let verified = jwt::parse(&token).and_then(|t| t.verify(&config(), &ISSUER_KEYS.set(), NOW));
         prop_assert!(verified.is_err());
     }
 
@@ -132,7 +132,7 @@ proptest! {
     ) {
         let config = config().with_clock_skew(Duration::from_secs(skew)).unwrap();
         let token = token(&claims_with(json!({"nbf": nbf, "exp": exp, "iat": null})));
-        let result = verify_at(&token, &config, &OURS.set(), Timestamp::from_millis(now));
+        let result = verify_at(&token, &config, &ISSUER_KEYS.set(), Timestamp::from_millis(now));
         let inside = now >= (nbf * 1000).saturating_sub(skew * 1000) && now < (exp + skew) * 1000;
         prop_assert_eq!(result.is_ok(), inside, "{:?}", result);
         if let Ok(facts) = result {
@@ -149,7 +149,7 @@ proptest! {
     fn tokens_signature_bits_all_count(algorithm in prop::sample::select(&Algorithm::ALL[..]), bit in any::<prop::sample::Index>()) {
         let header = json!({"alg": algorithm.as_str(), "kid": kid_for(algorithm), "typ": "at+jwt"}).to_string();
         let signed = format!("{}.{}", b64(header), b64(claims().to_string()));
-        let mut signature = OURS.sign(algorithm, signed.as_bytes());
+        let mut signature = ISSUER_KEYS.sign(algorithm, signed.as_bytes());
         prop_assert_eq!(class(&format!("{signed}.{}", b64(&signature))), "accepted");
         let bit = bit.index(signature.len() * 8);
         signature[bit / 8] ^= 1 << (bit % 8);

@@ -17,13 +17,17 @@ fn header(algorithm: &str, kid: &str) -> String {
 #[test]
 fn tokens_of_every_algorithm_are_accepted() {
     for algorithm in Algorithm::ALL {
-        let token =
-            OURS.token(algorithm, &header(algorithm.as_str(), kid_for(algorithm)), &claims().to_string());
+        let token = ISSUER_KEYS.token(
+            algorithm,
+            &header(algorithm.as_str(), kid_for(algorithm)),
+            &claims().to_string(),
+        );
         let facts = verify(&token).unwrap_or_else(|e| panic!("{algorithm:?}: {e}"));
         assert_eq!(&*facts.identity.subject, "u-1");
         assert_eq!(&*facts.identity.issuer, "main");
     }
-    let fully_specified = OURS.token(Algorithm::EdDsa, &header("Ed25519", "ed25519"), &claims().to_string());
+    let fully_specified =
+        ISSUER_KEYS.token(Algorithm::EdDsa, &header("Ed25519", "ed25519"), &claims().to_string());
     assert_eq!(class(&fully_specified), "accepted", "the name of RFC 9864");
 }
 
@@ -32,13 +36,16 @@ fn tokens_key_decides_the_algorithm() {
     // Only a key of the header's algorithm is tried, whatever key really signed.
     for claimed in Algorithm::ALL {
         for kid in ["rsa", "p256", "p384", "p521", "ed25519"] {
-            let token = OURS.token(claimed, &header(claimed.as_str(), kid), &claims().to_string());
+            let token = ISSUER_KEYS.token(claimed, &header(claimed.as_str(), kid), &claims().to_string());
             let expected = if kid == kid_for(claimed) { "accepted" } else { "key_mismatch" };
             assert_eq!(class(&token), expected, "{claimed:?} with key {kid}");
         }
         for signing in Algorithm::ALL.into_iter().filter(|signing| *signing != claimed) {
-            let token =
-                OURS.token(signing, &header(claimed.as_str(), kid_for(claimed)), &claims().to_string());
+            let token = ISSUER_KEYS.token(
+                signing,
+                &header(claimed.as_str(), kid_for(claimed)),
+                &claims().to_string(),
+            );
             assert_eq!(class(&token), "bad_signature", "{claimed:?} signed with {signing:?}");
         }
     }
@@ -46,11 +53,11 @@ fn tokens_key_decides_the_algorithm() {
 
 #[test]
 fn tokens_declared_key_algorithm_must_match() {
-    let mut jwk = OURS.jwks().remove(0);
+    let mut jwk = ISSUER_KEYS.jwks().remove(0);
     jwk["alg"] = "RS256".into();
     let keys = key_set(&[jwk]);
     for algorithm in Algorithm::ALL.into_iter().filter(|a| kid_for(*a) == "rsa") {
-        let token = OURS.token(algorithm, &header(algorithm.as_str(), "rsa"), &claims().to_string());
+        let token = ISSUER_KEYS.token(algorithm, &header(algorithm.as_str(), "rsa"), &claims().to_string());
         let expected = if algorithm == Algorithm::Rs256 { "accepted" } else { "key_mismatch" };
         assert_eq!(class_of(&verify_at(&token, &config(), &keys, NOW)), expected, "{algorithm:?}");
     }
@@ -61,7 +68,7 @@ fn tokens_algorithm_must_be_allowed_for_the_issuer() {
     let only = |algorithm| config().with_algorithms(AlgorithmSet::EMPTY.with(algorithm)).unwrap();
     for allowed in Algorithm::ALL {
         for used in Algorithm::ALL {
-            let token = OURS.token(used, &header(used.as_str(), kid_for(used)), &claims().to_string());
+            let token = ISSUER_KEYS.token(used, &header(used.as_str(), kid_for(used)), &claims().to_string());
             let expected = if used == allowed { "accepted" } else { "alg_not_allowed" };
             assert_eq!(
                 class_of(&verify_with(&token, &only(allowed))),
@@ -80,7 +87,7 @@ fn tokens_alg_none_is_refused() {
         let head = b64(json!({"alg": name, "typ": "at+jwt"}).to_string());
         let body = b64(claims().to_string());
         assert_eq!(class(&format!("{head}.{body}.")), "alg_none", "{name} without signature");
-        let signature = b64(OURS.sign(Algorithm::EdDsa, format!("{head}.{body}").as_bytes()));
+        let signature = b64(ISSUER_KEYS.sign(Algorithm::EdDsa, format!("{head}.{body}").as_bytes()));
         assert_eq!(class(&format!("{head}.{body}.{signature}")), "alg_none", "{name} with a signature");
     }
     let stripped = token(&claims());
@@ -90,13 +97,13 @@ fn tokens_alg_none_is_refused() {
 
 #[test]
 fn tokens_hs_with_public_key_is_refused() {
-    let der = OURS.rsa.public_key().as_der().unwrap();
+    let der = ISSUER_KEYS.rsa.public_key().as_der().unwrap();
     let pem = format!(
         "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
         base64::engine::general_purpose::STANDARD.encode(der.as_ref())
     );
     let secrets =
-        [der.as_ref().to_vec(), pem.into_bytes(), OURS.jwks()[0].to_string().into_bytes(), Vec::new()];
+        [der.as_ref().to_vec(), pem.into_bytes(), ISSUER_KEYS.jwks()[0].to_string().into_bytes(), Vec::new()];
     for secret in secrets {
         for (name, expected) in [
             ("HS256", "alg_symmetric"),
@@ -142,16 +149,16 @@ fn tokens_b64_is_refused() {
 #[test]
 fn tokens_embedded_keys_are_ignored() {
     // The attacker adds a key of their own, inline and by reference.
-    let theirs = THEIRS.jwks().remove(4);
+    let theirs = OTHER_KEYS.jwks().remove(4);
     let forged = json!({
         "alg": "EdDSA", "kid": "ed25519", "typ": "at+jwt", "jwk": theirs, "jku": "http://127.0.0.1:1/jwks",
         "x5u": "http://127.0.0.1:1/chain", "x5c": ["AAAA"],
     });
-    let token = THEIRS.token(Algorithm::EdDsa, &forged.to_string(), &claims().to_string());
+    let token = OTHER_KEYS.token(Algorithm::EdDsa, &forged.to_string(), &claims().to_string());
     assert_eq!(class(&token), "bad_signature");
     let mut without_kid = forged.clone();
     without_kid.as_object_mut().unwrap().remove("kid");
-    let token = THEIRS.token(Algorithm::EdDsa, &without_kid.to_string(), &claims().to_string());
+    let token = OTHER_KEYS.token(Algorithm::EdDsa, &without_kid.to_string(), &claims().to_string());
     assert_eq!(class(&token), "bad_signature");
     // A valid token with the same header members, or with nonsense in them, is accepted: they are
     // not read.
@@ -188,10 +195,10 @@ fn tokens_kid_is_opaque_and_capped() {
 #[test]
 fn tokens_without_kid_need_exactly_one_fitting_key() {
     let token = token_of(r#"{"alg":"EdDSA","typ":"at+jwt"}"#, &claims().to_string());
-    let ours = OURS.jwks();
+    let ours = ISSUER_KEYS.jwks();
     assert_eq!(class_of(&verify_at(&token, &config(), &key_set(&ours), NOW)), "accepted");
     assert_eq!(class_of(&verify_at(&token, &config(), &key_set(&ours[..4]), NOW)), "unknown_key");
-    let mut second = THEIRS.jwks().remove(4);
+    let mut second = OTHER_KEYS.jwks().remove(4);
     second["kid"] = "other".into();
     let both = key_set(&[ours[4].clone(), second]);
     assert_eq!(class_of(&verify_at(&token, &config(), &both, NOW)), "ambiguous_key");
@@ -199,7 +206,7 @@ fn tokens_without_kid_need_exactly_one_fitting_key() {
 
 #[test]
 fn tokens_with_kid_never_fall_back_to_another_key() {
-    let mut nameless = OURS.jwks().remove(4);
+    let mut nameless = ISSUER_KEYS.jwks().remove(4);
     nameless.as_object_mut().unwrap().remove("kid");
     let keys = key_set(&[nameless]);
     assert_eq!(class_of(&verify_at(&token(&claims()), &config(), &keys, NOW)), "unknown_key");
@@ -254,14 +261,14 @@ fn tokens_keys_of_two_issuers_never_mix() {
     let head = header("EdDSA", "ed25519");
     let for_theirs = claims_with(json!({"iss": "https://other.example"})).to_string();
     // Another issuer signs in this issuer's name, and the other way round.
-    let forged = THEIRS.token(Algorithm::EdDsa, &head, &claims().to_string());
-    assert_eq!(class_of(&verify_at(&forged, &config(), &OURS.set(), NOW)), "bad_signature");
-    assert_eq!(class_of(&verify_at(&forged, &theirs, &THEIRS.set(), NOW)), "wrong_issuer");
-    let ours_for_theirs = OURS.token(Algorithm::EdDsa, &head, &for_theirs);
-    assert_eq!(class_of(&verify_at(&ours_for_theirs, &config(), &OURS.set(), NOW)), "wrong_issuer");
-    assert_eq!(class_of(&verify_at(&ours_for_theirs, &theirs, &THEIRS.set(), NOW)), "bad_signature");
-    let genuine = THEIRS.token(Algorithm::EdDsa, &head, &for_theirs);
-    let facts = verify_at(&genuine, &theirs, &THEIRS.set(), NOW).unwrap();
+    let forged = OTHER_KEYS.token(Algorithm::EdDsa, &head, &claims().to_string());
+    assert_eq!(class_of(&verify_at(&forged, &config(), &ISSUER_KEYS.set(), NOW)), "bad_signature");
+    assert_eq!(class_of(&verify_at(&forged, &theirs, &OTHER_KEYS.set(), NOW)), "wrong_issuer");
+    let ours_for_theirs = ISSUER_KEYS.token(Algorithm::EdDsa, &head, &for_theirs);
+    assert_eq!(class_of(&verify_at(&ours_for_theirs, &config(), &ISSUER_KEYS.set(), NOW)), "wrong_issuer");
+    assert_eq!(class_of(&verify_at(&ours_for_theirs, &theirs, &OTHER_KEYS.set(), NOW)), "bad_signature");
+    let genuine = OTHER_KEYS.token(Algorithm::EdDsa, &head, &for_theirs);
+    let facts = verify_at(&genuine, &theirs, &OTHER_KEYS.set(), NOW).unwrap();
     assert_eq!(&*facts.identity.issuer, "theirs");
 }
 

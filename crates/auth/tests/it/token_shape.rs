@@ -106,7 +106,7 @@ fn tokens_stray_trailing_bits_are_refused() {
         let last = alphabet.find(&body[body.len() - 1..]).unwrap();
         let body = format!("{}{}", &body[..body.len() - 1], &alphabet[last + 1..last + 2]);
         let signed = format!("{}.{body}", b64(HEADER));
-        let signature = b64(OURS.sign(Algorithm::EdDsa, signed.as_bytes()));
+        let signature = b64(ISSUER_KEYS.sign(Algorithm::EdDsa, signed.as_bytes()));
         assert_eq!(class(&format!("{signed}.{signature}")), "bad_base64", "signed over its stray bits");
     }
 }

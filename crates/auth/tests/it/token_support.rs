@@ -30,9 +30,9 @@ pub(crate) struct Keys {
 }
 
 /// The issuer's keys; their `kid`s are `rsa`, `p256`, `p384`, `p521`, `ed25519`.
-pub(crate) static OURS: LazyLock<Keys> = LazyLock::new(Keys::generate);
+pub(crate) static ISSUER_KEYS: LazyLock<Keys> = LazyLock::new(Keys::generate);
 /// Keys of another issuer, under the same `kid`s.
-pub(crate) static THEIRS: LazyLock<Keys> = LazyLock::new(Keys::generate);
+pub(crate) static OTHER_KEYS: LazyLock<Keys> = LazyLock::new(Keys::generate);
 
 impl Keys {
     fn generate() -> Self {
@@ -160,7 +160,7 @@ pub(crate) fn token(claims: &Value) -> String {
 
 /// A token of exactly these texts, signed by the issuer with Ed25519.
 pub(crate) fn token_of(header: &str, payload: &str) -> String {
-    OURS.token(Algorithm::EdDsa, header, payload)
+    ISSUER_KEYS.token(Algorithm::EdDsa, header, payload)
 }
 
 /// The result of the verification of a token at [`NOW`].
@@ -169,7 +169,7 @@ pub(crate) fn verify(token: &str) -> Result<Facts, TokenError> {
 }
 
 pub(crate) fn verify_with(token: &str, config: &IssuerConfig) -> Result<Facts, TokenError> {
-    static SET: LazyLock<KeySet> = LazyLock::new(|| OURS.set());
+    static SET: LazyLock<KeySet> = LazyLock::new(|| ISSUER_KEYS.set());
     verify_at(token, config, &SET, NOW)
 }
 

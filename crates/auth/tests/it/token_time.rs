@@ -10,7 +10,7 @@ use crate::token_support::*;
 
 fn at(millis: u64, claims: &Value, skew: u64) -> &'static str {
     let config = config().with_clock_skew(Duration::from_secs(skew)).unwrap();
-    class_of(&verify_at(&token(claims), &config, &OURS.set(), Timestamp::from_millis(millis)))
+    class_of(&verify_at(&token(claims), &config, &ISSUER_KEYS.set(), Timestamp::from_millis(millis)))
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn tokens_issued_in_the_future_are_refused() {
 fn tokens_facts_carry_the_validity_with_skew() {
     let config = config().with_clock_skew(Duration::from_secs(5)).unwrap();
     let claims = claims_with(json!({"exp": 2_000.5, "nbf": 1_000.25, "iat": null}));
-    let facts = verify_at(&token(&claims), &config, &OURS.set(), Timestamp::from_secs(1_500)).unwrap();
+    let facts = verify_at(&token(&claims), &config, &ISSUER_KEYS.set(), Timestamp::from_secs(1_500)).unwrap();
     assert_eq!(facts.expires, Timestamp::from_millis(2_005_500));
     assert_eq!(facts.not_before, Timestamp::from_millis(995_250));
     assert!(facts.valid_at(Timestamp::from_millis(2_005_499)) && !facts.valid_at(facts.expires));

@@ -25,28 +25,28 @@ fn draw(drawn: &mut u8) -> impl FnMut() -> Nonce {
 }
 
 impl Node {
-    fn hear(&mut self, body: &Body) -> Vec<Action> {
+    fn deliver(&mut self, body: &Body) -> Vec<ConsumerAction> {
         let mut actions = Vec::new();
-        self.consumer.message(self.now, body, &mut draw(&mut self.drawn), &mut actions);
+        self.consumer.on_message(self.now, body, &mut draw(&mut self.drawn), &mut actions);
         actions
     }
 
     /// Sends a probe, and delivers its echo.
-    fn probe(&mut self, seq: u64) -> Vec<Action> {
-        self.now = self.now.plus(ConsumerSettings::default().period);
+    fn probe(&mut self, seq: u64) -> Vec<ConsumerAction> {
+        self.now = self.now.plus(ConsumerSettings::default().probe_period);
         let mut actions = Vec::new();
         self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
         let asked = actions.iter().find_map(|action| match action {
-            Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+            ConsumerAction::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
         let nonce = asked.expect("a probe is due");
-        self.hear(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
+        self.deliver(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
     }
 }
 
 fn node(view: &Arc<View>) -> Node {
-    let called = (ConsumerId([1; 16]), ConsumerName::new("node").unwrap());
+    let called = (ConsumerId([1; 16]), PeerName::new("node").unwrap());
     let consumer = Consumer::new(called, ConsumerSettings::default(), view.clone());
     Node { consumer, now: NOW, drawn: 0 }
 }
@@ -63,7 +63,7 @@ fn what_every_echo_shows_to_be_missing_does_not_keep_the_lease_from_beginning() 
         node.now = node.now.plus(Duration::from_millis(1));
         assert!(view.lease() < asked.plus(ConsumerSettings::default().lease), "not before it is applied");
         let event = LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
-        node.hear(&Body::Event { epoch: EPOCH, event });
+        node.deliver(&Body::Event { epoch: EPOCH, event });
         assert_eq!(view.lease(), asked.plus(ConsumerSettings::default().lease), "from when it was asked");
     }
     // A lease that was owed before a flush does not begin after it.
@@ -72,12 +72,12 @@ fn what_every_echo_shows_to_be_missing_does_not_keep_the_lease_from_beginning() 
         epoch: EPOCH,
         event: LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
     };
-    node.now = node.now.plus(ConsumerSettings::default().patience);
+    node.now = node.now.plus(ConsumerSettings::default().gap_patience);
     let mut actions = Vec::new();
     node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
-    assert!(actions.contains(&Action::Flushed(FlushCause::Gap)), "{actions:?}");
+    assert!(actions.contains(&ConsumerAction::Flushed(FlushCause::Gap)), "{actions:?}");
     for seq in [20, 21] {
-        node.hear(&event(seq));
+        node.deliver(&event(seq));
     }
     assert_eq!(view.lease(), Boot(0));
 }
@@ -88,16 +88,16 @@ fn numbers_that_are_given_again_are_another_history() {
     let mut node = node(&view);
     node.probe(99);
     let event = LogEvent { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
-    node.hear(&Body::Event { epoch: EPOCH, event });
-    assert_eq!((view.contiguous(), view.tombstones()), (100, 1));
+    node.deliver(&Body::Event { epoch: EPOCH, event });
+    assert_eq!((view.applied_up_to(), view.tombstones()), (100, 1));
 
     // The log's file was restored, and keeps its epoch.
     let actions = node.probe(50);
-    assert!(actions.contains(&Action::Flushed(FlushCause::WentBack)), "{actions:?}");
+    assert!(actions.contains(&ConsumerAction::Flushed(FlushCause::LogRewound)), "{actions:?}");
     assert_eq!(view.epoch(), None, "no number of before is one of now");
     node.probe(50);
-    assert_eq!((view.epoch(), view.contiguous()), (Some(EPOCH), 50));
-    let ticket = view.depart(node.now);
+    assert_eq!((view.epoch(), view.applied_up_to()), (Some(EPOCH), 50));
+    let ticket = view.start_query(node.now);
     let stamp = view.fill(ticket, (EPOCH, 50), &[tag(1)], node.now);
     assert!(stamp.is_ok(), "what event 100 took back is not in this history: {stamp:?}");
 }

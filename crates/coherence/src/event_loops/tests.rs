@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use super::*;
 use crate::consumer::ConsumerSettings;
 use crate::denylist::DenylistEntry;
-use crate::log_types::{ConsumerId, ConsumerName, Tag};
+use crate::log_types::{ConsumerId, PeerName, Tag};
 use crate::message_channel::ChannelCounts;
-use crate::repeat::ByMessage;
+use crate::repeat::MessageQueryClient;
 use crate::time::BootTime;
 use crate::transport::memory::Memory;
 use crate::transport::{Subscription, Transport, TransportState};
@@ -69,30 +69,30 @@ impl Transport for Valve {
 }
 
 #[derive(Clone, Default)]
-struct Facts(Arc<Mutex<Vec<LogEvent>>>, Arc<Mutex<Listed>>);
+struct FakeStore(Arc<Mutex<Vec<LogEvent>>>, Arc<Mutex<Listed>>);
 
 /// Recorded consumers, whether writes fail now, and how long a read of the head takes.
 #[derive(Default)]
 struct Listed {
-    followers: HashMap<ConsumerId, Follower>,
+    followers: HashMap<ConsumerId, ConsumerRecord>,
     full: bool,
     slow: Duration,
 }
 
-impl Log for Facts {
+impl Log for FakeStore {
     async fn head(&self) -> Option<LogHead> {
         let slow = self.1.lock().slow;
         tokio::time::sleep(slow.max(Duration::from_millis(1))).await;
         Some(LogHead { epoch: EPOCH, seq: self.0.lock().len() as u64 })
     }
 
-    async fn listed(&self, followers: &[ConsumerId]) -> Option<(LogHead, Vec<ConsumerId>)> {
+    async fn head_and_listed(&self, followers: &[ConsumerId]) -> Option<(LogHead, Vec<ConsumerId>)> {
         let head = Log::head(self).await?;
         let all = &self.1.lock().followers;
         Some((head, followers.iter().copied().filter(|id| all.contains_key(id)).collect()))
     }
 
-    async fn note(&self, followers: &[Follower]) -> bool {
+    async fn record_consumers(&self, followers: &[ConsumerRecord]) -> bool {
         let mut listed = self.1.lock();
         let writable = !listed.full;
         if writable {
@@ -107,8 +107,8 @@ impl Log for Facts {
     }
 }
 
-impl RevocationQuery for Facts {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+impl RevocationQuery for FakeStore {
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let head = Log::head(self).await?;
         let log = self.0.lock();
         let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
@@ -117,7 +117,7 @@ impl RevocationQuery for Facts {
     }
 }
 
-impl DenylistCopy for Facts {
+impl DenylistSource for FakeStore {
     async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let head = Log::head(self).await;
         for event in self.0.lock().iter() {
@@ -129,13 +129,13 @@ impl DenylistCopy for Facts {
     }
 }
 
-struct Town {
+struct Fixture {
     valve: Valve,
-    facts: Facts,
+    facts: FakeStore,
     clock: Arc<dyn BootTime>,
     views: Vec<Arc<View>>,
     counts: Vec<Arc<ChannelCounts>>,
-    told: Arc<Mutex<Vec<AuthorityNotice>>>,
+    notices: Arc<Mutex<Vec<AuthorityNotice>>>,
     append: mpsc::Sender<(Epoch, LogEvent)>,
 }
 
@@ -146,42 +146,42 @@ fn tag(number: u64) -> Tag {
 }
 
 /// An authority and two consumers, which already have a lease.
-async fn town() -> Town {
+async fn fixture() -> Fixture {
     let clock: Arc<dyn BootTime> = Arc::new(Paused(tokio::time::Instant::now()));
     let (append, appended) = mpsc::channel(100);
-    let (valve, facts, told) = (Valve::default(), Facts::default(), Arc::<Mutex<Vec<_>>>::default());
-    let mut town = Town {
+    let (valve, facts, told) = (Valve::default(), FakeStore::default(), Arc::<Mutex<Vec<_>>>::default());
+    let mut town = Fixture {
         valve: valve.clone(),
         facts: facts.clone(),
         clock: clock.clone(),
         views: Vec::new(),
         counts: Vec::new(),
-        told: told.clone(),
+        notices: told.clone(),
         append,
     };
-    tokio::spawn(QueryAnswers::new(town.end(), facts.clone()).run(appended));
+    tokio::spawn(QueryAnswers::new(town.channel(), facts.clone()).run(appended));
     for id in 1..=2 {
-        let view = Arc::new(View::new(1000).with_denials(200_000));
-        let called = ConsumerName::new(&format!("gateway-{id}")).expect("a name");
+        let view = Arc::new(View::new(1000).with_denylist(200_000));
+        let called = PeerName::new(&format!("gateway-{id}")).expect("a name");
         let consumer =
             Consumer::new((ConsumerId([id; 16]), called), ConsumerSettings::default(), view.clone());
-        let (end, told, mut drawn) = (town.end(), told.clone(), 0_u64);
+        let (end, told, mut drawn) = (town.channel(), told.clone(), 0_u64);
         let nonce = move || {
             drawn += 1;
             Nonce([&[id; 8][..], &drawn.to_le_bytes()].concat().try_into().expect("16 bytes"))
         };
         town.counts.push(end.counts.clone());
         town.views.push(view);
-        tokio::spawn(follow(end, consumer, facts.clone(), nonce, move |one| told.lock().push(one)));
+        tokio::spawn(run_consumer(end, consumer, facts.clone(), nonce, move |one| told.lock().push(one)));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     town
 }
 
-impl Town {
-    fn end(&self) -> MessageChannel {
+impl Fixture {
+    fn channel(&self) -> MessageChannel {
         MessageChannel {
-            authority: ConsumerName::new("main").expect("a name"),
+            authority: PeerName::new("main").expect("a name"),
             transport: Arc::new(self.valve.clone()),
             keys: Keys::new(&[(1, [7; 32])]).expect("a key"),
             clock: self.clock.clone(),
@@ -199,19 +199,19 @@ impl Town {
     /// What each node would keep, if the authority were queried now.
     fn fill(&self, what: u64) -> Vec<EntryStamp> {
         let (now, head) = (self.clock.now(), self.facts.0.lock().len() as u64);
-        let fill = |view: &Arc<View>| view.fill(view.depart(now), (EPOCH, head), &[tag(what)], now);
+        let fill = |view: &Arc<View>| view.fill(view.start_query(now), (EPOCH, head), &[tag(what)], now);
         self.views.iter().map(|view| fill(view).expect("kept")).collect()
     }
 
     fn standing(&self, stamps: &[EntryStamp], what: u64) -> Vec<EntryState> {
         let now = self.clock.now();
-        self.views.iter().zip(stamps).map(|(v, s)| v.standing(s, &[tag(what)], now)).collect()
+        self.views.iter().zip(stamps).map(|(v, s)| v.entry_state(s, &[tag(what)], now)).collect()
     }
 }
 
-const GOOD: [EntryState; 2] = [EntryState::Good; 2];
-const VOID: [EntryState; 2] = [EntryState::Void; 2];
-const NO_LEASE: [EntryState; 2] = [EntryState::NoLease; 2];
+const GOOD: [EntryState; 2] = [EntryState::Valid; 2];
+const VOID: [EntryState; 2] = [EntryState::Evicted; 2];
+const NO_LEASE: [EntryState; 2] = [EntryState::LeaseExpired; 2];
 
 async fn after(time: Duration) {
     tokio::time::sleep(time).await;
@@ -219,27 +219,27 @@ async fn after(time: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_revoked_is_refused_everywhere_at_once() {
-    let town = town().await;
+    let town = fixture().await;
     let (one, other) = (town.fill(1), town.fill(2));
     assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (GOOD.to_vec(), GOOD.to_vec()));
     town.revoke(1);
     after(Duration::from_millis(2)).await;
     assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
     assert!(
-        matches!(&town.told.lock()[..], [AuthorityNotice::Revoked(a), AuthorityNotice::Revoked(b)] if a == b && a.seq == 1)
+        matches!(&town.notices.lock()[..], [AuthorityNotice::Revoked(a), AuthorityNotice::Revoked(b)] if a == b && a.seq == 1)
     );
     after(Duration::from_mins(10)).await;
     assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
-    assert_eq!(town.told.lock().len(), 2, "and nothing was flushed");
+    assert_eq!(town.notices.lock().len(), 2, "and nothing was flushed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_verified_here_is_held_against_what_is_denied() {
-    let town = town().await;
-    let verify = |what| town.views.iter().map(|v| v.verify(&[tag(what)], 0)).collect::<Vec<_>>();
+    let town = fixture().await;
+    let verify = |what| town.views.iter().map(|v| v.check_credential(&[tag(what)], 0)).collect::<Vec<_>>();
     let good = |verdicts: Vec<CredentialCheck>| -> Vec<EntryStamp> {
         let stamps = verdicts.into_iter().map(|verdict| match verdict {
-            CredentialCheck::Good(stamp) => stamp,
+            CredentialCheck::NotRevoked(stamp) => stamp,
             other => panic!("{other:?}"),
         });
         stamps.collect()
@@ -251,29 +251,32 @@ async fn what_is_verified_here_is_held_against_what_is_denied() {
     assert_eq!(town.standing(&stamps, 1), VOID);
     assert!(verify(1).iter().all(|verdict| matches!(verdict, CredentialCheck::Denied)));
     // A consumer that starts now did not get the event.
-    let view = Arc::new(View::new(1000).with_denials(10));
-    let called = ConsumerName::new("gateway-9").expect("a name");
+    let view = Arc::new(View::new(1000).with_denylist(10));
+    let called = PeerName::new("gateway-9").expect("a name");
     let consumer = Consumer::new((ConsumerId([9; 16]), called), ConsumerSettings::default(), view.clone());
-    assert!(matches!(view.verify(&[tag(1)], 0), CredentialCheck::Ask));
+    assert!(matches!(view.check_credential(&[tag(1)], 0), CredentialCheck::Unknown));
     let mut drawn = 0;
     let nonce = move || {
         drawn += 1;
         Nonce([drawn; 16])
     };
-    tokio::spawn(follow(town.end(), consumer, town.facts.clone(), nonce, |_| {}));
+    tokio::spawn(run_consumer(town.channel(), consumer, town.facts.clone(), nonce, |_| {}));
     after(Duration::from_secs(1)).await;
-    assert!(matches!(view.verify(&[tag(1)], 0), CredentialCheck::Denied));
-    assert!(matches!(view.verify(&[tag(2)], 0), CredentialCheck::Good(_)));
+    assert!(matches!(view.check_credential(&[tag(1)], 0), CredentialCheck::Denied));
+    assert!(matches!(view.check_credential(&[tag(2)], 0), CredentialCheck::NotRevoked(_)));
     for what in 10..30 {
         town.revoke(what);
     }
     after(Duration::from_millis(10)).await;
-    assert!(matches!(view.verify(&[tag(2)], 0), CredentialCheck::Ask), "more than it has room for");
+    assert!(
+        matches!(view.check_credential(&[tag(2)], 0), CredentialCheck::Unknown),
+        "more than it has room for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_way_nobody_believes_for_longer_than_the_lease() {
-    let town = town().await;
+    let town = fixture().await;
     let stamps = [town.fill(1), town.fill(2)];
     town.valve.close();
     town.revoke(1);
@@ -288,14 +291,14 @@ async fn without_the_way_nobody_believes_for_longer_than_the_lease() {
     after(Duration::from_secs(1)).await;
     assert_eq!((town.standing(&stamps[0], 1), town.standing(&stamps[1], 2)), (VOID.to_vec(), GOOD.to_vec()));
     assert!(
-        !town.told.lock().iter().any(|told| matches!(told, AuthorityNotice::Flushed(_))),
+        !town.notices.lock().iter().any(|told| matches!(told, AuthorityNotice::Flushed(_))),
         "one event was told again"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_hour_of_messages_that_were_held_back_changes_nothing() {
-    let town = town().await;
+    let town = fixture().await;
     let stamps = town.fill(1);
     town.valve.close();
     for what in 2..50 {
@@ -318,24 +321,24 @@ async fn an_hour_of_messages_that_were_held_back_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_no_key_is_heard_by_nobody() {
-    let town = town().await;
+    let town = fixture().await;
     let stamps = town.fill(1);
-    let forger = MessageChannel { keys: Keys::new(&[(1, [8; 32])]).expect("a key"), ..town.end() };
+    let forger = MessageChannel { keys: Keys::new(&[(1, [8; 32])]).expect("a key"), ..town.channel() };
     let event = LogEvent { seq: 1, tags: vec![tag(1)], not_before: None, until: 0 };
     for topic in [Topic::Events(forger.authority.clone()), Topic::Questions(forger.authority.clone())] {
-        forger.send(&topic, Body::Event { epoch: EPOCH, event: event.clone() });
-        forger.send(&topic, Body::Gone { nonce: Nonce([0; 16]) });
+        forger.publish(&topic, Body::Event { epoch: EPOCH, event: event.clone() });
+        forger.publish(&topic, Body::RangeUnavailable { nonce: Nonce([0; 16]) });
         town.valve.send(&topic, Bytes::from_static(b"nonsense"));
     }
     after(Duration::from_millis(10)).await;
     assert_eq!(town.standing(&stamps, 1), GOOD);
-    assert!(town.told.lock().is_empty());
+    assert!(town.notices.lock().is_empty());
     assert!(town.counts.iter().all(|counts| counts.refused.load(Ordering::Relaxed) == 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_revocations_at_once_are_survived() {
-    let town = town().await;
+    let town = fixture().await;
     let stamps = town.fill(1);
     for what in 10..100_010 {
         let seq = what - 9;
@@ -351,18 +354,18 @@ async fn a_hundred_thousand_revocations_at_once_are_survived() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
-    let town = town().await;
+    let town = fixture().await;
     // Neither consumer sends another probe meanwhile.
     let probe = |id: u8| Body::Probe {
         consumer: ConsumerId([id; 16]),
-        called: ConsumerName::new("gateway").expect("a name"),
+        name: PeerName::new("gateway").expect("a name"),
         lease: Duration::from_secs(5),
         nonce: Nonce([id; 16]),
         applied: None,
     };
     let answered = async |writable: bool| {
-        let facts = Facts::default();
-        let end = MessageChannel { transport: Arc::new(Memory::default()), ..town.end() };
+        let facts = FakeStore::default();
+        let end = MessageChannel { transport: Arc::new(Memory::default()), ..town.channel() };
         let (questions, mut heard) = (
             Topic::Questions(end.authority.clone()),
             end.transport.subscribe(Topic::Events(end.authority.clone())),
@@ -371,10 +374,10 @@ async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
         let running = tokio::spawn(QueryAnswers::new(end.clone(), facts.clone()).run(appended));
         after(Duration::from_millis(1)).await;
         facts.1.lock().slow = Duration::from_secs(7);
-        end.send(&questions, probe(8));
+        end.publish(&questions, probe(8));
         after(Duration::from_secs(1)).await;
         facts.1.lock().full = !writable;
-        end.send(&questions, probe(9));
+        end.publish(&questions, probe(9));
         after(Duration::from_secs(20)).await;
         running.abort();
         let mut answered = Vec::new();
@@ -392,17 +395,18 @@ async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() {
-    let town = town().await;
+    let town = fixture().await;
     town.revoke(1);
     let mut drawn = 0_u128;
-    let (asking, hearing) = ByMessage::new(town.end(), move || {
+    let (asking, hearing) = MessageQueryClient::new(town.channel(), move || {
         drawn += 1;
         Some(Nonce((drawn << 64).to_le_bytes()))
     });
     tokio::spawn(hearing);
     // More tags than one message holds.
     let tags: Vec<_> = (0..1000).map(tag).collect();
-    let denied = async || asking.denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
+    let denied =
+        async || asking.query_denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
     assert_eq!(denied().await, Some((1, 1)));
     let asked = tokio::time::Instant::now();
     town.valve.close();

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CONSUMERS, NODES, Packet, Random, World};
-use crate::log_types::{ConsumerName, Epoch};
+use crate::log_types::{Epoch, PeerName};
 use crate::wire::{Body, Keys, Message};
 
 /// Most items of one kind that the attacker remembers: a further one replaces another.
@@ -43,7 +43,7 @@ pub(super) struct Adversary {
     /// From nodes to consumers.
     messages: Vec<Bytes>,
     /// From consumers to nodes.
-    said: Vec<Bytes>,
+    consumer_messages: Vec<Bytes>,
     answers: Vec<(About, Bytes)>,
     questions: Vec<(About, Bytes)>,
     read: BTreeMap<u64, (bool, (Epoch, u64))>,
@@ -91,14 +91,14 @@ impl World {
     /// that says that the log got no further.
     pub(super) fn overhears_consumer(&mut self, to: usize, body: &Body, message: &Bytes) {
         if self.adversary.malice > 0 {
-            keep(&mut self.adversary.said, message.clone(), &mut self.random);
+            keep(&mut self.adversary.consumer_messages, message.clone(), &mut self.random);
         }
         let Body::Probe { nonce, applied: Some(head), .. } = body else { return };
         if self.is_malicious() {
             let body = Body::Echo { nonce: *nonce, head: *head };
-            let message = Message { authority: ConsumerName::new("main").expect("a name"), body };
+            let message = Message { authority: PeerName::new("main").expect("a name"), body };
             // The key number is right, and the key is not.
-            let bytes = Keys::one(1, &[9; 32]).write(&message).expect("it fits");
+            let bytes = Keys::single(1, &[9; 32]).write(&message).expect("it fits");
             self.at(self.tick + 1, Packet::ToConsumer(to, bytes.into()));
         }
     }
@@ -121,7 +121,7 @@ impl World {
             return;
         }
         let to_nodes = self.random.chance(300);
-        let held = if to_nodes { &self.adversary.said } else { &self.adversary.messages };
+        let held = if to_nodes { &self.adversary.consumer_messages } else { &self.adversary.messages };
         let Some(mut bytes) = held.get(self.random.index(held.len().max(1))).cloned() else { return };
         if self.random.chance(100) {
             bytes.truncate(self.random.index(bytes.len()));

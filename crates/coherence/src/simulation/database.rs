@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::{CONSUMERS, NODES, Packet, Revoked, TICK, Token, World, epoch, tag};
 use crate::consumers;
-use crate::consumers::Follower;
+use crate::consumers::ConsumerRecord;
 use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead};
 use crate::mutation::{self, Mutation};
 use crate::time::Boot;
@@ -32,14 +32,14 @@ pub(super) struct Database {
 }
 
 struct Entry {
-    follower: Follower,
+    follower: ConsumerRecord,
     written: u64,
     /// When it was marked: it is about to be removed.
     marked: Option<u64>,
 }
 
 /// What a server had when it was deposed.
-pub(super) struct Old {
+pub(super) struct DeposedServer {
     epoch: u64,
     pub(super) log: BTreeMap<u64, LogEvent>,
     until: u64,
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Begins a period in which nothing can be written.
-    pub(super) fn fill_up(&mut self) {
+    pub(super) fn refuse_writes(&mut self) {
         if self.is_full() {
             return;
         }
@@ -143,8 +143,8 @@ impl World {
             t.revoked.is_none() && named && !spared
         };
         let concerned: Vec<_> = self.tokens.values().filter(concerned).map(|t| t.number).collect();
-        let early = mutation::is(Mutation::ReplyBeforeCommit);
-        if mutation::is(Mutation::Sequence) || early {
+        let early = mutation::is_active(Mutation::ReplyBeforeCommit);
+        if mutation::is_active(Mutation::Sequence) || early {
             if early {
                 self.database.head -= 1;
                 for token in &concerned {
@@ -168,8 +168,8 @@ impl World {
     }
 
     pub(super) fn commit(&mut self, mut event: LogEvent, concerned: &[u64]) {
-        self.draw();
-        if mutation::is(Mutation::ReplyBeforeCommit) {
+        self.begin_epoch_if_failed_over();
+        if mutation::is_active(Mutation::ReplyBeforeCommit) {
             self.database.head += 1;
             event.seq = self.database.head;
         }
@@ -187,7 +187,7 @@ impl World {
     }
 
     /// Publishes some event of the log once more.
-    pub(super) fn push_again(&mut self) {
+    pub(super) fn publish_again(&mut self) {
         if self.database.log.is_empty() {
             return;
         }
@@ -203,7 +203,7 @@ impl World {
             if self.random.chance(500) {
                 let until = self.tick + self.random.between(20, 400);
                 let Database { epoch, log, .. } = &self.database;
-                self.old[node] = Some(Old { epoch: *epoch, log: log.clone(), until });
+                self.old[node] = Some(DeposedServer { epoch: *epoch, log: log.clone(), until });
             }
         }
         let kept = self.database.head - self.random.below(self.database.head.min(3) + 1);
@@ -219,7 +219,7 @@ impl World {
     }
 
     /// Something is written: a new epoch begins if another server wrote last.
-    fn draw(&mut self) {
+    fn begin_epoch_if_failed_over(&mut self) {
         if self.database.written_by != self.database.servers {
             self.database.written_by = self.database.servers;
             self.database.epoch += 1;
@@ -229,7 +229,7 @@ impl World {
     // The list of consumers.
 
     /// Records consumers, never with less progress in the same epoch.
-    pub(super) fn note(&mut self, followers: &[Follower]) {
+    pub(super) fn note(&mut self, followers: &[ConsumerRecord]) {
         for follower in followers {
             let mut follower = follower.clone();
             let before = self.database.list.get(&follower.id).and_then(|entry| entry.follower.applied);
@@ -246,9 +246,9 @@ impl World {
     }
 
     /// Removes consumers that are gone, in two steps.
-    fn strike_off(&mut self) {
-        let (mark, gone) = (ticks(consumers::MARK), ticks(consumers::GONE));
-        let (tick, at_once) = (self.tick, mutation::is(Mutation::StruckAtOnce));
+    fn remove_inactive(&mut self) {
+        let (mark, gone) = (ticks(consumers::MARK_AFTER), ticks(consumers::REMOVE_AFTER));
+        let (tick, at_once) = (self.tick, mutation::is_active(Mutation::RemovedInOneStep));
         self.database.list.retain(|_, entry| match entry.marked {
             _ if at_once => tick - entry.written < gone,
             Some(marked) => tick - marked < gone - mark,
@@ -260,9 +260,9 @@ impl World {
     }
 
     /// Checks the list for revokers that wait.
-    pub(super) fn wait(&mut self) {
+    pub(super) fn confirm_applied(&mut self) {
         if !self.is_full() {
-            self.strike_off();
+            self.remove_inactive();
         }
         let list: Vec<_> = self.database.list.values().map(|entry| entry.follower.clone()).collect();
         let (tokens, now) = (&mut self.tokens, self.tick);
@@ -285,12 +285,12 @@ impl World {
     pub(super) fn prove(&mut self, node: usize) -> Option<LogHead> {
         if let Some(old) = &self.old[node] {
             let read = LogHead { epoch: epoch(old.epoch), seq: last(&old.log) };
-            return mutation::is(Mutation::HeadUnproven).then_some(read);
+            return mutation::is_active(Mutation::HeadUnproven).then_some(read);
         }
         if self.is_full() && self.database.written_by != self.database.servers {
             return None;
         }
-        self.draw();
+        self.begin_epoch_if_failed_over();
         Some(self.database.visible())
     }
 
@@ -301,17 +301,17 @@ impl World {
         asking: &[ConsumerId],
     ) -> (Option<LogHead>, Vec<ConsumerId>) {
         let now = Boot(self.tick * TICK);
-        let due = self.rosters[node].due(now, asking);
+        let due = self.rosters[node].to_record(now, asking);
         let mut unlisted = Vec::new();
         if self.is_writable(node) {
-            if !mutation::is(Mutation::Unlisted) {
+            if !mutation::is_active(Mutation::UnrecordedConsumer) {
                 self.note(&due);
             }
-            self.rosters[node].written(now, &due);
-        } else if !mutation::is(Mutation::UnlistedReadOnly) {
+            self.rosters[node].mark_recorded(now, &due);
+        } else if !mutation::is_active(Mutation::UnrecordedReadOnly) {
             let stands =
                 |id: &ConsumerId| self.database.list.get(id).is_some_and(|entry| entry.marked.is_none());
-            unlisted = self.rosters[node].unlisted(now, asking);
+            unlisted = self.rosters[node].not_recently_recorded(now, asking);
             unlisted.retain(|id| !stands(id));
         }
         (self.prove(node), unlisted)
@@ -352,7 +352,9 @@ impl World {
         match proven {
             // A replica that lags behind proves nothing.
             Some(head) => Some((head, log)),
-            None if mutation::is(Mutation::ConfirmUnproven) => Some((LogHead { epoch: epoch(of), seq }, log)),
+            None if mutation::is_active(Mutation::TagsUnproven) => {
+                Some((LogHead { epoch: epoch(of), seq }, log))
+            }
             None => None,
         }
     }
@@ -361,7 +363,7 @@ impl World {
     /// earlier version read both without proof, over one connection: then the head shows that the
     /// page is old.
     pub(super) fn page_of(&mut self, node: usize) -> Option<(LogHead, &BTreeMap<u64, LogEvent>)> {
-        if mutation::is(Mutation::PageUnproven) && self.old[node].is_some() {
+        if mutation::is_active(Mutation::PageUnproven) && self.old[node].is_some() {
             let head = self.database.visible();
             return self.old[node].as_ref().map(|old| (head, &old.log));
         }

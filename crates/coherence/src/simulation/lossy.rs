@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::{Random, epoch, tag};
 use crate::authority::{self, LogAuthority};
 use crate::consumer::{self, Consumer};
-use crate::log_types::{ConsumerName, LogEvent, LogHead, Nonce};
+use crate::log_types::{LogEvent, LogHead, Nonce, PeerName};
 use crate::mutation::{self, Mutation};
 use crate::query::{LogAnswer, LogQuery};
-use crate::repeat::RepeatedMessage;
+use crate::repeat::RepeatedQuery;
 use crate::time::Boot;
 use crate::wire::{Body, Keys};
 
@@ -57,9 +57,9 @@ struct World {
     node: LogAuthority,
     consumer: Consumer,
     /// The open query, and the tick at which it began.
-    asked: Option<(RepeatedMessage, u64)>,
+    asked: Option<(RepeatedQuery, u64)>,
     log: Vec<LogEvent>,
-    name: ConsumerName,
+    name: PeerName,
     keys: Keys,
 }
 
@@ -76,8 +76,8 @@ impl World {
             consumer: super::consumer(1, 1000),
             asked: None,
             log: Vec::new(),
-            name: ConsumerName::new("main").expect("a name"),
-            keys: Keys::one(1, &[1; 32]),
+            name: PeerName::new("main").expect("a name"),
+            keys: Keys::single(1, &[1; 32]),
         }
     }
 
@@ -119,7 +119,7 @@ impl World {
 
     fn consumer(
         &mut self,
-        act: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce, &mut Vec<consumer::Action>),
+        act: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce, &mut Vec<consumer::ConsumerAction>),
     ) {
         let (now, mut actions, mut drawn) = (self.now(), Vec::new(), self.next);
         let mut nonce = || {
@@ -129,7 +129,7 @@ impl World {
         act(&mut self.consumer, now, &mut nonce, &mut actions);
         self.next = drawn;
         for action in actions {
-            if let consumer::Action::Send(body) = action {
+            if let consumer::ConsumerAction::Send(body) = action {
                 self.send(Packet::ToNode(body));
             }
         }
@@ -137,27 +137,31 @@ impl World {
 
     fn deliver(&mut self, packet: Packet) {
         match packet {
-            Packet::ToNode(body) => self.node(|node, actions| node.message(&body, actions)),
+            Packet::ToNode(body) => self.node(|node, actions| node.on_message(&body, actions)),
             Packet::ToConsumer(body) => {
                 if let Some((asked, _)) = &mut self.asked {
-                    asked.message(&body, &self.keys);
+                    asked.on_message(&body, &self.keys);
                 }
-                self.consumer(|consumer, now, nonce, actions| consumer.message(now, &body, nonce, actions));
+                self.consumer(|consumer, now, nonce, actions| {
+                    consumer.on_message(now, &body, nonce, actions);
+                });
             }
             Packet::Head => {
                 let head = self.head();
-                self.node(|node, actions| node.head(Some(head), &[], actions));
+                self.node(|node, actions| node.head_read(Some(head), &[], actions));
             }
             Packet::Range(nonce, after) => {
                 let events = self.log.iter().filter(|event| event.seq > after.seq).cloned().collect();
                 let read = Some((epoch(1), events));
-                self.node(|node, actions| node.range(nonce, after, read, actions));
+                self.node(|node, actions| node.range_read(nonce, after, read, actions));
             }
             Packet::Answer(bytes) => {
                 let query = LogQuery::read(&self.name, &bytes).expect("it was made here");
                 let answer = LogAnswer { head: self.head(), denied: Vec::new(), more: false };
                 let sealed = query.seal(&answer, &self.keys);
-                self.node(|node, actions| node.answer(&bytes, Some((query.nonce(), sealed)), actions));
+                self.node(|node, actions| {
+                    node.query_answered(&bytes, Some((query.nonce(), sealed)), actions);
+                });
             }
         }
     }
@@ -166,7 +170,7 @@ impl World {
         let seq = self.log.len() as u64 + 1;
         let event = LogEvent { seq, tags: vec![tag(1, seq)], not_before: None, until: i64::MAX };
         self.log.push(event.clone());
-        self.node(|_, actions| LogAuthority::appended(epoch(1), event, actions));
+        self.node(|_, actions| LogAuthority::publish(epoch(1), event, actions));
     }
 
     fn ask(&mut self) -> Result<(), Broken> {
@@ -177,7 +181,7 @@ impl World {
                 drawn += 1;
                 Some(Nonce(tag_of(drawn)))
             };
-            self.asked = RepeatedMessage::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
+            self.asked = RepeatedQuery::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
             self.next = drawn;
         }
         let (now, mut bodies) = (self.now(), Vec::new());
@@ -207,7 +211,7 @@ impl World {
         if self.random.chance(5) {
             self.revoke();
         }
-        if self.now() >= self.consumer.wakes_at() {
+        if self.now() >= self.consumer.next_tick_at() {
             self.consumer(|consumer, now, nonce, actions| consumer.tick(now, nonce, actions));
         }
         self.ask()?;
@@ -243,10 +247,12 @@ fn whoever_can_be_reached_in_some_way_is() {
 
 #[test]
 fn what_is_not_repeated_is_noticed() {
-    for (mutation, broken) in [(Mutation::NoRetry, Broken::Lease), (Mutation::AskedOnce, Broken::Question)] {
-        mutation::choose(Some(mutation));
+    for (mutation, broken) in
+        [(Mutation::NoRetry, Broken::Lease), (Mutation::QueryNotRepeated, Broken::Question)]
+    {
+        mutation::set_active(Some(mutation));
         let found = first_broken(0..20, MOST_LOSS);
-        mutation::choose(None);
+        mutation::set_active(None);
         assert_eq!(found.map(|(_, (what, _))| what), Some(broken), "{mutation:?}");
     }
 }

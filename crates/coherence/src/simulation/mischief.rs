@@ -5,17 +5,17 @@ use crate::consumers::Consumers;
 use crate::simulation::{CONSUMERS, HEALED, NODES, World, consumer};
 
 impl World {
-    pub(super) fn mischief(&mut self) {
+    pub(super) fn inject_faults(&mut self) {
         self.repeats();
         self.deafens();
         if self.random.chance(50) {
             self.revoke();
         }
         if self.random.chance(20) {
-            self.push_again();
+            self.publish_again();
         }
         if self.random.below(10_000) < self.full {
-            self.fill_up();
+            self.refuse_writes();
         }
         if self.has_room_again() {
             (0..3).for_each(|_| self.revoke());
@@ -23,7 +23,7 @@ impl World {
         if self.random.chance(3) {
             let (who, inbound) = (self.random.index(CONSUMERS), self.random.chance(500));
             let until = self.tick + self.random.between(10, 300);
-            self.parted.insert((who, inbound), until);
+            self.partitioned_until.insert((who, inbound), until);
         }
         if self.random.chance(2) {
             let node = self.random.index(NODES);
@@ -50,15 +50,15 @@ impl World {
                 self.caches[at].denied.clear();
             }
             if self.random.chance(self.forget) {
-                self.caches[at].machine.view().forget_one();
+                self.caches[at].machine.view().remove_one_tombstone();
             }
         }
     }
 
     /// Removes all faults: every consumer must admit requests again, and from the cache.
-    pub(super) fn heal(&mut self) {
+    pub(super) fn remove_faults(&mut self) {
         self.healed = true;
-        self.parted.clear();
+        self.partitioned_until.clear();
         self.down_until.fill(0);
         self.repair();
         // Nodes that wait for a read from before get its result; nodes that were restarted are new.

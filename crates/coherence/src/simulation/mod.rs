@@ -17,7 +17,7 @@
 //! has to work again.
 
 mod adversary;
-mod asking;
+mod consumers;
 mod database;
 mod lossy;
 mod mischief;
@@ -30,12 +30,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::adversary::{About, Adversary};
-use self::asking::{Flight, Load};
-use self::database::{Database, Old};
+use self::consumers::{Load, OpenQuery};
+use self::database::{Database, DeposedServer};
 use crate::authority::{self, LogAuthority};
 use crate::consumer::{self, Consumer, ConsumerSettings};
 use crate::consumers::Consumers;
-use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};
 use crate::mutation::{self, Mutation};
 use crate::time::Boot;
 use crate::view::{EntryStamp, View};
@@ -55,7 +55,7 @@ const SUBJECTS: u64 = 6;
 
 /// A broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Broken {
+enum BrokenPromise {
     /// A request was admitted too long after its token was revoked.
     Bounded,
     /// A request was admitted although it came after one with the same token was refused.
@@ -190,7 +190,7 @@ struct Cache {
     machine: Consumer,
     life: u64,
     entries: HashMap<u64, EntryStamp>,
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, OpenQuery>,
     load: Option<Load>,
     denied: HashMap<u64, Boot>,
     /// Since which tick; kept over restarts of this node.
@@ -216,7 +216,7 @@ struct World {
     rosters: Vec<Consumers>,
     database: Database,
     /// For each node that did not notice a failover: what it still reads.
-    old: Vec<Option<Old>>,
+    old: Vec<Option<DeposedServer>>,
     /// Heads that revokers wait for until they are applied everywhere, and the tokens that are
     /// concerned.
     awaited: Vec<(LogHead, Vec<u64>)>,
@@ -227,7 +227,7 @@ struct World {
     issued: u64,
     /// Until when nothing gets through: by consumer, and whether it is the direction to the
     /// consumer.
-    parted: HashMap<(usize, bool), u64>,
+    partitioned_until: HashMap<(usize, bool), u64>,
     loss: u64,
     repeat: u64,
     delay: u64,
@@ -240,13 +240,13 @@ struct World {
     limit: usize,
     /// How long a denial is remembered.
     denial: Duration,
-    broken: Vec<(Broken, u64, u64)>,
+    broken: Vec<(BrokenPromise, u64, u64)>,
     adversary: Adversary,
     keys: Keys,
 }
 
-fn name() -> ConsumerName {
-    ConsumerName::new("main").expect("a name")
+fn name() -> PeerName {
+    PeerName::new("main").expect("a name")
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -292,7 +292,7 @@ impl World {
             caches: caches.collect(),
             tokens: BTreeMap::new(),
             issued: 0,
-            parted: HashMap::new(),
+            partitioned_until: HashMap::new(),
             loss: random.one_of(&[0, 50, 300, 600]),
             repeat: random.one_of(&[0, 100, 500]),
             delay: random.one_of(&[1, 5, 60, 400, 36_000]),
@@ -306,7 +306,7 @@ impl World {
             denial: Duration::from_secs(random.one_of(&[0, 2])),
             broken: Vec::new(),
             adversary: Adversary::new(random.one_of(&[0, 100, 500])),
-            keys: Keys::one(1, &[1; 32]),
+            keys: Keys::single(1, &[1; 32]),
             random,
         };
         (0..LATEST).for_each(|_| world.issue());
@@ -341,7 +341,7 @@ impl World {
         if self.healed {
             return self.at(self.tick + 1, packet());
         }
-        if self.parted.get(&(consumer, inbound)).is_some_and(|until| *until > self.tick) {
+        if self.partitioned_until.get(&(consumer, inbound)).is_some_and(|until| *until > self.tick) {
             return;
         }
         for _ in 0..=u64::from(self.random.chance(self.repeat)) {
@@ -392,7 +392,7 @@ impl World {
     fn consumer(
         &mut self,
         at: usize,
-        act: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce, &mut Vec<consumer::Action>),
+        act: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce, &mut Vec<consumer::ConsumerAction>),
     ) {
         let mut actions = Vec::new();
         let mut fresh = [self.nonce(), self.nonce(), self.nonce()].into_iter();
@@ -401,15 +401,15 @@ impl World {
         act(&mut self.caches[at].machine, now, &mut nonce, &mut actions);
         for action in actions {
             match action {
-                consumer::Action::Send(body) => {
+                consumer::ConsumerAction::Send(body) => {
                     let bytes = self.write(body.clone());
                     self.overhears_consumer(at, &body, &bytes);
                     for node in 0..NODES {
                         self.send(at, false, || Packet::ToNode(node, bytes.clone()));
                     }
                 }
-                consumer::Action::Load { ticket } => self.load(at, ticket),
-                consumer::Action::Revoked(_) | consumer::Action::Flushed(_) => {}
+                consumer::ConsumerAction::LoadDenylist { ticket } => self.load(at, ticket),
+                consumer::ConsumerAction::Revoked(_) | consumer::ConsumerAction::Flushed(_) => {}
             }
         }
     }
@@ -421,23 +421,23 @@ impl World {
                     && let Ok(Message { body, .. }) = self.keys.read(&bytes)
                 {
                     let (now, roster) = (Boot(self.tick * TICK), &self.rosters[at]);
-                    if !roster.heard(now, &body) {
+                    if !roster.on_message(now, &body) {
                         return;
                     }
-                    let progressed = roster.progressed();
+                    let progressed = roster.with_unrecorded_progress();
                     if self.is_writable(at) {
-                        self.rosters[at].written(now, &progressed);
+                        self.rosters[at].mark_recorded(now, &progressed);
                         self.note(&progressed);
                     }
-                    self.node(at, |node, actions| node.message(&body, actions));
+                    self.node(at, |node, actions| node.on_message(&body, actions));
                 }
             }
             Packet::HeadRead(by, ..) | Packet::RangeRead(by, ..) if self.started[by.node] != by.started => {}
             Packet::HeadRead(by, read, unlisted) => {
-                self.node(by.node, |node, actions| node.head(read, &unlisted, actions));
+                self.node(by.node, |node, actions| node.head_read(read, &unlisted, actions));
             }
             Packet::RangeRead(by, nonce, after, read) => {
-                self.node(by.node, |node, actions| node.range(nonce, after, read, actions));
+                self.node(by.node, |node, actions| node.range_read(nonce, after, read, actions));
             }
             Packet::Commit(event, concerned) => self.commit(event, &concerned),
             Packet::Read { from, flight, token } => {
@@ -445,7 +445,7 @@ impl World {
                 let (good, as_of) = self.recalls(token, good, as_of);
                 self.send(from, true, || Packet::Answer { to: from, flight, good, as_of });
             }
-            Packet::Query { node, about, from, bytes } => self.queried(node, about, &bytes, from),
+            Packet::Query { node, about, from, bytes } => self.deliver_query(node, about, &bytes, from),
             Packet::ToConsumer(at, _) | Packet::Answer { to: at, .. } | Packet::Sealed { to: at, .. }
                 if self.caches[at].paused_until > self.tick =>
             {
@@ -456,19 +456,21 @@ impl World {
             Packet::ToConsumer(at, bytes) => {
                 if let Ok(Message { body, .. }) = self.keys.read(&bytes) {
                     self.consumer(at, |machine, now, nonce, actions| {
-                        machine.message(now, &body, nonce, actions);
+                        machine.on_message(now, &body, nonce, actions);
                     });
                 }
             }
-            Packet::Answer { to, flight, good, as_of } => self.answered(to, flight, good, as_of),
-            Packet::Sealed { to, life, number, bytes } => self.sealed(to, life, number, &bytes),
+            Packet::Answer { to, flight, good, as_of } => self.deliver_read_answer(to, flight, good, as_of),
+            Packet::Sealed { to, life, number, bytes } => {
+                self.deliver_sealed_answer(to, life, number, &bytes);
+            }
         }
     }
 
     fn step(&mut self) {
         self.remember_head();
         if !self.healed {
-            self.mischief();
+            self.inject_faults();
         }
         while let Some(entry) = self.packets.first_entry() {
             if entry.key().0 > self.tick {
@@ -482,12 +484,12 @@ impl World {
                 continue;
             }
             let now = self.caches[at].now(self.tick);
-            if now >= self.caches[at].machine.wakes_at() {
+            if now >= self.caches[at].machine.next_tick_at() {
                 self.consumer(at, |machine, now, nonce, actions| machine.tick(now, nonce, actions));
             }
             let view = self.caches[at].machine.view();
             if view.silence().is_silent() && now < view.lease() {
-                self.broken.push((Broken::Hasty, self.tick, 0));
+                self.broken.push((BrokenPromise::Hasty, self.tick, 0));
             }
             self.page_again(at);
             for _ in 0..2 {
@@ -503,12 +505,12 @@ impl World {
                 .collect();
             for (flight, token) in gone {
                 self.caches[at].flights.remove(&flight);
-                if mutation::is(Mutation::ErrorsCached) {
+                if mutation::is_active(Mutation::ErrorsCached) {
                     self.caches[at].denied.insert(token, now.plus(self.denial));
                 }
             }
         }
-        self.wait();
+        self.confirm_applied();
         self.tick += 1;
     }
 
@@ -521,18 +523,18 @@ impl World {
                 hit
             });
             if !hit {
-                self.broken.push((Broken::Stuck, self.tick, number));
+                self.broken.push((BrokenPromise::Stuck, self.tick, number));
             }
         }
     }
 
-    fn run(seed: u64) -> Vec<(Broken, u64, u64)> {
+    fn run(seed: u64) -> Vec<(BrokenPromise, u64, u64)> {
         let mut world = Self::new(seed);
         while world.tick < STEPS && world.broken.is_empty() {
             world.step();
         }
         if world.broken.is_empty() {
-            world.heal();
+            world.remove_faults();
         }
         world.broken
     }
@@ -540,8 +542,8 @@ impl World {
 
 fn consumer(number: u64, limit: usize) -> Consumer {
     Consumer::new(
-        (ConsumerId(tag(4, number).0), ConsumerName::new("gateway").expect("a name")),
+        (ConsumerId(tag(4, number).0), PeerName::new("gateway").expect("a name")),
         ConsumerSettings::default(),
-        Arc::new(View::new(limit).with_denials(limit * 100)),
+        Arc::new(View::new(limit).with_denylist(limit * 100)),
     )
 }

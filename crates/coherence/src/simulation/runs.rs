@@ -1,17 +1,17 @@
 //! Runs of the simulation: promises hold over many seeds, and each mutation breaks one.
 
 use crate::mutation::{self, Mutation};
-use crate::simulation::{Broken, World};
+use crate::simulation::{BrokenPromise, World};
 
 /// Runs seeds on all cores until one breaks a promise; returns the seed, and what it broke.
 fn first_broken(
     seeds: std::ops::Range<u64>,
     mutation: Option<Mutation>,
-) -> Option<(u64, (Broken, u64, u64))> {
+) -> Option<(u64, (BrokenPromise, u64, u64))> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let found = std::sync::atomic::AtomicBool::new(false);
     let work = |offset: u64| {
-        mutation::choose(mutation);
+        mutation::set_active(mutation);
         let mut mine = seeds
             .clone()
             .skip(usize::try_from(offset).expect("few"))
@@ -52,25 +52,25 @@ fn every_line_of_the_protocol_is_needed() {
         M::NoGeneration,
         M::NoFloor,
         M::ForgetFirst,
-        M::OldFlight,
-        M::JoinedUnheard,
-        M::OnceAfterOpening,
+        M::OldQueryJoined,
+        M::JoinedWithoutLease,
+        M::AdmittedOnceAfterOpening,
         M::ErrorsCached,
         M::OverflowIgnored,
         M::DenialNotApplied,
         M::ReplyBeforeCommit,
         M::EpochIgnored,
-        M::NotLoaded,
-        M::OldCopy,
+        M::DenylistNotLoaded,
+        M::StaleCopy,
         M::VersionCompare,
-        M::Unlisted,
+        M::UnrecordedConsumer,
         M::EndlessSilence,
-        M::HastySilence,
+        M::EarlySilence,
         M::HeadUnproven,
-        M::ConfirmUnproven,
-        M::UnlistedReadOnly,
-        M::StruckAtOnce,
-        M::OldPage,
+        M::TagsUnproven,
+        M::UnrecordedReadOnly,
+        M::RemovedInOneStep,
+        M::StalePage,
         M::PageUnproven,
         M::MessageMac,
         M::EchoNonce,

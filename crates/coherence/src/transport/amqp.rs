@@ -42,9 +42,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use self::link::Ended;
-use self::socket::{Hold, SILENCE, Socket};
-use super::link::held;
+use self::link::LinkEnd;
+use self::socket::{IDLE_TIMEOUT, Socket, SocketGuard};
+use super::link::wait_ended;
 use super::subscribers::Subscribers;
 use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 use crate::transport::amqp::backoff::Backoff;
@@ -56,16 +56,16 @@ use crate::wire;
 pub const TIME_TO_LIVE: Duration = Duration::from_secs(5);
 
 /// Time limit for an answer of the broker.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for closing a link or connection.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that lasted this long resets the backoff.
-const STEADY: Duration = Duration::from_secs(5);
+const STABLE_AFTER: Duration = Duration::from_secs(5);
 
 /// Largest frame, in bytes: a message and its envelope.
-const FRAME: u32 = 64 * 1024;
+const MAX_FRAME: u32 = 64 * 1024;
 
 /// Number of connections that this process has opened.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
@@ -117,7 +117,7 @@ impl AmqpLogin {
     }
 
     /// The login, as diagnosis sentences name it.
-    fn who(&self) -> String {
+    fn description(&self) -> String {
         match self {
             Self::Anonymous => "without credentials (ANONYMOUS)".into(),
             Self::External => "by certificate (EXTERNAL)".into(),
@@ -138,7 +138,7 @@ impl AmqpLogin {
 
 impl fmt::Debug for AmqpLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.who())
+        f.write_str(&self.description())
     }
 }
 
@@ -172,7 +172,7 @@ pub struct AmqpSettings {
 pub struct Amqp {
     shared: Arc<Shared>,
     /// Requests to the task; the task ends when this sender is dropped.
-    wanted: mpsc::UnboundedSender<Wanted>,
+    wanted: mpsc::UnboundedSender<LinkRequest>,
 }
 
 impl Amqp {
@@ -181,21 +181,21 @@ impl Amqp {
         let (state, _) = watch::channel(TransportState::Starting);
         let shared = Arc::new(Shared {
             state,
-            outage: Outage::of("broker amqp"),
+            outage: Outage::new("broker amqp"),
             health: Mutex::default(),
             outgoing: Mutex::default(),
             subscribers: Subscribers::default(),
         });
         let (wanted, heard) = mpsc::unbounded_channel();
-        let keeper = Keeper { settings: Arc::new(settings), shared: shared.clone(), wanted: heard };
-        tokio::spawn(keeper.keep());
+        let keeper = ConnectionTask { settings: Arc::new(settings), shared: shared.clone(), wanted: heard };
+        tokio::spawn(keeper.run());
         Self { shared, wanted }
     }
 }
 
 impl Transport for Amqp {
     fn send(&self, topic: &Topic, message: Bytes) {
-        if message.len() > wire::MAX || !self.shared.health.lock().connected {
+        if message.len() > wire::MAX_MESSAGE || !self.shared.health.lock().connected {
             return;
         }
         let mut outgoing = self.shared.outgoing.lock();
@@ -207,12 +207,12 @@ impl Transport for Amqp {
         let (to, queue) = mpsc::channel(QUEUE);
         let _ = to.try_send(message);
         outgoing.insert(topic.clone(), to);
-        let _ = self.wanted.send(Wanted::Sender(topic.clone(), queue));
+        let _ = self.wanted.send(LinkRequest::Sender(topic.clone(), queue));
     }
 
     fn subscribe(&self, topic: Topic) -> Subscription {
         let subscription = self.shared.subscribers.add(topic.clone());
-        let _ = self.wanted.send(Wanted::Receiver(topic));
+        let _ = self.wanted.send(LinkRequest::Receiver(topic));
         subscription
     }
 
@@ -223,7 +223,7 @@ impl Transport for Amqp {
 
 /// A link that must be attached.
 #[derive(Debug)]
-enum Wanted {
+enum LinkRequest {
     Sender(Topic, mpsc::Receiver<Bytes>),
     Receiver(Topic),
 }
@@ -249,14 +249,14 @@ struct Health {
 }
 
 /// Guard: a link counts as stuck until this is dropped.
-struct Stuck(Arc<Shared>);
+struct StuckGuard(Arc<Shared>);
 
-impl Drop for Stuck {
+impl Drop for StuckGuard {
     fn drop(&mut self) {
         let mut health = self.0.health.lock();
         health.stuck -= 1;
         if health.stuck == 0 && health.connected {
-            self.0.tell(TransportState::Up);
+            self.0.publish_state(TransportState::Up);
             self.0.outage.succeeded();
         }
     }
@@ -264,23 +264,23 @@ impl Drop for Stuck {
 
 impl Shared {
     /// Notes that there is a connection, or why there is none.
-    fn connected(&self, state: TransportState) {
+    fn set_connected(&self, state: TransportState) {
         let mut health = self.health.lock();
         health.connected = state == TransportState::Up;
-        self.tell(state);
+        self.publish_state(state);
     }
 
     /// Notes that a link is stuck. A broker that accepts nothing counts as down, although it may
     /// still deliver.
-    fn stuck(self: &Arc<Self>, why: String) -> Stuck {
+    fn mark_stuck(self: &Arc<Self>, why: String) -> StuckGuard {
         let mut health = self.health.lock();
         health.stuck += 1;
-        self.tell(TransportState::Down(why.into()));
-        Stuck(self.clone())
+        self.publish_state(TransportState::Down(why.into()));
+        StuckGuard(self.clone())
     }
 
     /// New queues for the topics that were sent to before; what waits in the old ones is dropped.
-    fn queues(&self) -> Vec<(Topic, mpsc::Receiver<Bytes>)> {
+    fn renew_queues(&self) -> Vec<(Topic, mpsc::Receiver<Bytes>)> {
         let renew = |(topic, to): (&Topic, &mut mpsc::Sender<Bytes>)| {
             let (fresh, queue) = mpsc::channel(QUEUE);
             *to = fresh;
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// Publishes the state, and reports a failure.
-    fn tell(&self, state: TransportState) {
+    fn publish_state(&self, state: TransportState) {
         if let TransportState::Down(why) = &state {
             self.outage.failed(why);
         }
@@ -302,7 +302,7 @@ impl Shared {
     }
 
     /// Notes that a connection has lasted for a while.
-    fn held(&self) {
+    fn connection_lasted(&self) {
         if self.health.lock().stuck == 0 {
             self.outage.succeeded();
         }
@@ -310,39 +310,39 @@ impl Shared {
 }
 
 /// The task that owns the connection.
-struct Keeper {
+struct ConnectionTask {
     settings: Arc<AmqpSettings>,
     shared: Arc<Shared>,
-    wanted: mpsc::UnboundedReceiver<Wanted>,
+    wanted: mpsc::UnboundedReceiver<LinkRequest>,
 }
 
 /// A connection with its session and links.
-struct Live {
+struct ActiveConnection {
     broker: String,
-    links: JoinSet<Ended>,
+    links: JoinSet<LinkEnd>,
     /// Topics with a receiving link.
     receiving: HashSet<Topic>,
     session: SessionHandle<()>,
     connection: ConnectionHandle<()>,
     /// Last, so that the socket still exists while the other fields are dropped.
-    _hold: Hold,
+    _hold: SocketGuard,
 }
 
 /// The transport was dropped.
 struct Dropped;
 
 /// A connection that has ended.
-struct Lost {
+struct ConnectionEnd {
     why: String,
     /// Whether it had lasted for a while.
     steady: bool,
 }
 
-impl Keeper {
-    async fn keep(mut self) {
+impl ConnectionTask {
+    async fn run(mut self) {
         if self.settings.brokers.is_empty() {
-            self.shared.tell(TransportState::Down("no broker is configured".into()));
-            return dropped(&mut self.wanted).await;
+            self.shared.publish_state(TransportState::Down("no broker is configured".into()));
+            return wait_dropped(&mut self.wanted).await;
         }
         let settings = self.settings.clone();
         let mut tries = Backoff::new(settings.seed);
@@ -350,23 +350,23 @@ impl Keeper {
         for broker in settings.brokers.iter().cycle() {
             let live = tokio::select! {
                 biased;
-                () = dropped(&mut self.wanted) => return,
+                () = wait_dropped(&mut self.wanted) => return,
                 live = open(broker, &settings, &self.shared) => live,
             };
             match live {
-                Ok(live) => match self.live(live).await {
+                Ok(live) => match self.serve_until_end(live).await {
                     Err(Dropped) => return,
-                    Ok(Lost { steady: true, .. }) => {
+                    Ok(ConnectionEnd { steady: true, .. }) => {
                         tries.succeeded();
                         causes.clear();
                     }
-                    Ok(Lost { why, .. }) => causes.push(why),
+                    Ok(ConnectionEnd { why, .. }) => causes.push(why),
                 },
                 Err(cause) => causes.push(cause),
             }
             // All brokers were tried, and none works.
             if causes.len() == settings.brokers.len() {
-                self.shared.tell(TransportState::Down(causes.join("; ").into()));
+                self.shared.publish_state(TransportState::Down(causes.join("; ").into()));
                 causes.clear();
                 if let Err(Dropped) = self.pause(&mut tries).await {
                     return;
@@ -376,23 +376,24 @@ impl Keeper {
     }
 
     /// Serves a connection until it ends.
-    async fn live(&mut self, mut live: Live) -> Result<Lost, Dropped> {
+    async fn serve_until_end(&mut self, mut live: ActiveConnection) -> Result<ConnectionEnd, Dropped> {
         let began = Instant::now();
         if *self.shared.state.borrow() == TransportState::Starting {
             tracing::info!(transport = "AMQP", broker = live.broker, "message transport connected");
         }
-        self.shared.connected(TransportState::Up);
+        self.shared.set_connected(TransportState::Up);
         let shared = self.shared.clone();
-        let why = held(self.serve(&mut live), || shared.held()).await?;
-        self.shared.connected(TransportState::Down(why.as_str().into()));
-        Ok(Lost { why, steady: began.elapsed() >= STEADY })
+        let why = wait_ended(self.serve(&mut live), || shared.connection_lasted()).await?;
+        self.shared.set_connected(TransportState::Down(why.as_str().into()));
+        Ok(ConnectionEnd { why, steady: began.elapsed() >= STABLE_AFTER })
     }
 
     /// Attaches the requested links, until the connection ends; returns why.
-    async fn serve(&mut self, live: &mut Live) -> Result<String, Dropped> {
+    async fn serve(&mut self, live: &mut ActiveConnection) -> Result<String, Dropped> {
         // Topics that were subscribed to while the other links were attached have no link yet.
         for topic in self.shared.subscribers.topics() {
-            if let Err(cause) = live.attach(Wanted::Receiver(topic), &self.settings, &self.shared).await {
+            if let Err(cause) = live.attach(LinkRequest::Receiver(topic), &self.settings, &self.shared).await
+            {
                 return Ok(cause);
             }
         }
@@ -401,20 +402,20 @@ impl Keeper {
                 wanted = self.wanted.recv() => match wanted {
                     Some(wanted) => wanted,
                     None => {
-                        let _ = timeout(FAREWELL, live.connection.close()).await;
+                        let _ = timeout(CLOSE_TIMEOUT, live.connection.close()).await;
                         return Err(Dropped);
                     }
                 },
                 Some(ended) = live.links.join_next() => match ended {
                     // The topic may have been subscribed to again while the link was detached.
-                    Ok(Ended::Unused(topic)) => {
+                    Ok(LinkEnd::NoSubscriber(topic)) => {
                         live.receiving.remove(&topic);
                         if !self.shared.subscribers.topics().contains(&topic) {
                             continue;
                         }
-                        Wanted::Receiver(topic)
+                        LinkRequest::Receiver(topic)
                     }
-                    Ok(Ended::Broken(cause)) => return Ok(live.why(cause, &self.settings).await),
+                    Ok(LinkEnd::Broken(cause)) => return Ok(live.cause(cause, &self.settings).await),
                     Err(error) => return Ok(format!("a link task failed: {error}")),
                 },
                 outcome = live.connection.on_close() => {
@@ -430,7 +431,7 @@ impl Keeper {
 
     async fn pause(&mut self, tries: &mut Backoff) -> Result<(), Dropped> {
         tokio::select! {
-            () = dropped(&mut self.wanted) => Err(Dropped),
+            () = wait_dropped(&mut self.wanted) => Err(Dropped),
             () = tokio::time::sleep(tries.failed()) => Ok(()),
         }
     }
@@ -438,26 +439,31 @@ impl Keeper {
 
 /// Waits until the transport is dropped. Requests that arrive meanwhile are ignored: the next
 /// connection looks up what it needs.
-async fn dropped(wanted: &mut mpsc::UnboundedReceiver<Wanted>) {
+async fn wait_dropped(wanted: &mut mpsc::UnboundedReceiver<LinkRequest>) {
     while wanted.recv().await.is_some() {}
 }
 
 /// Opens a connection with every link that is known to be needed; the error says why that failed.
-async fn open(address: &str, settings: &Arc<AmqpSettings>, shared: &Arc<Shared>) -> Result<Live, String> {
+async fn open(
+    address: &str,
+    settings: &Arc<AmqpSettings>,
+    shared: &Arc<Shared>,
+) -> Result<ActiveConnection, String> {
     let broker = Broker { address, login: &settings.login };
-    let connected = timeout(PATIENCE, connect(broker, settings)).await;
-    let (mut connection, hold) = connected.map_err(|_| broker.slow())??;
+    let connected = timeout(ANSWER_TIMEOUT, connect(broker, settings)).await;
+    let (mut connection, hold) = connected.map_err(|_| broker.timed_out())??;
     let session = match Session::begin(&mut connection).await {
         Ok(session) => session,
-        Err(error) => return Err(end_of(broker, broker.session(&error), &mut connection).await),
+        Err(error) => return Err(cause_of_end(broker, broker.session(&error), &mut connection).await),
     };
     let (links, receiving) = (JoinSet::new(), HashSet::new());
-    let mut live = Live { broker: address.to_owned(), links, receiving, session, connection, _hold: hold };
+    let mut live =
+        ActiveConnection { broker: address.to_owned(), links, receiving, session, connection, _hold: hold };
     for topic in shared.subscribers.topics() {
-        live.attach(Wanted::Receiver(topic), settings, shared).await?;
+        live.attach(LinkRequest::Receiver(topic), settings, shared).await?;
     }
-    for (topic, queue) in shared.queues() {
-        live.attach(Wanted::Sender(topic, queue), settings, shared).await?;
+    for (topic, queue) in shared.renew_queues() {
+        live.attach(LinkRequest::Sender(topic, queue), settings, shared).await?;
     }
     Ok(live)
 }
@@ -466,14 +472,14 @@ async fn open(address: &str, settings: &Arc<AmqpSettings>, shared: &Arc<Shared>)
 async fn connect(
     broker: Broker<'_>,
     settings: &AmqpSettings,
-) -> Result<(ConnectionHandle<()>, Hold), String> {
+) -> Result<(ConnectionHandle<()>, SocketGuard), String> {
     let addresses: Vec<_> =
         lookup_host(broker.address).await.map_err(|error| broker.unresolved(&error))?.collect();
     let tcp = TcpStream::connect(&*addresses).await.map_err(|error| broker.socket(&error))?;
     let (socket, hold) = Socket::new(tcp).map_err(|error| broker.socket(&error))?;
     let host = broker.address.rsplit_once(':').map_or(broker.address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    let silence = u32::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     let builder = Connection::builder()
         // IBM MQ accepts letters, digits and one of `%/._`. Each connection has a name of its own:
         // a broker refuses a name whose former connection has ended without the broker noticing it
@@ -482,7 +488,7 @@ async fn connect(
         .hostname(host)
         .sasl_hostname(host)
         .sasl_profile(settings.login.profile())
-        .max_frame_size(FRAME)
+        .max_frame_size(MAX_FRAME)
         .channel_max(0)
         // Makes the peer send something every half of it.
         .idle_time_out(silence);
@@ -498,58 +504,62 @@ async fn connect(
 }
 
 /// The given cause, or the one that the connection ended with.
-async fn end_of(broker: Broker<'_>, cause: Option<String>, connection: &mut ConnectionHandle<()>) -> String {
+async fn cause_of_end(
+    broker: Broker<'_>,
+    cause: Option<String>,
+    connection: &mut ConnectionHandle<()>,
+) -> String {
     match cause {
         Some(cause) => cause,
-        None => match timeout(FAREWELL, connection.on_close()).await {
+        None => match timeout(CLOSE_TIMEOUT, connection.on_close()).await {
             Ok(outcome) => broker.ended(&outcome),
-            Err(_) => broker.slow(),
+            Err(_) => broker.timed_out(),
         },
     }
 }
 
-impl Live {
-    async fn why(&mut self, cause: Option<String>, settings: &AmqpSettings) -> String {
+impl ActiveConnection {
+    async fn cause(&mut self, cause: Option<String>, settings: &AmqpSettings) -> String {
         let broker = Broker { address: &self.broker, login: &settings.login };
-        end_of(broker, cause, &mut self.connection).await
+        cause_of_end(broker, cause, &mut self.connection).await
     }
 
     async fn attach(
         &mut self,
-        wanted: Wanted,
+        wanted: LinkRequest,
         settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), String> {
-        match timeout(PATIENCE, self.try_attach(wanted, settings, shared)).await {
+        match timeout(ANSWER_TIMEOUT, self.try_attach(wanted, settings, shared)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(self.why(cause, settings).await),
-            Err(_) => Err(Broker { address: &self.broker, login: &settings.login }.slow()),
+            Ok(Err(cause)) => Err(self.cause(cause, settings).await),
+            Err(_) => Err(Broker { address: &self.broker, login: &settings.login }.timed_out()),
         }
     }
 
     async fn try_attach(
         &mut self,
-        wanted: Wanted,
+        wanted: LinkRequest,
         settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), Option<String>> {
         let broker = Broker { address: &self.broker, login: &settings.login };
         let context = link::Context { broker: self.broker.clone(), settings: settings.clone() };
         match wanted {
-            Wanted::Sender(topic, queue) => {
+            LinkRequest::Sender(topic, queue) => {
                 let address = settings.addressing.address(&topic);
                 let attached = link::sender(&topic, &address).attach(&mut self.session).await;
                 let sender: Sender = attached.map_err(|error| broker.sender(&address, &error))?;
                 self.links.spawn(link::send(sender, address, queue, shared.clone(), context));
             }
-            Wanted::Receiver(topic) if !self.receiving.contains(&topic) => {
+            LinkRequest::Receiver(topic) if !self.receiving.contains(&topic) => {
                 let address = settings.addressing.address(&topic);
                 let attached = link::receiver(&topic, &address).attach(&mut self.session).await;
                 let receiver: Receiver = attached.map_err(|error| broker.receiver(&address, &error))?;
                 self.receiving.insert(topic.clone());
                 self.links.spawn(link::receive(receiver, address, topic, shared.clone(), context));
             }
-            Wanted::Receiver(_) => {}
+            LinkRequest::Receiver(_) => {}
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{QUEUE, Subscription, Topic, Transport, TransportState};
-use crate::log_types::ConsumerName;
+use crate::log_types::PeerName;
 use crate::wire;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -16,12 +16,12 @@ const BACKLOG: Duration = Duration::from_secs(30);
 /// Message that [`warm`] sends. A second one may be on its way when the first has arrived.
 const WARM: &[u8] = b"warm";
 
-fn name(text: &str) -> ConsumerName {
-    ConsumerName::new(text).expect("a name")
+fn name(text: &str) -> PeerName {
+    PeerName::new(text).expect("a name")
 }
 
 /// Waits until a transport is up.
-pub async fn up(way: &impl Transport) {
+pub async fn wait_up(way: &impl Transport) {
     let mut state = way.state();
     let up = state.wait_for(|state| *state == TransportState::Up);
     tokio::time::timeout(PATIENCE, up).await.expect("it comes up").expect("it lives");
@@ -39,12 +39,12 @@ pub async fn next(subscription: &mut Subscription) -> Bytes {
 }
 
 /// Whether no message is waiting.
-pub fn nothing(subscription: &mut Subscription) -> bool {
+pub fn is_empty(subscription: &mut Subscription) -> bool {
     std::iter::from_fn(|| subscription.try_recv().ok()).all(|message| message == WARM)
 }
 
 /// Sends until a message arrives: a subscription may take a while to be known everywhere.
-pub async fn warm(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
+pub async fn wait_subscribed(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
     let began = tokio::time::Instant::now();
     loop {
         from.send(topic, Bytes::from_static(WARM));
@@ -58,7 +58,7 @@ pub async fn warm(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
 
 /// Sends until this message has arrived. Others may be queued before it, and a full queue may drop
 /// it.
-async fn arrives(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut Subscription) {
+async fn wait_delivered(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut Subscription) {
     let began = tokio::time::Instant::now();
     while began.elapsed() < BACKLOG {
         from.send(topic, message.clone());
@@ -75,8 +75,8 @@ async fn arrives(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut
 /// Checks the promises of a transport, on two instances that `make` creates.
 pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     let (one, other) = (make().await, make().await);
-    up(&one).await;
-    up(&other).await;
+    wait_up(&one).await;
+    wait_up(&other).await;
     // Names that no broker accepts as they are.
     let events = Topic::Events(name("https://id.example/realms/Main#>*"));
     let questions = Topic::Questions(name("https://id.example/realms/Main#>*"));
@@ -85,14 +85,14 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     let mut at_other = other.subscribe(events.clone());
     let mut asked = other.subscribe(questions.clone());
     let mut strange = other.subscribe(elsewhere.clone());
-    warm(&one, &events, &mut at_one).await;
-    warm(&one, &events, &mut at_other).await;
-    warm(&one, &questions, &mut asked).await;
-    warm(&one, &elsewhere, &mut strange).await;
+    wait_subscribed(&one, &events, &mut at_one).await;
+    wait_subscribed(&one, &events, &mut at_other).await;
+    wait_subscribed(&one, &questions, &mut asked).await;
+    wait_subscribed(&one, &elsewhere, &mut strange).await;
     while at_one.try_recv().is_ok() {}
 
     // Every subscriber gets the message unchanged, the sender's own too.
-    let largest: Vec<u8> = (0..wire::MAX).map(|at| (at % 251).to_le_bytes()[0]).collect();
+    let largest: Vec<u8> = (0..wire::MAX_MESSAGE).map(|at| (at % 251).to_le_bytes()[0]).collect();
     for message in [Bytes::from_static(b"\0"), Bytes::from_static(b"second"), Bytes::from(largest)] {
         one.send(&events, message.clone());
         assert_eq!(next(&mut at_one).await, message);
@@ -101,7 +101,7 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     // Topics are separate.
     one.send(&questions, Bytes::from_static(b"asked"));
     assert_eq!(next(&mut asked).await, "asked");
-    assert!(nothing(&mut at_other) && nothing(&mut strange));
+    assert!(is_empty(&mut at_other) && is_empty(&mut strange));
 
     // While no subscriber is slow, everything arrives, in order.
     let many = 1000_u32;
@@ -124,5 +124,5 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     assert!(at_one.len() <= QUEUE);
     drop((at_one, at_other));
     let mut later = other.subscribe(events.clone());
-    arrives(&one, &events, &Bytes::from_static(b"later"), &mut later).await;
+    wait_delivered(&one, &events, &Bytes::from_static(b"later"), &mut later).await;
 }

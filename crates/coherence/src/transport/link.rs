@@ -29,14 +29,14 @@ use super::subscribers::Subscribers;
 use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 
 /// Longest time for a connection to become usable.
-const DIAL: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// A connection that lasted this long resets the pauses.
-const SOUND: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// A connection that lasted this long counts as established. A server that accepts each and ends it
 /// at once counts as down.
-pub(super) const HELD: Duration = Duration::from_secs(1);
+pub(super) const ESTABLISHED_AFTER: Duration = Duration::from_secs(1);
 
 /// A message to send, with its topic.
 pub(super) type Outgoing = (Topic, Bytes);
@@ -53,7 +53,7 @@ pub(super) trait Server: Send + Sync + 'static {
 
     /// Connects, logs in, and subscribes to the topics. The error is the cause, with what to check;
     /// the address need not be in it, and no secret may be.
-    fn dial(
+    fn connect(
         &self,
         address: &Address,
         subscribers: &Subscribers,
@@ -65,7 +65,7 @@ pub(super) trait Session: Send {
     /// Carries messages from the queue to the server, and from the server to the subscribers, and
     /// updates the server's subscriptions. Runs until that fails or the server is
     /// [silent](super::socket::SILENCE). Returns the cause, as [`Server::dial`] does.
-    fn carry(
+    fn run(
         self,
         queue: &mut mpsc::Receiver<Outgoing>,
         subscribers: &Subscribers,
@@ -89,9 +89,9 @@ impl Link {
         let (told, state) = watch::channel(TransportState::Starting);
         let subscribers = Arc::new(Subscribers::default());
         // A connection reports success only once, so it counts without a calm period.
-        let outage = outage.with_calm(Duration::ZERO);
-        let keeper = Keeper { server, outgoing, told, subscribers: Arc::clone(&subscribers), outage };
-        let task = tokio::spawn(keeper.keep()).abort_handle();
+        let outage = outage.with_recovery_period(Duration::ZERO);
+        let keeper = ConnectionTask { server, outgoing, told, subscribers: Arc::clone(&subscribers), outage };
+        let task = tokio::spawn(keeper.run()).abort_handle();
         Self { queue, subscribers, state, task }
     }
 }
@@ -120,7 +120,7 @@ impl Drop for Link {
 }
 
 /// What the task owns.
-struct Keeper<S> {
+struct ConnectionTask<S> {
     server: S,
     outgoing: mpsc::Receiver<Outgoing>,
     told: watch::Sender<TransportState>,
@@ -128,30 +128,30 @@ struct Keeper<S> {
     outage: Outage,
 }
 
-impl<S: Server> Keeper<S> {
-    async fn keep(mut self) {
-        let mut pauses = Pauses::default();
+impl<S: Server> ConnectionTask<S> {
+    async fn run(mut self) {
+        let mut pauses = Backoff::default();
         loop {
-            let why = match dial(&self.server, &self.subscribers).await {
+            let why = match connect_any(&self.server, &self.subscribers).await {
                 Ok((address, session)) => {
                     // Messages for the connection before are too late.
                     while self.outgoing.try_recv().is_ok() {}
-                    self.tell(TransportState::Up);
+                    self.publish_state(TransportState::Up);
                     let began = Instant::now();
-                    let carried = session.carry(&mut self.outgoing, &self.subscribers);
-                    let why = held(carried, || self.outage.succeeded()).await;
-                    pauses.after(began.elapsed());
-                    named::<S>(address, why)
+                    let carried = session.run(&mut self.outgoing, &self.subscribers);
+                    let why = wait_ended(carried, || self.outage.succeeded()).await;
+                    pauses.connection_ended(began.elapsed());
+                    with_address::<S>(address, why)
                 }
                 Err(why) => why,
             };
-            self.tell(TransportState::Down(why.into()));
+            self.publish_state(TransportState::Down(why.into()));
             tokio::time::sleep(pauses.next()).await;
         }
     }
 
     /// Publishes the state, and logs a change.
-    fn tell(&self, state: TransportState) {
+    fn publish_state(&self, state: TransportState) {
         match &state {
             TransportState::Down(why) => self.outage.failed(why),
             _ if *self.told.borrow() == TransportState::Starting => {
@@ -168,9 +168,9 @@ impl<S: Server> Keeper<S> {
 }
 
 /// Waits for the end of a connection; calls `has_held` once it has lasted for [`HELD`].
-pub(super) async fn held<T>(connection: impl Future<Output = T>, has_held: impl FnOnce()) -> T {
+pub(super) async fn wait_ended<T>(connection: impl Future<Output = T>, has_held: impl FnOnce()) -> T {
     tokio::pin!(connection);
-    match tokio::time::timeout(HELD, &mut connection).await {
+    match tokio::time::timeout(ESTABLISHED_AFTER, &mut connection).await {
         Ok(ended) => ended,
         Err(_) => {
             has_held();
@@ -180,27 +180,27 @@ pub(super) async fn held<T>(connection: impl Future<Output = T>, has_held: impl 
 }
 
 /// Connects to the first server that accepts; the error has the causes of all.
-async fn dial<'a, S: Server>(
+async fn connect_any<'a, S: Server>(
     server: &'a S,
     subscribers: &Subscribers,
 ) -> Result<(&'a Address, S::Session), String> {
     let mut causes = Vec::new();
     for address in server.addresses() {
-        let dialled = tokio::time::timeout(DIAL, server.dial(address, subscribers)).await;
-        match dialled.unwrap_or_else(|_| Err(silent(DIAL))) {
+        let dialled = tokio::time::timeout(CONNECT_TIMEOUT, server.connect(address, subscribers)).await;
+        match dialled.unwrap_or_else(|_| Err(no_answer(CONNECT_TIMEOUT))) {
             Ok(session) => return Ok((address, session)),
-            Err(why) => causes.push(named::<S>(address, why)),
+            Err(why) => causes.push(with_address::<S>(address, why)),
         }
     }
     Err(causes.join("; "))
 }
 
-fn named<S: Server>(address: &Address, why: impl fmt::Display) -> String {
+fn with_address<S: Server>(address: &Address, why: impl fmt::Display) -> String {
     format!("{} at {address}: {why}", S::KIND)
 }
 
 /// The cause when there is no answer in time.
-pub(super) fn silent(after: Duration) -> String {
+pub(super) fn no_answer(after: Duration) -> String {
     format!(
         "no answer for {} s; check that it runs, its load, and the network in between",
         after.as_secs_f32()
@@ -209,18 +209,18 @@ pub(super) fn silent(after: Duration) -> String {
 
 /// Pauses: each twice the one before, and less by up to a half, so that nodes do not reconnect at
 /// the same time.
-struct Pauses(Duration);
+struct Backoff(Duration);
 
-impl Default for Pauses {
+impl Default for Backoff {
     fn default() -> Self {
         Self(PAUSES.0)
     }
 }
 
-impl Pauses {
+impl Backoff {
     /// Notes how long a connection has lasted.
-    fn after(&mut self, held: Duration) {
-        if held >= SOUND {
+    fn connection_ended(&mut self, held: Duration) {
+        if held >= STABLE_AFTER {
             self.0 = PAUSES.0;
         }
     }
@@ -243,15 +243,15 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_five_seconds_and_begin_anew_after_what_was_sound() {
-        let mut pauses = Pauses::default();
+        let mut pauses = Backoff::default();
         for longest in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
             let pause = pauses.next();
             let longest = Duration::from_millis(longest);
             assert!((longest / 2..=longest).contains(&pause), "{pause:?} of {longest:?}");
         }
-        pauses.after(Duration::from_secs(1));
+        pauses.connection_ended(Duration::from_secs(1));
         assert!(pauses.next() >= PAUSES.1 / 2, "what ends at once is not tried at once");
-        pauses.after(SOUND);
+        pauses.connection_ended(STABLE_AFTER);
         assert!(pauses.next() <= PAUSES.0);
     }
 
@@ -266,7 +266,7 @@ mod tests {
             &self.0
         }
 
-        async fn dial(&self, _: &Address, _: &Subscribers) -> Result<Nothing, String> {
+        async fn connect(&self, _: &Address, _: &Subscribers) -> Result<Nothing, String> {
             self.1.send_modify(|tries| *tries += 1);
             Err(format!("not there at try {}", *self.1.borrow()))
         }
@@ -275,7 +275,7 @@ mod tests {
     struct Nothing;
 
     impl Session for Nothing {
-        async fn carry(self, _: &mut mpsc::Receiver<Outgoing>, _: &Subscribers) -> String {
+        async fn run(self, _: &mut mpsc::Receiver<Outgoing>, _: &Subscribers) -> String {
             std::future::pending().await
         }
     }
@@ -309,7 +309,7 @@ mod tests {
         // threads whether it is enabled.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let (server, mut tried) = absent();
-        let _link = Link::start(server, Outage::of("broker nothing"));
+        let _link = Link::start(server, Outage::new("broker nothing"));
         tried.wait_for(|tries| *tries >= 8).await.unwrap();
         let log = String::from_utf8(log.0.lock().clone()).unwrap();
         assert_eq!(log.lines().count(), 1, "{log}");
@@ -318,7 +318,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_state_that_is_down_names_every_server_and_its_cause() {
-        let link = Link::start(absent().0, Outage::of("broker nothing"));
+        let link = Link::start(absent().0, Outage::new("broker nothing"));
         let mut state = link.state();
         let down = state.wait_for(|state| *state != TransportState::Starting).await.unwrap().clone();
         assert_eq!(

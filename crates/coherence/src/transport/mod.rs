@@ -10,9 +10,9 @@
 
 pub mod amqp;
 pub mod memory;
+pub mod multi;
 pub mod nats;
 pub mod postgres;
-pub mod several;
 
 mod link;
 mod socket;
@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::link::Link;
 pub use self::socket::Address;
-use crate::log_types::ConsumerName;
+use crate::log_types::PeerName;
 
 /// Most messages that wait for a subscriber; further ones are dropped.
 pub const QUEUE: usize = 16 * 1024;
@@ -39,9 +39,9 @@ pub const QUEUE: usize = 16 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// From the nodes of an authority to every consumer.
-    Events(ConsumerName),
+    Events(PeerName),
     /// From the consumers to every node of an authority.
-    Questions(ConsumerName),
+    Questions(PeerName),
 }
 
 impl fmt::Display for Topic {

@@ -26,16 +26,16 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use self::login::{Credentials, CredentialsError, NatsLogin};
-use self::protocol::ServerSaid;
+use self::protocol::ServerMessage;
 use super::Topic;
-use super::link::{Link, Outgoing, Server, Session, silent};
-use super::socket::{self, Address, BEAT, SILENCE, Stream};
-use super::subscribers::{Subscribers, Wanted};
+use super::link::{Link, Outgoing, Server, Session, no_answer};
+use super::socket::{self, ANSWER_TIMEOUT, Address, HEARTBEAT_INTERVAL, Stream};
+use super::subscribers::{RequestedTopics, Subscribers};
 
 /// Most messages in one write.
 const BATCH: usize = 256;
 /// Free space in the buffer before each read, in bytes.
-const READ: usize = 16 * 1024;
+const READ_BUFFER: usize = 16 * 1024;
 
 /// Servers, and how to log in.
 #[derive(Debug, Clone)]
@@ -50,18 +50,18 @@ pub struct NatsConfig {
 
 /// Starts a transport over NATS. It begins to connect at once; needs a Tokio runtime.
 pub fn connect(config: NatsConfig) -> Link {
-    Link::start(config, Outage::of("broker nats"))
+    Link::start(config, Outage::new("broker nats"))
 }
 
 impl Server for NatsConfig {
-    type Session = Conversation;
+    type Session = NatsConnection;
     const KIND: &'static str = "NATS";
 
     fn addresses(&self) -> &[Address] {
         &self.servers
     }
 
-    async fn dial(&self, address: &Address, subscribers: &Subscribers) -> Result<Conversation, String> {
+    async fn connect(&self, address: &Address, subscribers: &Subscribers) -> Result<NatsConnection, String> {
         let mut stream = socket::open(address).await?;
         let mut arrived = BytesMut::new();
         let greeting = greeting(&mut stream, &mut arrived).await?;
@@ -77,12 +77,17 @@ impl Server for NatsConfig {
             None => stream,
         };
         let (reader, writer) = tokio::io::split(stream);
-        let mut conversation = Conversation {
-            listener: Listener { reader, arrived },
-            speaker: Speaker { writer, out: Vec::new(), wanted: Wanted::new(subscribers), next: 1 },
+        let mut conversation = NatsConnection {
+            listener: NatsReader { reader, arrived },
+            speaker: NatsWriter {
+                writer,
+                out: Vec::new(),
+                wanted: RequestedTopics::new(subscribers),
+                next: 1,
+            },
             shared: Shared::default(),
         };
-        conversation.introduce(self.connect(&greeting)?, subscribers).await?;
+        conversation.log_in(self.connect(&greeting)?, subscribers).await?;
         Ok(conversation)
     }
 }
@@ -91,7 +96,7 @@ impl Server for NatsConfig {
 async fn greeting(stream: &mut Stream, arrived: &mut BytesMut) -> Result<Value, String> {
     loop {
         match protocol::next(arrived)? {
-            Some(ServerSaid::Info(info)) => {
+            Some(ServerMessage::Info(info)) => {
                 return serde_json::from_slice(&info).map_err(|_| "the server's INFO is not JSON".to_owned());
             }
             Some(said) => return Err(format!("the server begins with {said:?} instead of INFO")),
@@ -107,14 +112,14 @@ async fn encrypted(
     greeting: &Value,
 ) -> Result<Stream, String> {
     if greeting["tls_required"] == true || greeting["tls_available"] == true {
-        return socket::secure(stream, tls, address).await;
+        return socket::start_tls(stream, tls, address).await;
     }
     Err("the server offers no TLS, which is configured here; check `tls` in its configuration".to_owned())
 }
 
 /// Waits for more from the server.
 async fn fill(reader: &mut (impl AsyncReadExt + Unpin), arrived: &mut BytesMut) -> Result<(), String> {
-    arrived.reserve(READ);
+    arrived.reserve(READ_BUFFER);
     match reader.read_buf(arrived).await {
         Ok(0) => Err(socket::explain(&std::io::ErrorKind::UnexpectedEof.into())),
         Ok(_) => Ok(()),
@@ -144,9 +149,9 @@ impl NatsConfig {
 }
 
 /// A connection to a server, in both directions.
-pub(super) struct Conversation {
-    listener: Listener,
-    speaker: Speaker,
+pub(super) struct NatsConnection {
+    listener: NatsReader,
+    speaker: NatsWriter,
     shared: Shared,
 }
 
@@ -156,77 +161,77 @@ struct Shared {
     /// The topic of each subscription's number.
     topics: Mutex<HashMap<u64, Topic>>,
     /// Notified when the server sends a PING.
-    asked: Notify,
+    ping_received: Notify,
 }
 
-struct Listener {
+struct NatsReader {
     reader: ReadHalf<Stream>,
     arrived: BytesMut,
 }
 
-struct Speaker {
+struct NatsWriter {
     writer: WriteHalf<Stream>,
     out: Vec<u8>,
-    wanted: Wanted,
+    wanted: RequestedTopics,
     /// Number of the next subscription.
     next: u64,
 }
 
-impl Conversation {
+impl NatsConnection {
     /// Logs in and subscribes. The server reports any error before it answers the PING at the end.
-    async fn introduce(&mut self, connect: Value, subscribers: &Subscribers) -> Result<(), String> {
+    async fn log_in(&mut self, connect: Value, subscribers: &Subscribers) -> Result<(), String> {
         self.speaker.out.extend_from_slice(format!("CONNECT {connect}\r\n").as_bytes());
         self.speaker.subscribe(&self.shared, subscribers);
         self.speaker.out.extend_from_slice(b"PING\r\n");
         self.speaker.flush().await?;
         loop {
-            if let ServerSaid::Pong = self.listener.next(&self.shared, subscribers).await? {
+            if let ServerMessage::Pong = self.listener.next(&self.shared, subscribers).await? {
                 return Ok(());
             }
         }
     }
 }
 
-impl Session for Conversation {
-    async fn carry(mut self, queue: &mut mpsc::Receiver<Outgoing>, subscribers: &Subscribers) -> String {
+impl Session for NatsConnection {
+    async fn run(mut self, queue: &mut mpsc::Receiver<Outgoing>, subscribers: &Subscribers) -> String {
         let ended = tokio::select! {
-            ended = self.listener.listen(&self.shared, subscribers) => ended,
-            ended = self.speaker.speak(&self.shared, queue, subscribers) => ended,
+            ended = self.listener.read_loop(&self.shared, subscribers) => ended,
+            ended = self.speaker.write_loop(&self.shared, queue, subscribers) => ended,
         };
         ended.err().unwrap_or_default()
     }
 }
 
-impl Listener {
+impl NatsReader {
     /// Delivers what arrives. The server is given up when it has answered no PING for too long,
     /// whatever else it sends: this client's bytes may not reach it.
-    async fn listen(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<(), String> {
+    async fn read_loop(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<(), String> {
         let mut answered = Instant::now();
         loop {
-            let next = tokio::time::timeout_at(answered + SILENCE, self.next(shared, subscribers));
+            let next = tokio::time::timeout_at(answered + ANSWER_TIMEOUT, self.next(shared, subscribers));
             match next.await {
-                Ok(Ok(ServerSaid::Pong)) => answered = Instant::now(),
+                Ok(Ok(ServerMessage::Pong)) => answered = Instant::now(),
                 Ok(said) => _ = said?,
-                Err(_) => return Err(silent(SILENCE)),
+                Err(_) => return Err(no_answer(ANSWER_TIMEOUT)),
             }
         }
     }
 
     /// The next message of the protocol, after it is processed. Cancellation-safe.
-    async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<ServerSaid, String> {
+    async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<ServerMessage, String> {
         loop {
             let Some(said) = protocol::next(&mut self.arrived)? else {
                 fill(&mut self.reader, &mut self.arrived).await?;
                 continue;
             };
             match &said {
-                ServerSaid::Message(number, message) => {
+                ServerMessage::Message(number, message) => {
                     if let Some(topic) = shared.topics.lock().get(number) {
                         subscribers.deliver(topic, message);
                     }
                 }
-                ServerSaid::Ping => shared.asked.notify_one(),
-                ServerSaid::Fault(fault) => return Err(refused(fault)),
+                ServerMessage::Ping => shared.ping_received.notify_one(),
+                ServerMessage::Error(fault) => return Err(explain_refusal(fault)),
                 _ => {}
             }
             return Ok(said);
@@ -235,7 +240,7 @@ impl Listener {
 }
 
 /// What the server refuses, with what to check.
-fn refused(fault: &str) -> String {
+fn explain_refusal(fault: &str) -> String {
     let lower = fault.to_lowercase();
     let look = if lower.starts_with("authorization") || lower.starts_with("user authentication") {
         "check user, password, token or credentials here, and `authorization` on the server"
@@ -247,21 +252,21 @@ fn refused(fault: &str) -> String {
     format!("{fault}; {look}")
 }
 
-impl Speaker {
+impl NatsWriter {
     /// Sends pings, answers, subscriptions and messages to the server.
-    async fn speak(
+    async fn write_loop(
         &mut self,
         shared: &Shared,
         queue: &mut mpsc::Receiver<Outgoing>,
         subscribers: &Subscribers,
     ) -> Result<(), String> {
-        let mut beat = tokio::time::interval(BEAT);
+        let mut beat = tokio::time::interval(HEARTBEAT_INTERVAL);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             tokio::select! {
                 _ = beat.tick() => self.out.extend_from_slice(b"PING\r\n"),
-                () = shared.asked.notified() => self.out.extend_from_slice(b"PONG\r\n"),
+                () = shared.ping_received.notified() => self.out.extend_from_slice(b"PONG\r\n"),
                 () = self.wanted.changed() => self.subscribe(shared, subscribers),
                 // Never empty: the queue ends with the task.
                 _ = queue.recv_many(&mut batch, BATCH) => self.publish(&mut batch),

@@ -35,21 +35,21 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Statement};
 
 use self::payload::{Joiner, Splitter, channel};
-pub use self::url::{PostgresUrl, PostgresUrlError, TlsMode, unescaped};
+pub use self::url::{PostgresUrl, PostgresUrlError, TlsMode, percent_decode};
 pub use self::verify::Trust;
 use super::Topic;
-use super::link::{Link, Outgoing, Server, Session, silent};
-use super::socket::{self, Address, BEAT, SILENCE, Stream};
-use super::subscribers::{Subscribers, Wanted};
+use super::link::{Link, Outgoing, Server, Session, no_answer};
+use super::socket::{self, ANSWER_TIMEOUT, Address, HEARTBEAT_INTERVAL, Stream};
+use super::subscribers::{RequestedTopics, Subscribers};
 
 /// Most messages in one transaction.
 const BATCH: usize = 256;
 /// Time limit for a statement: added to the beat before it, a silent server is noticed in time.
-const ANSWER: Duration = SILENCE.saturating_sub(BEAT);
+const STATEMENT_TIMEOUT: Duration = ANSWER_TIMEOUT.saturating_sub(HEARTBEAT_INTERVAL);
 
 /// First statements of a session. They fail where the session may not notify: on a replica, for
 /// example.
-const BEGIN: &str = "SET synchronous_commit = off; SELECT pg_notify('postern', '')";
+const SESSION_SETUP: &str = "SET synchronous_commit = off; SELECT pg_notify('postern', '')";
 const NOTIFY: &str = "SELECT count(pg_notify(channel, payload)) \
                       FROM unnest($1::text[], $2::text[]) AS batch(channel, payload)";
 
@@ -66,7 +66,7 @@ pub struct PostgresConfig {
 struct Tls {
     config: Arc<ClientConfig>,
     /// Whether a server without TLS is refused.
-    demanded: bool,
+    required: bool,
 }
 
 impl PostgresConfig {
@@ -81,9 +81,11 @@ impl PostgresConfig {
         let tls = match (mode, trust) {
             (TlsMode::Disable, _) | (TlsMode::Prefer, None) => None,
             (TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull, None) => {
-                return Err(PostgresUrlError::Unencrypted);
+                return Err(PostgresUrlError::NoTrust);
             }
-            (_, Some(trust)) => Some(Tls { config: trust.by(mode), demanded: mode != TlsMode::Prefer }),
+            (_, Some(trust)) => {
+                Some(Tls { config: trust.config_for(mode), required: mode != TlsMode::Prefer })
+            }
         };
         // The socket is encrypted already.
         session.ssl_mode(SslMode::Disable);
@@ -108,7 +110,7 @@ impl Server for PostgresConfig {
         &self.addresses
     }
 
-    async fn dial(&self, address: &Address, subscribers: &Subscribers) -> Result<Notifications, String> {
+    async fn connect(&self, address: &Address, subscribers: &Subscribers) -> Result<Notifications, String> {
         let mut stream = socket::open(address).await?;
         if let Some(tls) = &self.tls {
             stream = encrypted(stream, tls, address).await?;
@@ -116,10 +118,11 @@ impl Server for PostgresConfig {
         let connected = self.session.connect_raw(stream, NoTls).await;
         let (client, mut wire) = connected.map_err(|error| explain(&error))?;
         let topics = Arc::<Topics>::default();
-        let mut wishes = Wishes { wanted: Wanted::new(subscribers), topics: Arc::clone(&topics) };
+        let mut wishes =
+            TopicSubscriptions { wanted: RequestedTopics::new(subscribers), topics: Arc::clone(&topics) };
         let ready = async {
-            client.batch_execute(BEGIN).await?;
-            wishes.follow(&client, subscribers).await?;
+            client.batch_execute(SESSION_SETUP).await?;
+            wishes.update(&client, subscribers).await?;
             client.prepare(NOTIFY).await
         };
         let notify = tokio::select! {
@@ -145,20 +148,20 @@ async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<S
     };
     asked.await.map_err(|error| socket::explain(&error))?;
     match answer {
-        [b'S'] => socket::secure(stream, &tls.config, address).await,
-        [b'N'] if !tls.demanded => Ok(stream),
+        [b'S'] => socket::start_tls(stream, &tls.config, address).await,
+        [b'N'] if !tls.required => Ok(stream),
         _ => Err("the server offers no TLS, which is required here; check its `ssl` setting".to_owned()),
     }
 }
 
-type Wire = Connection<Stream, NoTlsStream>;
+type PgConnection = Connection<Stream, NoTlsStream>;
 
 /// A connection to a server, with its prepared statement.
 pub(super) struct Notifications {
     client: Client,
-    wire: Wire,
+    wire: PgConnection,
     notify: Statement,
-    wishes: Wishes,
+    wishes: TopicSubscriptions,
     splitter: Splitter,
 }
 
@@ -166,7 +169,7 @@ pub(super) struct Notifications {
 type Topics = Mutex<HashMap<String, Topic>>;
 
 impl Session for Notifications {
-    async fn carry(self, queue: &mut mpsc::Receiver<Outgoing>, subscribers: &Subscribers) -> String {
+    async fn run(self, queue: &mut mpsc::Receiver<Outgoing>, subscribers: &Subscribers) -> String {
         let Self { client, mut wire, notify, mut wishes, mut splitter } = self;
         let topics = Arc::clone(&wishes.topics);
         let ended = tokio::select! {
@@ -174,8 +177,8 @@ impl Session for Notifications {
             biased;
             ended = listen(&mut wire, &topics, subscribers) => return ended,
             ended = publish(&client, &notify, &mut splitter, queue) => ended,
-            ended = wishes.keep(&client, subscribers) => ended,
-            ended = ask(&client) => ended,
+            ended = wishes.update_on_change(&client, subscribers) => ended,
+            ended = check_alive(&client) => ended,
         };
         ended.err().unwrap_or_default()
     }
@@ -183,7 +186,7 @@ impl Session for Notifications {
 
 /// Moves bytes in both directions and delivers notifications, until the connection ends; returns
 /// why.
-async fn listen(wire: &mut Wire, topics: &Topics, subscribers: &Subscribers) -> String {
+async fn listen(wire: &mut PgConnection, topics: &Topics, subscribers: &Subscribers) -> String {
     let mut joiner = Joiner::default();
     loop {
         match poll_fn(|context| wire.poll_message(context)).await {
@@ -219,43 +222,45 @@ async fn publish(
                 payloads.push(piece);
             }
         }
-        answered(client.execute(notify, &[&channels, &payloads])).await?;
+        with_timeout(client.execute(notify, &[&channels, &payloads])).await?;
     }
     Ok(())
 }
 
 /// Checks every beat whether the server answers.
-async fn ask(client: &Client) -> Result<(), String> {
+async fn check_alive(client: &Client) -> Result<(), String> {
     loop {
-        tokio::time::sleep(BEAT).await;
-        answered(client.simple_query("")).await?;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+        with_timeout(client.simple_query("")).await?;
     }
 }
 
 /// The result of a statement, unless the server is silent.
-async fn answered<T>(statement: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, String> {
-    match tokio::time::timeout(ANSWER, statement).await {
+async fn with_timeout<T>(
+    statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(STATEMENT_TIMEOUT, statement).await {
         Ok(answer) => answer.map_err(|error| explain(&error)),
-        Err(_) => Err(silent(ANSWER)),
+        Err(_) => Err(no_answer(STATEMENT_TIMEOUT)),
     }
 }
 
 /// Topics that the server has been asked for.
-struct Wishes {
-    wanted: Wanted,
+struct TopicSubscriptions {
+    wanted: RequestedTopics,
     topics: Arc<Topics>,
 }
 
-impl Wishes {
+impl TopicSubscriptions {
     /// Listens to the subscribed topics, as they change.
-    async fn keep(&mut self, client: &Client, subscribers: &Subscribers) -> Result<(), String> {
+    async fn update_on_change(&mut self, client: &Client, subscribers: &Subscribers) -> Result<(), String> {
         loop {
             self.wanted.changed().await;
-            answered(self.follow(client, subscribers)).await?;
+            with_timeout(self.update(client, subscribers)).await?;
         }
     }
 
-    async fn follow(
+    async fn update(
         &mut self,
         client: &Client,
         subscribers: &Subscribers,
@@ -283,7 +288,7 @@ impl Wishes {
 /// An error, with what to check.
 fn explain(error: &tokio_postgres::Error) -> String {
     if let Some(told) = error.as_db_error() {
-        return match look(told.code()) {
+        return match advice(told.code()) {
             Some(look) => format!("{}; {look}", told.message()),
             None => told.message().to_owned(),
         };
@@ -292,11 +297,11 @@ fn explain(error: &tokio_postgres::Error) -> String {
     match io {
         Some(io) => socket::explain(io),
         None if error.is_closed() => socket::explain(&io::ErrorKind::UnexpectedEof.into()),
-        None => chain(error),
+        None => with_sources(error),
     }
 }
 
-fn look(code: &SqlState) -> Option<&'static str> {
+fn advice(code: &SqlState) -> Option<&'static str> {
     Some(match *code {
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             "check user and password in the URL, and pg_hba.conf on the server"
@@ -312,9 +317,9 @@ fn look(code: &SqlState) -> Option<&'static str> {
 }
 
 /// An error with its sources.
-fn chain(error: &dyn Error) -> String {
+fn with_sources(error: &dyn Error) -> String {
     match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
+        Some(source) => format!("{error}: {}", with_sources(source)),
         None => error.to_string(),
     }
 }
@@ -328,7 +333,7 @@ mod tests {
         for mode in ["require", "VERIFY-CA", "verify-full"] {
             let url = format!("postgres://postern@one/db?application_name=x&ssl-mode={mode}");
             let refused = PostgresConfig::new(&PostgresUrl::parse(&url).unwrap(), None).map(|_| ());
-            assert_eq!(refused, Err(PostgresUrlError::Unencrypted), "{mode}");
+            assert_eq!(refused, Err(PostgresUrlError::NoTrust), "{mode}");
         }
         for mode in ["disable", "prefer"] {
             let url = format!("postgres://postern@one/db?sslmode={mode}");

@@ -17,9 +17,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 /// Time between two checks whether the server answers.
-pub(super) const BEAT: Duration = Duration::from_millis(1_500);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1_500);
 /// Time without an answer after which a server is given up.
-pub(super) const SILENCE: Duration = Duration::from_millis(4_500);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(4_500);
 
 /// Address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,12 +74,12 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     // Messages are small, and a request may wait for each.
     stream.set_nodelay(true)?;
     // Without this, the kernel retransmits unacknowledged bytes for a quarter of an hour.
-    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE))?;
+    SockRef::from(&stream).set_tcp_user_timeout(Some(ANSWER_TIMEOUT))?;
     Ok(stream)
 }
 
 /// Encrypts a connection; the error says what to check.
-pub(super) async fn secure(
+pub(super) async fn start_tls(
     stream: Stream,
     tls: &Arc<ClientConfig>,
     address: &Address,
@@ -89,11 +89,11 @@ pub(super) async fn secure(
         .map_err(|_| format!("no certificate can name {host:?}; check the address"))?;
     match TlsConnector::from(Arc::clone(tls)).connect(name, stream).await {
         Ok(stream) => Ok(Box::new(stream)),
-        Err(error) => Err(untrusted(&error)),
+        Err(error) => Err(explain_tls(&error)),
     }
 }
 
-fn untrusted(error: &io::Error) -> String {
+fn explain_tls(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let look = match tls {
         Some(rustls::Error::InvalidCertificate(_)) => {
@@ -116,11 +116,11 @@ pub(super) fn explain(error: &io::Error) -> String {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "it may have ended; check its log",
         _ => return error.to_string(),
     };
-    format!("{}; {look}", plain(error))
+    format!("{}; {look}", without_os_code(error))
 }
 
 /// The error without the system's number for it.
-fn plain(error: &io::Error) -> String {
+fn without_os_code(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

@@ -52,15 +52,15 @@ impl Subscribers {
 
 /// Topics that one connection has asked its server for.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    asked: HashSet<Topic>,
+pub(super) struct RequestedTopics {
+    requested: HashSet<Topic>,
     changed: watch::Receiver<()>,
 }
 
-impl Wanted {
+impl RequestedTopics {
     /// Begins without any topic.
     pub(super) fn new(subscribers: &Subscribers) -> Self {
-        Self { asked: HashSet::new(), changed: subscribers.changed.subscribe() }
+        Self { requested: HashSet::new(), changed: subscribers.changed.subscribe() }
     }
 
     /// Waits until the topics may have changed. Cancellation-safe.
@@ -76,9 +76,9 @@ impl Wanted {
     pub(super) fn difference(&mut self, subscribers: &Subscribers) -> (Vec<Topic>, Vec<Topic>) {
         self.changed.mark_unchanged();
         let now = subscribers.topics();
-        let more = now.difference(&self.asked).cloned().collect();
-        let less = self.asked.difference(&now).cloned().collect();
-        self.asked = now;
+        let more = now.difference(&self.requested).cloned().collect();
+        let less = self.requested.difference(&now).cloned().collect();
+        self.requested = now;
         (more, less)
     }
 }
@@ -86,16 +86,16 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log_types::ConsumerName;
+    use crate::log_types::PeerName;
 
     fn topic(name: &str) -> Topic {
-        Topic::Events(ConsumerName::new(name).unwrap())
+        Topic::Events(PeerName::new(name).unwrap())
     }
 
     #[test]
     fn a_server_is_asked_for_what_is_new_and_given_back_what_nobody_reads() {
         let subscribers = Subscribers::default();
-        let mut wanted = Wanted::new(&subscribers);
+        let mut wanted = RequestedTopics::new(&subscribers);
         let (first, second) = (subscribers.add(topic("a")), subscribers.add(topic("a")));
         assert_eq!(wanted.difference(&subscribers), (vec![topic("a")], vec![]));
         drop(first);
@@ -109,7 +109,7 @@ mod tests {
     async fn whoever_is_gone_is_noticed_with_the_next_message() {
         let subscribers = Subscribers::default();
         let gone = subscribers.add(topic("a"));
-        let mut wanted = Wanted::new(&subscribers);
+        let mut wanted = RequestedTopics::new(&subscribers);
         wanted.difference(&subscribers);
         drop(gone);
         subscribers.deliver(&topic("a"), &Bytes::new());

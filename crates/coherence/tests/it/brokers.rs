@@ -18,7 +18,7 @@ pub(crate) const PASSWORD: &str = "a broker's password";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Time limit for a broker's end after it is killed.
-const FAREWELL: Duration = Duration::from_secs(3);
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The supported brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +34,13 @@ pub(crate) struct Broker {
     port: u16,
     folder: TempDir,
     /// Its processes: those that it needs come first, the broker last.
-    processes: Vec<Group>,
+    processes: Vec<ProcessGroup>,
 }
 
 /// A process, with its children.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Group {
+impl ProcessGroup {
     fn start(command: &mut Command, log: &Path) -> Self {
         let log = fs::File::options().create(true).append(true).open(log).unwrap();
         let command = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -52,14 +52,14 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.0.wait();
         // Children of scripts cannot be waited for. Their port must be free again, and their folder
         // is removed.
         let began = Instant::now();
-        while test_kill_process_group(Pid::from_child(&self.0)).is_ok() && began.elapsed() < FAREWELL {
+        while test_kill_process_group(Pid::from_child(&self.0)).is_ok() && began.elapsed() < KILL_TIMEOUT {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -115,11 +115,11 @@ impl Broker {
             Kind::Classic => self.classic(),
             Kind::Rabbit => self.rabbit(),
         };
-        self.processes.push(Group::start(&mut command, &self.log()));
+        self.processes.push(ProcessGroup::start(&mut command, &self.log()));
         let began = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let ended = self.processes.last_mut().unwrap().0.try_wait().unwrap();
-            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{:?}: {}", self.kind, self.said());
+            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{:?}: {}", self.kind, self.log_text());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -128,7 +128,7 @@ impl Broker {
         self.folder.path().join("log")
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
@@ -159,8 +159,8 @@ impl Broker {
             "--no-stomp-acceptor",
             "--no-hornetq-acceptor",
         ]);
-        let mut created = Group::start(command.arg("--silent"), &self.log());
-        assert!(created.0.wait().unwrap().success(), "{}", self.said());
+        let mut created = ProcessGroup::start(command.arg("--silent"), &self.log());
+        assert!(created.0.wait().unwrap().success(), "{}", self.log_text());
         self.configure_artemis(-1, "PAGE");
     }
 
@@ -211,7 +211,7 @@ impl Broker {
         let mut command = Command::new(installed("/usr/bin/epmd".into()));
         command.args(["-address", "127.0.0.1", "-port", &names]);
         fs::write(folder.join("names"), &names).unwrap();
-        let names = Group::start(&mut command, &self.log());
+        let names = ProcessGroup::start(&mut command, &self.log());
         self.processes.push(names);
     }
 

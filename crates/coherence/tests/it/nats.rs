@@ -71,7 +71,7 @@ impl Server for Nats {
 pub(super) async fn promises_hold() {
     let mut nats = Nats { port: free_port(), running: None };
     nats.run().await;
-    promises::hold("NATS", nats, |port| Arc::new(anonymous(local(port)))).await;
+    promises::check_promises("NATS", nats, |port| Arc::new(anonymous(local(port)))).await;
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn tls_is_used_and_a_stranger_is_not_trusted() {
     let trusted = way(certified.trusted(), "localhost");
     servers::carrying(&trusted).await;
     servers::stays_down(
-        &way(servers::nobody(), "localhost"),
+        &way(servers::trusting_none(), "localhost"),
         &["TLS", "certificate", "the trusted authorities here"],
     )
     .await;

@@ -32,7 +32,7 @@ fn open(url: &str) -> Link {
 fn reach(url: &str, trust: Option<Trust>) -> Link {
     postgres::connect(
         PostgresConfig::new(&PostgresUrl::parse(url).unwrap(), trust).unwrap(),
-        Outage::of("database"),
+        Outage::new("database"),
     )
 }
 
@@ -144,7 +144,7 @@ impl Server for Own {
 pub(super) async fn promises_hold() {
     let mut own = Own { cluster: Cluster::new(), running: None };
     own.run().await;
-    promises::hold("PostgreSQL", own, |port| Arc::new(connect(&local(port)))).await;
+    promises::check_promises("PostgreSQL", own, |port| Arc::new(connect(&local(port)))).await;
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ fn trusting(certified: &Certified) -> Trust {
 }
 
 fn nobody() -> Trust {
-    Trust { config: servers::nobody(), roots: Arc::new(RootCertStore::empty()) }
+    Trust { config: servers::trusting_none(), roots: Arc::new(RootCertStore::empty()) }
 }
 
 impl Cluster {

@@ -13,32 +13,32 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use coherence::consumer::{Consumer, ConsumerSettings};
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::denylist::{Denylist, DenylistEntry};
-use coherence::event_loops::{DenylistCopy, Log, QueryAnswers, follow};
+use coherence::event_loops::{DenylistSource, Log, QueryAnswers, run_consumer};
 use coherence::message_channel::MessageChannel;
 use coherence::revocation_query::RevocationQuery;
 use coherence::time::{BootClock, BootTime as _};
 use coherence::transport::{QUEUE, Subscription, Topic, Transport, TransportState};
 use coherence::view::{CredentialCheck, EntryState, View};
 use coherence::wire::Keys;
-use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use coherence::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::brokers::Kind;
-use super::servers::{Proxy, Weather};
+use super::servers::{NetworkState, Proxy};
 use super::{amqp, nats, postgres};
 
 const LEASE: Duration = Duration::from_secs(1);
 /// Longest time after its revocation at which a token may be admitted.
 const BOUND: Duration = Duration::from_millis(1001);
 /// How long each fault lasts.
-const SPELL: Duration = Duration::from_millis(1500);
+const FAULT_TIME: Duration = Duration::from_millis(1500);
 /// Time limit for the recovery from a fault.
-const HEALED: Duration = Duration::from_secs(30);
+const RECOVERY_TIME: Duration = Duration::from_secs(30);
 /// Number of the latest tokens that are used.
 const LATEST: usize = 40;
 const EPOCH: Epoch = Epoch([1; 16]);
@@ -55,7 +55,7 @@ pub(crate) trait Server {
 
 /// What happens to messages, in thousandths.
 #[derive(Debug, Clone, Copy, Default)]
-struct Mishaps {
+struct MessageFaults {
     lost: u64,
     repeated: u64,
     /// Each message is late by up to this much, and so out of order.
@@ -67,9 +67,9 @@ struct Mishaps {
 }
 
 /// A transport with faults.
-struct Rough {
+struct FaultyTransport {
     way: Arc<dyn Transport>,
-    mishaps: watch::Receiver<Mishaps>,
+    mishaps: watch::Receiver<MessageFaults>,
     random: Arc<AtomicU64>,
 }
 
@@ -81,7 +81,7 @@ fn draw(random: &AtomicU64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Mishaps {
+impl MessageFaults {
     /// When a message arrives, once for each copy of it.
     fn arrivals(self, random: &AtomicU64) -> Vec<Duration> {
         let copies = 1 + usize::from(draw(random) % 1000 < self.repeated);
@@ -90,7 +90,7 @@ impl Mishaps {
     }
 }
 
-impl Transport for Rough {
+impl Transport for FaultyTransport {
     fn send(&self, topic: &Topic, message: Bytes) {
         let mishaps = *self.mishaps.borrow();
         if mishaps.mute {
@@ -132,9 +132,9 @@ impl Transport for Rough {
 
 /// The log of the authority.
 #[derive(Clone, Default)]
-struct Facts(Arc<Mutex<Vec<LogEvent>>>);
+struct FakeStore(Arc<Mutex<Vec<LogEvent>>>);
 
-impl Facts {
+impl FakeStore {
     /// The head, and whether this tag is denied as of it.
     fn denies(&self, tag: Tag) -> (u64, bool) {
         let log = self.0.lock();
@@ -142,12 +142,12 @@ impl Facts {
     }
 }
 
-impl Log for Facts {
+impl Log for FakeStore {
     async fn head(&self) -> Option<LogHead> {
         Some(LogHead { epoch: EPOCH, seq: self.0.lock().len() as u64 })
     }
 
-    async fn note(&self, _: &[Follower]) -> bool {
+    async fn record_consumers(&self, _: &[ConsumerRecord]) -> bool {
         true
     }
 
@@ -157,8 +157,8 @@ impl Log for Facts {
     }
 }
 
-impl RevocationQuery for Facts {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+impl RevocationQuery for FakeStore {
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let denial = DenylistEntry { not_before: None, until: i64::MAX };
         let (head, log) = (Log::head(self).await?, self.0.lock());
         let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
@@ -166,7 +166,7 @@ impl RevocationQuery for Facts {
     }
 }
 
-impl DenylistCopy for Facts {
+impl DenylistSource for FakeStore {
     async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let head = Log::head(self).await;
         for event in self.0.lock().iter() {
@@ -197,15 +197,15 @@ fn tag(number: u64) -> Tag {
 /// State that all tasks share.
 #[derive(Clone)]
 struct World {
-    facts: Facts,
+    facts: FakeStore,
     tokens: Arc<Mutex<Vec<Token>>>,
     append: mpsc::Sender<(Epoch, LogEvent)>,
     random: Arc<AtomicU64>,
     views: Arc<Vec<Arc<View>>>,
     broken: Arc<Mutex<Vec<String>>>,
     /// Tokens admitted by local state, and by a query.
-    known: Arc<AtomicU64>,
-    asked: Arc<AtomicU64>,
+    admitted_by_lease: Arc<AtomicU64>,
+    admitted_by_query: Arc<AtomicU64>,
     /// Server that the transports use.
     of: &'static str,
 }
@@ -244,20 +244,20 @@ impl World {
     fn request(&self, at: usize, refused: &mut HashSet<u64>) {
         let (view, token, began) = (&self.views[at], self.any(), Instant::now());
         let tags = [tag(token.number)];
-        let admitted = match view.verify(&tags, 0) {
+        let admitted = match view.check_credential(&tags, 0) {
             CredentialCheck::Denied => false,
-            CredentialCheck::Good(stamp)
-                if view.standing(&stamp, &tags, BootClock.now()) == EntryState::Good =>
+            CredentialCheck::NotRevoked(stamp)
+                if view.entry_state(&stamp, &tags, BootClock.now()) == EntryState::Valid =>
             {
-                self.known.fetch_add(1, Ordering::Relaxed);
+                self.admitted_by_lease.fetch_add(1, Ordering::Relaxed);
                 true
             }
             // The issuer is queried, and is available.
-            CredentialCheck::Good(_) | CredentialCheck::Ask => {
-                self.asked.fetch_add(1, Ordering::Relaxed);
+            CredentialCheck::NotRevoked(_) | CredentialCheck::Unknown => {
+                self.admitted_by_query.fetch_add(1, Ordering::Relaxed);
                 let (head, denied) = self.facts.denies(tags[0]);
                 if denied {
-                    view.denied((EPOCH, head), tags[0]);
+                    view.apply_denial((EPOCH, head), tags[0]);
                 }
                 !denied
             }
@@ -284,42 +284,46 @@ impl World {
     fn is_well(&self) -> bool {
         let head = self.facts.0.lock().len() as u64;
         let (now, head) = (BootClock.now(), head.saturating_sub(200));
-        self.views.iter().all(|view| now < view.lease() && view.contiguous() >= head)
+        self.views.iter().all(|view| now < view.lease() && view.applied_up_to() >= head)
     }
 
-    async fn well(&self, after: &str) {
+    async fn wait_recovered(&self, after: &str) {
         let began = Instant::now();
         while !self.is_well() {
-            let standing: Vec<_> = self.views.iter().map(|view| (view.contiguous(), view.lag())).collect();
-            assert!(began.elapsed() < HEALED, "{}: not believed again after {after}: {standing:?}", self.of);
+            let standing: Vec<_> = self.views.iter().map(|view| (view.applied_up_to(), view.lag())).collect();
+            assert!(
+                began.elapsed() < RECOVERY_TIME,
+                "{}: not believed again after {after}: {standing:?}",
+                self.of
+            );
             sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(*self.broken.lock(), Vec::<String>::new(), "{}: broken by {after}", self.of);
     }
 }
 
-fn end(way: &Rough) -> MessageChannel {
+fn channel(way: &FaultyTransport) -> MessageChannel {
     MessageChannel {
-        authority: ConsumerName::new("main").unwrap(),
-        transport: Arc::new(Rough {
+        authority: PeerName::new("main").unwrap(),
+        transport: Arc::new(FaultyTransport {
             way: way.way.clone(),
             mishaps: way.mishaps.clone(),
             random: way.random.clone(),
         }),
-        keys: Keys::one(1, &[5; 32]),
+        keys: Keys::single(1, &[5; 32]),
         clock: Arc::new(BootClock),
         counts: Arc::default(),
     }
 }
 
 /// The bad networks: the authority's, and those of two caches.
-type Networks = Vec<(Proxy, watch::Sender<Mishaps>)>;
+type Networks = Vec<(Proxy, watch::Sender<MessageFaults>)>;
 
 /// An authority and two caches, each with a transport of its own, in use.
-fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
+fn start_world(of: &'static str, ways: &[FaultyTransport], tasks: &mut JoinSet<()>) -> World {
     let (append, appended) = mpsc::channel(100);
-    let facts = Facts::default();
-    let views = (0..2).map(|_| Arc::new(View::new(1000).with_denials(1_000_000))).collect();
+    let facts = FakeStore::default();
+    let views = (0..2).map(|_| Arc::new(View::new(1000).with_denylist(1_000_000))).collect();
     let world = World {
         facts: facts.clone(),
         tokens: Arc::default(),
@@ -327,24 +331,24 @@ fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
         random: ways[0].random.clone(),
         views: Arc::new(views),
         broken: Arc::default(),
-        known: Arc::default(),
-        asked: Arc::default(),
+        admitted_by_lease: Arc::default(),
+        admitted_by_query: Arc::default(),
         of,
     };
     (0..LATEST).for_each(|_| world.issue());
-    tasks.spawn(QueryAnswers::new(end(&ways[0]), facts.clone()).run(appended));
+    tasks.spawn(QueryAnswers::new(channel(&ways[0]), facts.clone()).run(appended));
     for (at, view) in world.views.iter().enumerate() {
         let number = u8::try_from(at).unwrap() + 1;
         let (period, patience) = (Duration::from_millis(100), Duration::from_millis(300));
-        let called = ConsumerName::new(&format!("cache-{number}")).unwrap();
-        let settings = ConsumerSettings { lease: LEASE, period, patience };
+        let called = PeerName::new(&format!("cache-{number}")).unwrap();
+        let settings = ConsumerSettings { lease: LEASE, probe_period: period, gap_patience: patience };
         let consumer = Consumer::new((ConsumerId([number; 16]), called), settings, view.clone());
         let mut drawn = u128::from(number) << 64;
         let nonce = move || {
             drawn += 1;
             Nonce(drawn.to_le_bytes())
         };
-        tasks.spawn(follow(end(&ways[at + 1]), consumer, facts.clone(), nonce, |_| {}));
+        tasks.spawn(run_consumer(channel(&ways[at + 1]), consumer, facts.clone(), nonce, |_| {}));
         let world = world.clone();
         tasks.spawn(async move {
             let mut refused = HashSet::new();
@@ -359,60 +363,62 @@ fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
 
 /// Faults that messages may have.
 async fn lose_messages(world: &World, networks: &Networks) {
-    let fair = Mishaps::default();
-    let to_all = |mishaps: Mishaps| {
+    let fair = MessageFaults::default();
+    let to_all = |mishaps: MessageFaults| {
         for (_, tell) in networks {
             tell.send_replace(mishaps);
         }
     };
     let mishaps = [
-        ("losses", Mishaps { lost: 400, ..fair }),
-        ("repetitions", Mishaps { repeated: 900, ..fair }),
-        ("disorder", Mishaps { late: Duration::from_millis(300), ..fair }),
-        ("delays of more than a lease", Mishaps { late: Duration::from_secs(3), ..fair }),
-        ("all of it", Mishaps { lost: 300, repeated: 300, late: Duration::from_millis(800), ..fair }),
+        ("losses", MessageFaults { lost: 400, ..fair }),
+        ("repetitions", MessageFaults { repeated: 900, ..fair }),
+        ("disorder", MessageFaults { late: Duration::from_millis(300), ..fair }),
+        ("delays of more than a lease", MessageFaults { late: Duration::from_secs(3), ..fair }),
+        ("all of it", MessageFaults { lost: 300, repeated: 300, late: Duration::from_millis(800), ..fair }),
     ];
     for (name, mishaps) in mishaps {
         to_all(mishaps);
-        sleep(SPELL).await;
+        sleep(FAULT_TIME).await;
         to_all(fair);
-        world.well(name).await;
+        world.wait_recovered(name).await;
     }
     let of_one = [
-        ("a cache nobody hears", Mishaps { mute: true, ..fair }),
-        ("a deaf cache", Mishaps { deaf: true, ..fair }),
+        ("a cache nobody hears", MessageFaults { mute: true, ..fair }),
+        ("a deaf cache", MessageFaults { deaf: true, ..fair }),
     ];
     for (name, mishaps) in of_one {
         networks[1].1.send_replace(mishaps);
-        sleep(SPELL).await;
+        sleep(FAULT_TIME).await;
         networks[1].1.send_replace(fair);
-        world.well(name).await;
+        world.wait_recovered(name).await;
     }
 }
 
 /// Faults that connections may have.
 async fn break_connections(world: &World, networks: &Networks) {
-    for weather in [Weather::Deaf, Weather::Mute, Weather::Silent, Weather::Slow, Weather::Cut] {
+    for weather in
+        [NetworkState::Deaf, NetworkState::Mute, NetworkState::Silent, NetworkState::Slow, NetworkState::Cut]
+    {
         for whose in [0, 1] {
             networks[whose].0.set(weather);
-            sleep(SPELL).await;
-            networks[whose].0.set(Weather::Fair);
-            world.well(&format!("{weather:?} network of {whose}")).await;
+            sleep(FAULT_TIME).await;
+            networks[whose].0.set(NetworkState::Fair);
+            world.wait_recovered(&format!("{weather:?} network of {whose}")).await;
         }
     }
     // More than any queue holds, while one of the caches receives nothing.
-    networks[2].0.set(Weather::Mute);
+    networks[2].0.set(NetworkState::Mute);
     for _ in 0..20_000 {
         world.issue();
         let last = *world.tokens.lock().last().unwrap();
         world.revoke(last);
     }
-    networks[2].0.set(Weather::Fair);
-    world.well("a full queue").await;
+    networks[2].0.set(NetworkState::Fair);
+    world.wait_recovered("a full queue").await;
 }
 
 /// Checks the promises against a server, over connections that `connect` makes to a port.
-pub(crate) async fn hold(
+pub(crate) async fn check_promises(
     of: &'static str,
     mut server: impl Server,
     connect: impl Fn(u16) -> Arc<dyn Transport>,
@@ -421,12 +427,12 @@ pub(crate) async fn hold(
     let (mut networks, mut ways, mut tasks) = (Networks::new(), Vec::new(), JoinSet::new());
     for _ in 0..3 {
         let network = Proxy::start(server.port()).await;
-        let (tell, mishaps) = watch::channel(Mishaps::default());
-        ways.push(Rough { way: connect(network.port), mishaps, random: random.clone() });
+        let (tell, mishaps) = watch::channel(MessageFaults::default());
+        ways.push(FaultyTransport { way: connect(network.port), mishaps, random: random.clone() });
         networks.push((network, tell));
     }
-    let world = begin(of, &ways, &mut tasks);
-    world.well("the start").await;
+    let world = start_world(of, &ways, &mut tasks);
+    world.wait_recovered("the start").await;
     let revoker = world.clone();
     tasks.spawn(async move {
         loop {
@@ -437,10 +443,11 @@ pub(crate) async fn hold(
     lose_messages(&world, &networks).await;
     break_connections(&world, &networks).await;
     server.kill();
-    sleep(SPELL).await;
+    sleep(FAULT_TIME).await;
     server.run().await;
-    world.well("a kill").await;
-    let counted = || (world.known.load(Ordering::Relaxed), world.asked.load(Ordering::Relaxed));
+    world.wait_recovered("a kill").await;
+    let counted =
+        || (world.admitted_by_lease.load(Ordering::Relaxed), world.admitted_by_query.load(Ordering::Relaxed));
     // Right after a restart, or on a busy machine, a lease may expire once more.
     let mut samples = Vec::new();
     let mut is_good = false;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use coherence::ConsumerName;
-use coherence::transport::conformance::{next, nothing, up, warm};
+use coherence::PeerName;
+use coherence::transport::conformance::{is_empty, next, wait_subscribed, wait_up};
 use coherence::transport::{Address, Link, Subscription, Topic, Transport, TransportState};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
@@ -22,10 +22,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Time limit for noticing a server that is silent.
-const NOTICED: Duration = Duration::from_millis(5_500);
+const DETECTION_TIME: Duration = Duration::from_millis(5_500);
 /// Time limit for a transport to be up after its server is, with the longest pause between
 /// attempts.
-const BACK: Duration = Duration::from_secs(10);
+const RECONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Path of a program; fails with a text that says how to install it.
 pub(crate) fn program(name: &str, part: &str) -> PathBuf {
@@ -97,7 +97,7 @@ impl Drop for Process {
 
 /// State of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weather {
+pub(crate) enum NetworkState {
     Fair,
     /// Connections are closed, and new ones too.
     Cut,
@@ -117,7 +117,7 @@ const SLOW: Duration = Duration::from_millis(200);
 /// A bad network in front of a server.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    weather: watch::Sender<Weather>,
+    weather: watch::Sender<NetworkState>,
     connections: watch::Receiver<usize>,
 }
 
@@ -125,7 +125,7 @@ impl Proxy {
     pub(crate) async fn start(to: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (weather, today) = watch::channel(Weather::Fair);
+        let (weather, today) = watch::channel(NetworkState::Fair);
         let (count, connections) = watch::channel(0);
         tokio::spawn(async move {
             let count = Arc::new(count);
@@ -141,7 +141,7 @@ impl Proxy {
         Self { port, weather, connections }
     }
 
-    pub(crate) fn set(&self, weather: Weather) {
+    pub(crate) fn set(&self, weather: NetworkState) {
         self.weather.send_replace(weather);
     }
 
@@ -155,7 +155,7 @@ impl Proxy {
     }
 }
 
-async fn forward(client: TcpStream, to: u16, weather: watch::Receiver<Weather>) {
+async fn forward(client: TcpStream, to: u16, weather: watch::Receiver<NetworkState>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
@@ -163,24 +163,24 @@ async fn forward(client: TcpStream, to: u16, weather: watch::Receiver<Weather>) 
     let (server_reads, server_writes) = server.into_split();
     let mut cut = weather.clone();
     tokio::select! {
-        () = pump(client_reads, server_writes, weather.clone(), &[Weather::Silent, Weather::Deaf]) => {}
-        () = pump(server_reads, client_writes, weather, &[Weather::Silent, Weather::Mute]) => {}
-        _ = cut.wait_for(|weather| *weather == Weather::Cut) => {}
+        () = pump(client_reads, server_writes, weather.clone(), &[NetworkState::Silent, NetworkState::Deaf]) => {}
+        () = pump(server_reads, client_writes, weather, &[NetworkState::Silent, NetworkState::Mute]) => {}
+        _ = cut.wait_for(|weather| *weather == NetworkState::Cut) => {}
     }
 }
 
 async fn pump(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
-    mut weather: watch::Receiver<Weather>,
-    bad: &[Weather],
+    mut weather: watch::Receiver<NetworkState>,
+    bad: &[NetworkState],
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if weather.wait_for(|weather| !bad.contains(weather)).await.is_err() {
             break;
         }
-        if *weather.borrow() == Weather::Slow {
+        if *weather.borrow() == NetworkState::Slow {
             tokio::time::sleep(SLOW).await;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
@@ -194,7 +194,7 @@ pub(crate) fn local(port: u16) -> Address {
 }
 
 pub(crate) fn topic() -> Topic {
-    Topic::Events(ConsumerName::new("https://id.example/realms/Main").unwrap())
+    Topic::Events(PeerName::new("https://id.example/realms/Main").unwrap())
 }
 
 /// Waits until the transport is down; returns the reported cause.
@@ -209,18 +209,18 @@ pub(crate) async fn down(way: &Link, within: Duration) -> Arc<str> {
 
 /// Waits until a transport carries messages; returns a subscription.
 pub(crate) async fn carrying(way: &Link) -> Subscription {
-    up(way).await;
+    wait_up(way).await;
     let mut subscription = way.subscribe(topic());
-    warm(way, &topic(), &mut subscription).await;
+    wait_subscribed(way, &topic(), &mut subscription).await;
     subscription
 }
 
 /// The transport must come up, and the earlier subscription must get what is sent.
 async fn carries_again(way: &Link, subscription: &mut Subscription) {
     let began = Instant::now();
-    up(way).await;
-    assert!(began.elapsed() < BACK, "{:?}", began.elapsed());
-    warm(way, &topic(), subscription).await;
+    wait_up(way).await;
+    assert!(began.elapsed() < RECONNECT_TIME, "{:?}", began.elapsed());
+    wait_subscribed(way, &topic(), subscription).await;
     way.send(&topic(), Bytes::from_static(b"again"));
     assert_eq!(next(subscription).await, "again");
 }
@@ -234,9 +234,9 @@ pub(crate) async fn survives_a_kill<S>(way: &Link, server: S, again: impl AsyncF
     way.send(&topic(), Bytes::from_static(b"late"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let server = again().await;
-    up(way).await;
+    wait_up(way).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(nothing(&mut subscription), "nothing is kept for later");
+    assert!(is_empty(&mut subscription), "nothing is kept for later");
     carries_again(way, &mut subscription).await;
     assert!(why.contains("127.0.0.1:"), "{why}");
     server
@@ -248,24 +248,26 @@ pub(crate) async fn survives_weather(connect: impl Fn(Address) -> Link, port: u1
     let mut proxy = Proxy::start(port).await;
     let way = connect(local(proxy.port));
     let mut subscription = carrying(&way).await;
-    for (weather, within) in
-        [(Weather::Cut, Duration::from_secs(1)), (Weather::Silent, NOTICED), (Weather::Deaf, NOTICED)]
-    {
+    for (weather, within) in [
+        (NetworkState::Cut, Duration::from_secs(1)),
+        (NetworkState::Silent, DETECTION_TIME),
+        (NetworkState::Deaf, DETECTION_TIME),
+    ] {
         proxy.set(weather);
         let began = Instant::now();
         let why = down(&way, within).await;
         eprintln!("{weather:?}: noticed after {:?}: {why}", began.elapsed());
         tokio::time::sleep(Duration::from_secs(1)).await;
-        proxy.set(Weather::Fair);
+        proxy.set(NetworkState::Fair);
         carries_again(&way, &mut subscription).await;
     }
     drop(way);
-    assert!(next_end(&mut subscription).await, "the subscription ends with the way");
+    assert!(wait_ended(&mut subscription).await, "the subscription ends with the way");
     proxy.deserted().await;
 }
 
 /// Whether a subscription ends soon.
-async fn next_end(subscription: &mut Subscription) -> bool {
+async fn wait_ended(subscription: &mut Subscription) -> bool {
     let ends = async { while subscription.recv().await.is_some() {} };
     tokio::time::timeout(Duration::from_secs(1), ends).await.is_ok()
 }
@@ -275,7 +277,7 @@ pub(crate) async fn survives_a_stop(way: &Link, stop: impl Fn(&str)) {
     let mut subscription = carrying(way).await;
     stop("STOP");
     let began = Instant::now();
-    let why = down(way, NOTICED).await;
+    let why = down(way, DETECTION_TIME).await;
     eprintln!("stopped: noticed after {:?}: {why}", began.elapsed());
     stop("CONT");
     carries_again(way, &mut subscription).await;
@@ -346,7 +348,7 @@ impl Certified {
 }
 
 /// A TLS configuration that trusts no authority.
-pub(crate) fn nobody() -> Arc<ClientConfig> {
+pub(crate) fn trusting_none() -> Arc<ClientConfig> {
     trusting(None)
 }
 

@@ -1,13 +1,13 @@
 //! Checks `[[authorizer]]`: external services that authorize requests in addition to the rules.
 
-use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same};
+use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same_alias_class};
 use gateway::config::{AuthorizerConfig, QuestionForm, ShownField};
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Asking};
 use super::super::scalar::FieldName;
 use super::paths::{canonical, plain_path};
-use super::{Context, known_names, names, unique, used};
+use super::{Context, check_unique, is_referenced, name_hint, names};
 use crate::partial::Partial;
 
 /// Header of the gateway's assertion when the configuration names none.
@@ -15,38 +15,38 @@ const ASSERTION: &str = "x-postern-assertion";
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<AuthorizerConfig> {
     let all = sound.paths("authorizer", &sound.file.authorizer);
-    unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorizers", &mut context.faults);
+    check_unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorizers", &mut context.faults);
     let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
     for (path, authorizer) in &all {
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.authorizer.as_ref()?.0.as_str()));
-        if !used(&authorizer.name.0, references, &known) && !sound.any_unfit("route") {
+        if !is_referenced(&authorizer.name.0, references, &known) && !sound.has_unreadable("route") {
             let what = format!("no route uses the authorizer {:?}", authorizer.name.0);
             let hint = "name it with `authorizer` in a route, or remove it";
             context.faults.add(&path.key("name"), what, hint);
         }
     }
-    all.iter().filter_map(|(path, authorizer)| one(authorizer, path, sound, context)).collect()
+    all.iter().filter_map(|(path, authorizer)| check_authorizer(authorizer, path, sound, context)).collect()
 }
 
-fn one(
+fn check_authorizer(
     raw: &raw::Authorizer,
     path: &KeyPath,
     sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<AuthorizerConfig> {
     let upstream = upstream(raw, path, sound, context);
-    let question = question(raw, path, context);
-    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
-    let shown = shown(raw, path, context);
-    let given = given(raw, path, sound, context);
+    let question = query_form(raw, path, context);
+    let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
+    let shown = request_headers(raw, path, context);
+    let given = response_headers(raw, path, sound, context);
     Some(AuthorizerConfig {
         name: raw.name.0.as_str().into(),
         upstream: upstream?,
         question: question?,
         timeout,
-        shown: shown?,
-        given: given?,
+        shown_fields: shown?,
+        upstream_fields: given?,
         max_age: raw.max_age.0,
         max_age_with_revocation: raw.max_age_with_revocation.0,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
@@ -62,21 +62,21 @@ fn upstream(
     let known = names(&sound.file.upstream, |upstream| &upstream.name);
     let name = raw.upstream.0.as_str();
     let at = known.iter().position(|known| *known == name);
-    if at.is_none() && !sound.may_be_unfit("upstream", name) {
-        let hint = known_names(name, &known, sound, "upstream");
+    if at.is_none() && !sound.may_be_unreadable("upstream", name) {
+        let hint = name_hint(name, &known, sound, "upstream");
         context.faults.add(&path.key("upstream"), format!("there is no upstream {name:?}"), hint);
     }
     at
 }
 
-fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<QuestionForm> {
+fn query_form(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<QuestionForm> {
     let word = if raw.http == Asking::XOriginal { "x-original" } else { "x-forwarded" };
     match (raw.http, &raw.path_prefix, &raw.path) {
         (Asking::Envoy, prefix, None) => {
             let at = path.key("path_prefix");
             let prefix =
                 prefix.as_ref().map_or(Some(String::new()), |text| plain_path(text, &at, context))?;
-            Some(QuestionForm::Itself { prefix: prefix.into() })
+            Some(QuestionForm::SameRequest { prefix: prefix.into() })
         }
         (Asking::Envoy, prefix, Some(_)) => {
             let what = "`path` has no effect with `http = \"envoy\"`: the query has the path of the original request";
@@ -121,7 +121,11 @@ fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) ->
 }
 
 /// The client's headers that the authorizer receives.
-fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<[ShownField]>> {
+fn request_headers(
+    raw: &raw::Authorizer,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Box<[ShownField]>> {
     let path = path.key("request_headers");
     // Headers that every gateway removes.
     let strip = StripSet::new([""; 0]);
@@ -135,7 +139,8 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
             Some("it belongs to the connection, or to a body, which is never sent")
         } else if strip.strips(name) {
             Some("clients could claim an identity with it; the gateway describes the request itself")
-        } else if raw.request_headers[..index].iter().any(|FieldName(other)| is_same(other, name)) {
+        } else if raw.request_headers[..index].iter().any(|FieldName(other)| is_same_alias_class(other, name))
+        {
             Some("it occurs twice")
         } else {
             None
@@ -151,12 +156,12 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
 /// Whether a response header replaces the client's token with one for the service, as oauth2-proxy
 /// does with `--set-authorization-header`. Each route decides whether the client's own token is
 /// forwarded.
-pub(super) fn is_token_of_its_own(name: &str) -> bool {
+pub(super) fn is_authorization(name: &str) -> bool {
     name.eq_ignore_ascii_case("authorization")
 }
 
 /// Headers of the authorizer's response that are forwarded to the service.
-fn given(
+fn response_headers(
     raw: &raw::Authorizer,
     path: &KeyPath,
     sound: &Partial,
@@ -169,7 +174,7 @@ fn given(
         let fields = sound.file.identity_headers.fields.keys().map(String::as_str);
         let ours = fields.chain(assertion.is_none().then_some(ASSERTION));
         for name in styles.iter().flat_map(IdentityHeaders::names).chain(ours) {
-            if !names.iter().any(|known| is_same(known, name)) {
+            if !names.iter().any(|known| is_same_alias_class(known, name)) {
                 names.push(name.to_ascii_lowercase().into());
             }
         }
@@ -179,15 +184,15 @@ fn given(
     let mut names: Vec<&str> = Vec::new();
     let mut good = true;
     for (index, FieldName(name)) in wanted.iter().enumerate() {
-        let ours = assertion.filter(|own| is_same(own, name));
+        let ours = assertion.filter(|own| is_same_alias_class(own, name));
         let others = || names.iter().copied();
         let fault = if ours.is_some() {
             Some("it carries the gateway's own assertion; choose another with `assertion.header`".to_owned())
-        } else if is_token_of_its_own(name) {
-            let alias = others().find(|other| is_same(other, name));
+        } else if is_authorization(name) {
+            let alias = others().find(|other| is_same_alias_class(other, name));
             alias.map(|other| HeaderFault::Alias(other.into(), name.clone()).to_string())
         } else {
-            HeaderFault::of(name, others()).map(|fault| fault.to_string())
+            HeaderFault::check(name, others()).map(|fault| fault.to_string())
         };
         if let Some(hint) = fault {
             context.faults.add(&path.index(index), format!("{name:?} cannot be forwarded to services"), hint);

@@ -35,7 +35,7 @@ impl fmt::Debug for DatabaseSettings {
 
 impl DatabaseSettings {
     /// Settings for an SQLite file. It is created if it does not exist.
-    pub fn of_file(file: &Path) -> Self {
+    pub fn from_file(file: &Path) -> Self {
         Self { url: store::sqlite_url(file), file: Some(file.to_owned()), messages: None, tls_version: 0 }
     }
 
@@ -49,14 +49,14 @@ const URL_HINT: &str = "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\
                         \"postgres://postern@db.example/postern\"";
 
 /// The keys that locate a database: `database` or `database_file`.
-pub(super) struct StatedDatabase<'a> {
+pub(super) struct DatabaseKeys<'a> {
     pub(super) url: Option<&'a str>,
     pub(super) file: Option<&'a Path>,
     /// Path of the table that contains the keys.
     pub(super) path: &'a KeyPath,
 }
 
-impl StatedDatabase<'_> {
+impl DatabaseKeys<'_> {
     /// Checks the keys. `None` when a fault was noted.
     pub(super) fn check(&self, context: &mut Context<'_>) -> Option<DatabaseSettings> {
         let (url, at) = self.url(context)?;
@@ -108,7 +108,7 @@ impl StatedDatabase<'_> {
 fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<DatabaseSettings> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
-    let file = postgres::unescaped(file).filter(|file| !file.is_empty());
+    let file = postgres::percent_decode(file).filter(|file| !file.is_empty());
     let memory =
         file.as_deref().is_some_and(|file| file.starts_with(b":memory:")) || query.contains("memory");
     let Some(file) = file.filter(|_| !memory) else {
@@ -117,15 +117,15 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
         return None;
     };
     let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
-    open_to_anybody(&file, at, context);
-    let made = DatabaseSettings::of_file(&file);
+    warn_world_accessible(&file, at, context);
+    let made = DatabaseSettings::from_file(&file);
     let url = made.url.split_once('?').map_or(made.url.as_str(), |(url, _)| url);
     Some(DatabaseSettings { url: format!("{url}?{query}"), ..made })
 }
 
 /// Warns of a database file, or a file that SQLite keeps next to it, that other users can read or
 /// change.
-fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
+fn warn_world_accessible(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
     for beside in ["", "-wal", "-shm"] {
         let mut file = file.as_os_str().to_owned();
         file.push(beside);
@@ -155,16 +155,16 @@ mod tests {
 
     use auth::time::Timestamp;
 
-    use super::super::super::files::Disk;
+    use super::super::super::files::FileSystem;
     use super::*;
 
     #[test]
     fn a_database_that_anybody_can_read_is_warned_of() {
         let folder = tempfile::tempdir().unwrap();
         let warnings = || {
-            let mut context = Context::new(&Disk, folder.path(), Timestamp::from_secs(1_800_000_000));
-            let path = KeyPath::of("provider");
-            let stated = StatedDatabase { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
+            let mut context = Context::new(&FileSystem, folder.path(), Timestamp::from_secs(1_800_000_000));
+            let path = KeyPath::top_level("provider");
+            let stated = DatabaseKeys { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
             let database = stated.check(&mut context).unwrap();
             assert_eq!(database.file, Some(folder.path().join("facts.db")));
             let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn escapes_are_undone() {
-        assert_eq!(postgres::unescaped("a%20b").unwrap(), b"a b");
-        assert_eq!(postgres::unescaped("a%2"), None);
-        assert_eq!(postgres::unescaped("a%zz"), None);
+        assert_eq!(postgres::percent_decode("a%20b").unwrap(), b"a b");
+        assert_eq!(postgres::percent_decode("a%2"), None);
+        assert_eq!(postgres::percent_decode("a%zz"), None);
     }
 }

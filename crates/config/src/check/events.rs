@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use auth::request::{Canonical, RawRequest, Scheme};
-use coherence::secret::is_regular;
+use coherence::secret::looks_non_random;
 use credentials::config::{EventDelivery, Transmitter};
 use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::url::Url;
@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Claims, LoginKind, TokenAuthorityKind};
 use super::super::scalar::Timespan;
-use super::database::StatedDatabase;
-use super::reach::Reach;
-use super::{Context, DatabaseSettings, issuers, unique};
+use super::database::DatabaseKeys;
+use super::server_keys::ServerKeys;
+use super::{Context, DatabaseSettings, check_unique, issuers};
 use crate::partial::Partial;
 
 /// Shortest token, in bytes, that a transmitter may authenticate with.
@@ -43,7 +43,7 @@ pub enum EventsDatabase {
 
 /// Checks the table. `None` when there is none, or a fault was noted.
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<SecurityEvents> {
-    let path = KeyPath::of("security_events");
+    let path = KeyPath::top_level("security_events");
     let raw = sound.file.security_events.as_ref()?;
     let all: Vec<(KeyPath, &raw::Transmitter)> = raw
         .transmitter
@@ -54,7 +54,11 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Securi
     if all.is_empty() {
         context.faults.add(&path, "there is no transmitter", "add [[security_events.transmitter]]");
     }
-    unique(all.iter().map(|(path, one)| (path.clone(), &one.name)), "transmitters", &mut context.faults);
+    check_unique(
+        all.iter().map(|(path, one)| (path.clone(), &one.name)),
+        "transmitters",
+        &mut context.faults,
+    );
     for (at, (path, one)) in all.iter().enumerate() {
         let same = |(_, other): &&(KeyPath, &raw::Transmitter)| {
             one.endpoint.is_some() && other.endpoint == one.endpoint
@@ -65,7 +69,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Securi
         }
     }
     let database = database(sound, raw, &path, context);
-    let transmitters: Vec<_> = all.iter().map(|(path, raw)| one(sound, raw, path, context)).collect();
+    let transmitters: Vec<_> =
+        all.iter().map(|(path, raw)| check_transmitter(sound, raw, path, context)).collect();
     let transmitters = transmitters.into_iter().collect::<Option<_>>()?;
     Some(SecurityEvents { transmitters, database: database? })
 }
@@ -77,8 +82,7 @@ fn database(
     context: &mut Context<'_>,
 ) -> Option<EventsDatabase> {
     if raw.database.is_some() || raw.database_file.is_some() {
-        let stated =
-            StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+        let stated = DatabaseKeys { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
         return stated.check(context).map(Box::new).map(EventsDatabase::Own);
     }
     let login = sound.file.login.as_ref();
@@ -94,18 +98,18 @@ fn database(
     None
 }
 
-fn one(
+fn check_transmitter(
     sound: &Partial,
     raw: &raw::Transmitter,
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> Option<Transmitter> {
-    let issuer = issuers::one(&as_issuer(raw), path, &[], context);
-    let longest = context.positive(raw.max_token_lifetime.0, &path.key("max_token_lifetime"));
-    let tokens_of = tokens_of(sound, raw, path, context);
+    let issuer = issuers::check_issuer(&as_issuer(raw), path, &[], context);
+    let longest = context.check_positive(raw.max_token_lifetime.0, &path.key("max_token_lifetime"));
+    let tokens_of = reported_issuers(sound, raw, path, context);
     let way = match (&raw.endpoint, &raw.poll_url) {
-        (Some(endpoint), None) => pushed(sound, raw, endpoint, path, context),
-        (None, Some(url)) => fetched(raw, url, path, context),
+        (Some(endpoint), None) => push_delivery(sound, raw, endpoint, path, context),
+        (None, Some(url)) => poll_delivery(raw, url, path, context),
         (None, None) => {
             let hint =
                 "name the `endpoint` that events are pushed to, or the `poll_url` that they are polled from";
@@ -123,9 +127,9 @@ fn one(
     Some(Transmitter {
         issuer: issuer?,
         tokens_of: tokens_of?,
-        longest,
-        kept: longest.max(sessions),
-        way: way?,
+        max_token_age: longest,
+        retention: longest.max(sessions),
+        delivery: way?,
     })
 }
 
@@ -156,7 +160,7 @@ fn keys_over_tls(raw: &raw::Transmitter) -> bool {
 
 /// Issuers whose tokens the transmitter reports on. Each must be trusted here, and must not be
 /// followed already.
-fn tokens_of(
+fn reported_issuers(
     sound: &Partial,
     raw: &raw::Transmitter,
     path: &KeyPath,
@@ -177,7 +181,8 @@ fn tokens_of(
         let by_authority = file.token_authority.iter().any(|known| {
             known.kind == TokenAuthorityKind::Introspection && known.issuer.as_ref() == Some(issuer)
         });
-        let unfit = ["issuer", "token_authority", "login"].iter().any(|section| sound.any_unfit(section));
+        let unfit =
+            ["issuer", "token_authority", "login"].iter().any(|section| sound.has_unreadable(section));
         if !(by_login || by_issuer.is_some() || by_authority || unfit) {
             let what = format!(
                 "security events from {issuer:?} have no effect: no [[issuer]], [[token_authority]] or [[login.provider]] has that issuer"
@@ -197,7 +202,7 @@ fn tokens_of(
     good.then(|| all.iter().map(|issuer| issuer.as_str().into()).collect())
 }
 
-fn pushed(
+fn push_delivery(
     sound: &Partial,
     raw: &raw::Transmitter,
     endpoint: &str,
@@ -210,11 +215,11 @@ fn pushed(
     }
     let at = path.key("endpoint");
     let forwards = sound.file.listener.iter().any(|listener| listener.authorization.is_none());
-    if !forwards && !sound.any_unfit("listener") {
+    if !forwards && !sound.has_unreadable("listener") {
         let what = "no listener accepts pushed events: each one has `authorization`";
         context.faults.add(&at, what, "add a [[listener]] without `authorization`, or use `poll_url`");
     }
-    let place = place(endpoint, &at, context);
+    let place = endpoint_address(endpoint, &at, context);
     let Some(file) = &raw.endpoint_token_file else {
         let hint =
             "write a random token into a file (openssl rand -base64 32), and configure it at the transmitter";
@@ -223,7 +228,7 @@ fn pushed(
     };
     let tokens = bearer_tokens(file, &path.key("endpoint_token_file"), context)?;
     let (authority, path) = place?;
-    Some(EventDelivery::Pushed { authority, path, tokens })
+    Some(EventDelivery::Pushed { authority, path, bearer_tokens: tokens })
 }
 
 /// Reads the bearer tokens that a client may authenticate with, one per line. The file must not be
@@ -254,7 +259,7 @@ pub(super) fn bearer_tokens(
         context.faults.add(at, what, "write the output of openssl rand -base64 32");
         return None;
     }
-    if tokens.iter().any(|token| is_regular(token.as_bytes())) {
+    if tokens.iter().any(|token| looks_non_random(token.as_bytes())) {
         let what = format!("{} contains no random token: its characters repeat or count up", shown.display());
         context.faults.add(at, what, "write the output of openssl rand -base64 32");
         return None;
@@ -263,7 +268,7 @@ pub(super) fn bearer_tokens(
 }
 
 /// Authority (host and port) and path of requests to the endpoint, in canonical form.
-fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box<str>, Box<str>)> {
+fn endpoint_address(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box<str>, Box<str>)> {
     const HINT: &str = "write it as configured at the transmitter, such as \"https://app.example/events/id\"";
     let url = match Url::parse(endpoint) {
         Ok(url) => url,
@@ -297,7 +302,7 @@ fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box
     }
 }
 
-fn fetched(
+fn poll_delivery(
     raw: &raw::Transmitter,
     url: &str,
     path: &KeyPath,
@@ -307,16 +312,16 @@ fn fetched(
         let what = "the key has no effect: events are polled";
         context.faults.add(&path.key("endpoint_token_file"), what, "remove it, or `poll_url`");
     }
-    let interval = context.positive(raw.poll_interval.0, &path.key("poll_interval"));
-    let timeout = context.positive(raw.poll_timeout.0, &path.key("poll_timeout"));
-    let reach = Reach {
+    let interval = context.check_positive(raw.poll_interval.0, &path.key("poll_interval"));
+    let timeout = context.check_positive(raw.poll_timeout.0, &path.key("poll_timeout"));
+    let reach = ServerKeys {
         url,
         ca: raw.ca.as_deref(),
         certificate: None,
         key: None,
         insecure_http: raw.insecure_http,
-        danger: "an attacker on the network can read the token, and suppress events",
-        key_of_url: "poll_url",
+        plain_http_risk: "an attacker on the network can read the token, and suppress events",
+        url_key: "poll_url",
         example: "https://id.example/ssf/poll",
     };
     let reached = reach.check(path, context);
@@ -335,5 +340,5 @@ fn fetched(
         max_requests: 1,
         max_per_second: None,
     };
-    Some(EventDelivery::Fetched { url, server, interval, max_events: raw.max_events })
+    Some(EventDelivery::Polled { url, server, interval, max_events: raw.max_events })
 }

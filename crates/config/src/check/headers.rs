@@ -12,12 +12,12 @@ use gateway::config::AuthorizerConfig;
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::HeaderStyle;
 use super::super::scalar::Timespan;
-use super::authorizers::is_token_of_its_own;
+use super::authorizers::is_authorization;
 use super::{Context, issuers, paths};
 use crate::partial::Partial;
 
 /// Longest lifetime of an assertion, because an assertion cannot be revoked.
-const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
+const MAX_LIFETIME: Timespan = Timespan(std::time::Duration::from_mins(5));
 
 pub(super) fn check(
     sound: &Partial,
@@ -25,7 +25,7 @@ pub(super) fn check(
     context: &mut Context<'_>,
 ) -> Option<(IdentityHeaders, StripSet)> {
     let raw = &sound.file.identity_headers;
-    let path = KeyPath::of("identity_headers");
+    let path = KeyPath::top_level("identity_headers");
     let prefix = match raw.style {
         HeaderStyle::XForwarded => Some("X-Forwarded-"),
         HeaderStyle::XAuthRequest => Some("X-Auth-Request-"),
@@ -43,17 +43,17 @@ pub(super) fn check(
     }
     for (name, text) in &raw.fields {
         let at = path.key("fields").key(name);
-        fields.extend(source(text, &at, context).map(|source| (name.clone(), source)));
+        fields.extend(header_source(text, &at, context).map(|source| (name.clone(), source)));
     }
     for (index, name) in raw.remove.iter().enumerate() {
-        removable(&name.0, &path.key("remove").index(index), &mut context.faults);
+        check_removable(&name.0, &path.key("remove").index(index), &mut context.faults);
     }
     assertion_header(sound, &fields, &mut context.faults);
     let headers = IdentityHeaders::custom(fields);
     let headers = headers
         .map_err(|faults| {
             for fault in faults {
-                let (HeaderFault::Name(name) | HeaderFault::Taken(name) | HeaderFault::Alias(_, name)) =
+                let (HeaderFault::Name(name) | HeaderFault::Reserved(name) | HeaderFault::Alias(_, name)) =
                     &fault;
                 super::rules::add_problem(
                     &path.key("fields").key(name),
@@ -65,14 +65,14 @@ pub(super) fn check(
         .ok()?;
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
     // Remove the headers that an authorizer sets, so that a client cannot forge them.
-    let given = authorizers.iter().flat_map(|authorizer| &authorizer.given).map(|name| &**name);
-    let given = given.filter(|name| !is_token_of_its_own(name));
+    let given = authorizers.iter().flat_map(|authorizer| &authorizer.upstream_fields).map(|name| &**name);
+    let given = given.filter(|name| !is_authorization(name));
     let removed = raw.remove.iter().map(|name| name.0.as_str());
     let strip = headers.strip_set(removed.chain(assertion).chain(given));
     Some((headers, strip))
 }
 
-fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<HeaderSource> {
+fn header_source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<HeaderSource> {
     const WORDS: [(&str, HeaderSource); 8] = [
         ("user", HeaderSource::User),
         ("preferred_username", HeaderSource::PreferredUsername),
@@ -84,7 +84,8 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
         ("scopes", HeaderSource::Scopes),
     ];
     if let Some(claim) = text.strip_prefix("claims.") {
-        return issuers::claim(claim, path, context).map(|claim| HeaderSource::Claim(claim.as_str().into()));
+        return issuers::parse_claim_path(claim, path, context)
+            .map(|claim| HeaderSource::Claim(claim.as_str().into()));
     }
     let known = WORDS.iter().find(|(word, _)| *word == text).map(|(_, source)| source.clone());
     if known.is_none() {
@@ -102,7 +103,7 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
 }
 
 /// Notes a header that must not be removed, and a pattern that does not mean what it looks like.
-fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
+fn check_removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     const SAME: &str = "the request would change its meaning";
     const HOP: &str = "it belongs to the connection";
     const INDISPENSABLE: [(&str, &str); 9] = [
@@ -133,15 +134,16 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
 fn assertion_header(sound: &Partial, fields: &[(String, HeaderSource)], faults: &mut Faults) {
     let Some(assertion) = &sound.file.assertion else { return };
     // A table that could not be read may define other fields.
-    let fields = if sound.any_unfit("identity_headers") { &[] } else { fields };
-    if let Some(fault) = HeaderFault::of(&assertion.header.0, fields.iter().map(|(name, _)| name.as_str())) {
-        super::rules::add_problem(&KeyPath::of("assertion").key("header"), &fault.to_string(), faults);
+    let fields = if sound.has_unreadable("identity_headers") { &[] } else { fields };
+    if let Some(fault) = HeaderFault::check(&assertion.header.0, fields.iter().map(|(name, _)| name.as_str()))
+    {
+        super::rules::add_problem(&KeyPath::top_level("assertion").key("header"), &fault.to_string(), faults);
     }
 }
 
 pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<AssertionConfig> {
     let raw = sound.file.assertion.as_ref()?;
-    let path = KeyPath::of("assertion");
+    let path = KeyPath::top_level("assertion");
     if raw.issuer.is_empty() {
         context.faults.add(
             &path.key("issuer"),
@@ -149,8 +151,8 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
             "write the URL of this gateway for upstreams",
         );
     }
-    if raw.lifetime > LONGEST {
-        let what = format!("{} is longer than {LONGEST}", raw.lifetime);
+    if raw.lifetime > MAX_LIFETIME {
+        let what = format!("{} is longer than {MAX_LIFETIME}", raw.lifetime);
         context.faults.add(
             &path.key("lifetime"),
             what,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use auth::algorithm::{Algorithm, AlgorithmSet};
 use auth::keyset::KeySet;
-use auth::mapping::{CertificateField, CertificateMapping, ClaimPath, Mapping};
+use auth::mapping::{CertificateField, CertificateMapping, ClaimMapping, ClaimPath};
 use auth::token::{IssuerConfig, IssuerConfigError, TokenTypes};
 use credentials::authenticate::check_source;
 use credentials::config::{IssuerSource, KeySource};
@@ -15,8 +15,8 @@ use http_engine::url::Url;
 use super::super::fault::KeyPath;
 use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};
 use super::super::scalar::Timespan;
-use super::tls::{Client, Keys};
-use super::{Context, unique};
+use super::tls::{Client, KeyNames};
+use super::{Context, check_unique};
 use crate::partial::Partial;
 
 /// Shortest `refresh`. An unknown key ID triggers a fetch no more often than this either.
@@ -24,7 +24,7 @@ const SHORTEST_REFRESH: Timespan = Timespan(std::time::Duration::from_secs(10));
 
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<IssuerSource> {
     let issuers = sound.paths("issuer", &sound.file.issuer);
-    unique(issuers.iter().map(|(path, i)| (path.clone(), &i.name)), "issuers", &mut context.faults);
+    check_unique(issuers.iter().map(|(path, i)| (path.clone(), &i.name)), "issuers", &mut context.faults);
     for (at, (path, issuer)) in issuers.iter().enumerate() {
         if let Some((first, _)) = issuers[..at].iter().find(|(_, other)| other.issuer == issuer.issuer) {
             let what = format!("the issuer {:?} occurs twice", issuer.issuer);
@@ -32,11 +32,11 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
             context.faults.add(&path.key("issuer"), what, hint);
         }
     }
-    issuers.iter().filter_map(|(path, issuer)| one(issuer, path, wanted, context)).collect()
+    issuers.iter().filter_map(|(path, issuer)| check_issuer(issuer, path, wanted, context)).collect()
 }
 
 /// Checks an issuer, or another signer that is configured like one.
-pub(super) fn one(
+pub(super) fn check_issuer(
     raw: &raw::Issuer,
     path: &KeyPath,
     wanted: &[String],
@@ -67,7 +67,8 @@ pub(super) fn one(
     }
     let tls = if secure {
         let protocols = Protocols { http1: true, http2: false };
-        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
+        let client =
+            Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: KeyNames::DEFAULT };
         Some(context.tls_client(&client)?.0)
     } else {
         None
@@ -84,7 +85,7 @@ pub(super) fn one(
 fn expectations(
     raw: &raw::Issuer,
     path: &KeyPath,
-    mapping: Mapping,
+    mapping: ClaimMapping,
     context: &mut Context<'_>,
 ) -> Option<IssuerConfig> {
     let algorithms: AlgorithmSet = raw.algorithms.iter().copied().map(algorithm).collect();
@@ -141,7 +142,7 @@ fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> O
         (None, Some(file)) => {
             let at = path.key("jwks_file");
             let json = context.read(file, &at)?;
-            judge_key_set(&json, &at, context);
+            check_key_set(&json, &at, context);
             Some((KeySource::File(context.reader.resolve(file)), false))
         }
         (Some(uri), None) => {
@@ -182,7 +183,7 @@ fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>)
     Some(url.is_https())
 }
 
-fn judge_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
+fn check_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
     match KeySet::from_jwks_json(json) {
         Ok((keys, skipped)) => {
             for key in &skipped {
@@ -211,14 +212,16 @@ pub(super) fn mapping(
     path: &KeyPath,
     wanted: &[String],
     context: &mut Context<'_>,
-) -> Mapping {
-    let mut mapping = Mapping { email_must_be_verified: raw.email_must_be_verified, ..Mapping::default() };
-    if let Some(subject) = claim(&raw.subject, &path.key("subject"), context) {
+) -> ClaimMapping {
+    let mut mapping =
+        ClaimMapping { email_must_be_verified: raw.email_must_be_verified, ..ClaimMapping::default() };
+    if let Some(subject) = parse_claim_path(&raw.subject, &path.key("subject"), context) {
         mapping.subject = subject;
     }
     let mut list = |texts: &[String], key: &str| -> Vec<ClaimPath> {
         let path = path.key(key);
-        let claims = texts.iter().enumerate().filter_map(|(i, text)| claim(text, &path.index(i), context));
+        let claims =
+            texts.iter().enumerate().filter_map(|(i, text)| parse_claim_path(text, &path.index(i), context));
         claims.collect()
     };
     mapping.user = list(&raw.user, "user");
@@ -228,7 +231,7 @@ pub(super) fn mapping(
     mapping.keep = list(&raw.keep, "keep");
     mapping.email = match raw.email.as_str() {
         "" => None,
-        email => claim(email, &path.key("email"), context),
+        email => parse_claim_path(email, &path.key("email"), context),
     };
     // A fault in one of these paths was noted at its own position.
     let further = wanted.iter().filter_map(|text| text.parse::<ClaimPath>().ok());
@@ -238,7 +241,7 @@ pub(super) fn mapping(
 }
 
 /// Parses a claim path. Notes a fault when that fails.
-pub(super) fn claim(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<ClaimPath> {
+pub(super) fn parse_claim_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<ClaimPath> {
     let claim = text.parse::<ClaimPath>();
     claim
         .map_err(|error| {
@@ -256,11 +259,11 @@ pub(super) fn certificates(
     context: &mut Context<'_>,
 ) -> Option<CertificateMapping> {
     let raw = sound.file.client_certificates.as_ref()?;
-    let path = KeyPath::of("client_certificates");
+    let path = KeyPath::top_level("client_certificates");
     let asks = |l: &raw::Listener| {
         l.tls.as_ref().is_some_and(|t| t.client_certificates != ClientCertificateDemand::Off)
     };
-    if !sound.file.listener.iter().any(asks) && !sound.any_unfit("listener") {
+    if !sound.file.listener.iter().any(asks) && !sound.has_unreadable("listener") {
         let hint = "write `client_certificates = \"optional\"` or \"required\" in a listener's `tls`";
         context.faults.add(&path, "no listener requests client certificates", hint);
     }
@@ -276,7 +279,7 @@ pub(super) fn certificates(
     let mapping = CertificateMapping::new(&raw.name.0, subject(raw.subject));
     let mapping =
         mapping.map_err(|error| context.faults.add(&path.key("subject"), error.to_string(), "")).ok()?;
-    let mapping = mapping.with_groups(fields(&raw.groups)).keeping(keep);
+    let mapping = mapping.with_groups(fields(&raw.groups)).with_kept(keep);
     Some(match raw.user {
         Some(user) => mapping.with_user(field(user)),
         None => mapping,

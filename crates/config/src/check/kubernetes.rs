@@ -4,61 +4,61 @@
 use std::path::{Path, PathBuf};
 
 use auth::policy::review::{
-    Attributes, NameSource, ReviewSpec, ReviewSubject, ReviewTemplate, TemplateFault,
+    NameSource, ReviewAttributes, ReviewSpec, ReviewSubject, ReviewTemplate, TemplateFault,
 };
 use gateway::config::KubernetesConfig;
 use http_engine::config::{ClientCredential, ServerConfig};
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ReviewedName, TokenAuthorityKind};
-use super::reach::Reach;
-use super::{Context, known_names, names};
+use super::server_keys::ServerKeys;
+use super::{Context, name_hint, names};
 use crate::partial::Partial;
 use crate::version::version;
 
 /// Folder where a pod finds the credentials for its cluster.
-const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Number of negative answers that are cached.
 const DENY_ENTRIES: usize = 16 * 1024;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<KubernetesConfig> {
-    let path = KeyPath::of("kubernetes");
+    let path = KeyPath::top_level("kubernetes");
     let reviewed =
         sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.access_review.is_some());
     let Some(raw) = &sound.file.kubernetes else {
         if let Some((route, _)) = reviewed
-            && !sound.any_unfit("kubernetes")
+            && !sound.has_unreadable("kubernetes")
         {
             let what = "the route has a review, but there is no [kubernetes]";
             context.faults.add(&route.key("access_review"), what, "add [kubernetes]");
         }
         return None;
     };
-    if reviewed.is_none() && !sound.any_unfit("route") {
+    if reviewed.is_none() && !sound.has_unreadable("route") {
         let hint = "write an `access_review` in a route, or remove [kubernetes]";
         context.faults.add(&path, "no route has an `access_review`", hint);
     }
-    own_authorities(raw, &path, sound, context);
+    check_cluster_authorities(raw, &path, sound, context);
     // Files of the pod are valid for its own cluster only.
     let own_cluster = raw.url == raw::Kubernetes::in_cluster();
-    let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
+    let ca = raw.ca.clone().or_else(|| own_cluster.then(|| pod_file("ca.crt")));
     if raw.url.contains('?') {
         context.faults.add(&path.key("url"), "the API server's URL has a query", "remove the query");
     }
-    let reach = Reach {
+    let reach = ServerKeys {
         url: &raw.url,
         ca: ca.as_deref(),
         certificate: raw.certificate.as_deref(),
         key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
-        danger: "an attacker on the network can authorize any request",
-        key_of_url: "url",
+        plain_http_risk: "an attacker on the network can authorize any request",
+        url_key: "url",
         example: "https://kubernetes.default.svc",
     };
-    let credential = account(raw, own_cluster, &path, context);
-    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
-    let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
-    let deny_ttl = context.positive(raw.deny_ttl.0, &path.key("deny_ttl"));
+    let credential = client_credential(raw, own_cluster, &path, context);
+    let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
+    let ttl = context.check_positive(raw.ttl.0, &path.key("ttl"));
+    let deny_ttl = context.check_positive(raw.deny_ttl.0, &path.key("deny_ttl"));
     let (_, (tls, tls_version)) = reach.check(&path, context)?;
     Some(KubernetesConfig {
         url: raw.url.trim_end_matches('/').into(),
@@ -75,13 +75,13 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
         deny_entries: DENY_ENTRIES,
         watch: raw.watch,
-        accounts: !raw.token_authorities.is_empty(),
+        watch_service_accounts: !raw.token_authorities.is_empty(),
         version: version([serde_json::to_vec(raw).unwrap_or_default().as_slice()]),
     })
 }
 
 /// Credential of the gateway at the API server.
-fn account(
+fn client_credential(
     raw: &raw::Kubernetes,
     own_cluster: bool,
     path: &KeyPath,
@@ -95,7 +95,7 @@ fn account(
         }
         (Some(file), None) => credential(Some(file), path, context),
         (None, Some(_)) => credential(None, path, context),
-        (None, None) if own_cluster => credential(Some(&in_pod("token")), path, context),
+        (None, None) if own_cluster => credential(Some(&pod_file("token")), path, context),
         (None, None) => {
             let hint = "name `token_file`, or `certificate` and `key`";
             context.faults.add(path, "no credential for this API server", hint);
@@ -105,8 +105,8 @@ fn account(
 }
 
 /// Path of a file that Kubernetes mounts into pods.
-fn in_pod(file: &str) -> PathBuf {
-    PathBuf::from(format!("{POD}/{file}"))
+fn pod_file(file: &str) -> PathBuf {
+    PathBuf::from(format!("{SERVICE_ACCOUNT_DIR}/{file}"))
 }
 
 fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -> Option<ClientCredential> {
@@ -117,7 +117,12 @@ fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -
 
 /// Refuses authorities that are not a `TokenReview`: only Kubernetes returns names that Kubernetes
 /// knows.
-fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
+fn check_cluster_authorities(
+    raw: &raw::Kubernetes,
+    path: &KeyPath,
+    sound: &Partial,
+    context: &mut Context<'_>,
+) {
     let known = names(&sound.file.token_authority, |authority| &authority.name);
     for (index, name) in raw.token_authorities.iter().enumerate() {
         let at = path.key("token_authorities").index(index);
@@ -134,9 +139,9 @@ fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, conte
                 context.faults.add(&at, what, hint);
             }
             Some(_) => {}
-            None if sound.may_be_unfit("token_authority", &name.0) => {}
+            None if sound.may_be_unreadable("token_authority", &name.0) => {}
             None => {
-                let hint = known_names(&name.0, &known, sound, "token_authority");
+                let hint = name_hint(&name.0, &known, sound, "token_authority");
                 context.faults.add(&at, format!("there is no authority {:?}", name.0), hint);
             }
         }
@@ -155,7 +160,7 @@ pub(super) fn review(
     let attributes = attributes(review, &path, context)?;
     let subject = kubernetes.map(subject).unwrap_or_default();
     let captures =
-        raw.path.as_ref().and_then(|path| path.template.as_deref()).map(captured).unwrap_or_default();
+        raw.path.as_ref().and_then(|path| path.template.as_deref()).map(captured_names).unwrap_or_default();
     let built = ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures);
     built.map(Some).map_err(|faults| {
         for (key, fault) in faults {
@@ -174,10 +179,10 @@ fn attributes(
     raw: &raw::AccessReview,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Result<Attributes<String>, ()> {
+) -> Result<ReviewAttributes<String>, ()> {
     let verb = raw.verb.clone().unwrap_or_else(|| "{method}".into());
     match (&raw.resource, &raw.path) {
-        (Some(resource), None) => Ok(Attributes::Resource {
+        (Some(resource), None) => Ok(ReviewAttributes::Resource {
             namespace: raw.namespace.clone(),
             verb,
             group: raw.api_group.clone(),
@@ -201,7 +206,7 @@ fn attributes(
                 );
                 return Err(());
             }
-            Ok(Attributes::NonResource { path: text.clone(), verb })
+            Ok(ReviewAttributes::NonResource { path: text.clone(), verb })
         }
         (Some(_), Some(_)) => {
             let what = "a review has a `resource` or a `path`, not both";
@@ -225,12 +230,12 @@ fn subject(raw: &raw::Kubernetes) -> ReviewSubject {
         },
         user_prefix: raw.user_prefix.as_str().into(),
         group_prefix: raw.group_prefix.as_str().into(),
-        own: raw.token_authorities.iter().map(|name| name.0.as_str().into()).collect(),
+        own_authorities: raw.token_authorities.iter().map(|name| name.0.as_str().into()).collect(),
     }
 }
 
 /// Names that a path template captures.
-fn captured(template: &str) -> Vec<String> {
+fn captured_names(template: &str) -> Vec<String> {
     let braced = template.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     braced.map(|name| name.strip_suffix("...").unwrap_or(name).to_owned()).collect()
 }

@@ -16,38 +16,41 @@ use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
 use super::super::scalar::{ByteSize, EndpointAddress};
 use super::paths::plain_path;
 use super::trust::TrustList;
-use super::{Context, unique};
+use super::{Context, check_unique};
 use crate::partial::Partial;
 
 /// Range of the size limit of a request head, in bytes.
-const HEADER: RangeInclusive<u64> = 1 << 10..=1 << 20;
+const HEADER_SIZE_RANGE: RangeInclusive<u64> = 1 << 10..=1 << 20;
 /// Range of the size limit of a request target, in bytes. A longer target has no canonical form.
-const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
+const TARGET_SIZE_RANGE: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
 /// Default permission bits of a Unix socket.
-const MODE: u32 = 0o600;
+const DEFAULT_SOCKET_MODE: u32 = 0o600;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
-    if listeners.is_empty() && !sound.any_unfit("listener") && !sound.provider_alone() {
+    if listeners.is_empty() && !sound.has_unreadable("listener") && !sound.is_provider_only() {
         let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
         context.faults.add(&KeyPath::default(), "there is no listener, so no request could arrive", hint);
     }
-    unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
-    addresses(sound, &listeners, context);
-    let vouching = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
-    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, sound, context)).collect()
+    check_unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
+    check_addresses(sound, &listeners, context);
+    let vouching = sound.file.client_certificates.is_some() || sound.has_unreadable("client_certificates");
+    listeners
+        .iter()
+        .filter_map(|(path, listener)| check_listener(listener, path, vouching, sound, context))
+        .collect()
 }
 
 /// Refuses two listeners on one address. The kernel would distribute the connections between them.
-fn addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
+fn check_addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
     let admin = &sound.file.admin;
-    let admin = admin.enabled.then(|| (KeyPath::of("admin"), ListenAddress::Ip(admin.address.0)));
+    let admin = admin.enabled.then(|| (KeyPath::top_level("admin"), ListenAddress::Ip(admin.address.0)));
     let provider = sound.file.provider.iter();
-    let provider = provider.map(|p| (KeyPath::of("provider"), ListenAddress::Ip(p.address.0)));
+    let provider = provider.map(|p| (KeyPath::top_level("provider"), ListenAddress::Ip(p.address.0)));
     let listeners = listeners.iter().map(|(path, l)| (path.clone(), address(&l.address, context)));
     let all: Vec<_> = admin.into_iter().chain(provider).chain(listeners).collect();
     for (at, (path, address)) in all.iter().enumerate() {
-        if let Some((first, _)) = all[..at].iter().find(|(_, other)| other.clashes(address)) {
+        if let Some((first, _)) = all[..at].iter().find(|(_, other)| other.overlaps(address)) {
             let what = format!("the address {address} is already used by {first}");
             let hint = match address {
                 ListenAddress::Ip(_) => "give each its own port",
@@ -79,10 +82,10 @@ fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &
         }
         _ => {}
     }
-    raw.mode.map_or(MODE, |mode| mode.0)
+    raw.mode.map_or(DEFAULT_SOCKET_MODE, |mode| mode.0)
 }
 
-fn one(
+fn check_listener(
     raw: &raw::Listener,
     path: &KeyPath,
     vouching: bool,
@@ -115,7 +118,7 @@ fn one(
     let mode = mode(raw, path, &address, context);
     let limits = limits(&raw.limits, &path.key("limits"), context);
     let at = path.key("timeouts");
-    let mut positive = |value, key: &str| context.positive(value, &at.key(key));
+    let mut positive = |value, key: &str| context.check_positive(value, &at.key(key));
     let timeouts = ListenerTimeouts {
         handshake: positive(raw.timeouts.handshake.0, "handshake"),
         header: positive(raw.timeouts.header.0, "header"),
@@ -172,7 +175,7 @@ fn authorization(
         }
     };
     let http = raw.http.map(|asking| match asking {
-        raw::Asking::Envoy => QuestionSource::Itself { prefix: prefix.into() },
+        raw::Asking::Envoy => QuestionSource::SameRequest { prefix: prefix.into() },
         raw::Asking::XOriginal => QuestionSource::XOriginal,
         raw::Asking::XForwarded => QuestionSource::XForwarded,
     });
@@ -187,7 +190,7 @@ fn authorization(
         }
         ResponseCacheControl { max_age: max_age.0, vary: vary(raw.http, sound) }
     });
-    AuthorizationService { from: from.check(context), http, keeping }
+    AuthorizationService { trusted_proxies: from.check(context), http, caching: keeping }
 }
 
 /// Value of `Vary`: every header that a decision can depend on. These are the headers that describe
@@ -243,9 +246,9 @@ fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limit
         good
     };
     let (header, target) = (raw.header_size, raw.target());
-    let mut good = within(header, "header_size", HEADER);
+    let mut good = within(header, "header_size", HEADER_SIZE_RANGE);
     if let Some(written) = raw.target_size {
-        good &= within(written, "target_size", TARGET);
+        good &= within(written, "target_size", TARGET_SIZE_RANGE);
     }
     // An absent `target_size` follows `header_size`. A written one is intended, so it is a fault.
     if good && target > header {

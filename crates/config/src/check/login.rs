@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::mapping::Mapping;
+use auth::mapping::ClaimMapping;
 use auth::request::{Canonical, RawRequest, Scheme};
 use credentials::config::KeySource;
 use http_engine::config::{ClientCredential, ServerConfig};
@@ -14,16 +14,16 @@ use login::keys::SessionKeys;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
-use super::database::StatedDatabase;
+use super::database::DatabaseKeys;
 use super::paths::plain_path;
-use super::reach::Reach;
-use super::tls::{Client, Keys};
-use super::{Context, DatabaseSettings, issuers, unique};
+use super::server_keys::ServerKeys;
+use super::tls::{Client, KeyNames};
+use super::{Context, DatabaseSettings, check_unique, issuers};
 use crate::partial::Partial;
 use crate::version::version;
 
 /// Parameters of the authorization request that the login itself sets.
-const OURS: [&str; 9] = [
+const RESERVED_PARAMETERS: [&str; 9] = [
     "response_type",
     "client_id",
     "redirect_uri",
@@ -47,18 +47,18 @@ pub(super) struct Checked {
 
 /// Checks the login. `None` when there is none, or a fault was noted.
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
-    let path = KeyPath::of("login");
+    let path = KeyPath::top_level("login");
     let Some(raw) = &sound.file.login else {
-        without_login(sound, context);
+        refuse_login_keys(sound, context);
         return None;
     };
-    if !sound.file.route.iter().any(|route| route.login) && !sound.any_unfit("route") {
+    if !sound.file.route.iter().any(|route| route.login) && !sound.has_unreadable("route") {
         let hint = "write `login = true` in a route for browsers, or remove [login]";
         context.faults.add(&path, "no route has `login = true`", hint);
     }
     let origins = origins(raw, &path, context);
-    routes(sound, raw, origins.as_deref(), context);
-    asked_over_http(sound, raw, &path, context);
+    check_routes(sound, raw, origins.as_deref(), context);
+    warn_cookie_sessions_behind_proxy(sound, raw, &path, context);
     let base = plain_path(&raw.path, &path.key("path"), context);
     if base.as_deref() == Some("") {
         let hint = "write a path that no service uses, such as \"/oauth2\"";
@@ -69,7 +69,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     for (key, value) in
         [("lifetime", raw.lifetime), ("idle", raw.idle), ("refresh", raw.refresh), ("ttl", raw.ttl)]
     {
-        context.positive(value.0, &path.key(key));
+        context.check_positive(value.0, &path.key(key));
     }
     if raw.ttl.0 > MAX_TTL {
         let what = format!("{} is more than an hour", raw.ttl);
@@ -86,8 +86,12 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     if providers.is_empty() {
         context.faults.add(&path, "there is no login provider", "add [[login.provider]]");
     }
-    unique(providers.iter().map(|(path, p)| (path.clone(), &p.name)), "login providers", &mut context.faults);
-    namesakes(sound, &providers, context);
+    check_unique(
+        providers.iter().map(|(path, p)| (path.clone(), &p.name)),
+        "login providers",
+        &mut context.faults,
+    );
+    check_unique_names(sound, &providers, context);
     let checked: Vec<_> = providers.iter().map(|(path, p)| provider(p, path, wanted, context)).collect();
     let providers: Vec<LoginProvider> = checked.into_iter().collect::<Option<_>>()?;
     let database = database?;
@@ -115,7 +119,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
 }
 
 /// Checks that the session settings of routes are consistent.
-fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
+fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
             let what = "a public route needs no login";
@@ -156,7 +160,12 @@ fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context
 
 /// Warns when sessions are in cookies and a proxy sends authorization requests over HTTP. A renewed
 /// cookie must reach the browser, but these proxies do not forward headers of a positive response.
-fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
+fn warn_cookie_sessions_behind_proxy(
+    sound: &Partial,
+    raw: &raw::Login,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) {
     let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
     if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
         let what =
@@ -167,8 +176,8 @@ fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &
 }
 
 /// Refuses routes that need a login when there is none.
-fn without_login(sound: &Partial, context: &mut Context<'_>) {
-    if sound.any_unfit("login") {
+fn refuse_login_keys(sound: &Partial, context: &mut Context<'_>) {
+    if sound.has_unreadable("login") {
         return;
     }
     for (path, route) in sound.paths("route", &sound.file.route) {
@@ -228,7 +237,7 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
 fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
     const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
     let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
-    let origin = origin_of(text).map_err(|what| (what, HINT))?;
+    let origin = parse_origin(text).map_err(|what| (what, HINT))?;
     if !url.is_https() && !url.is_loopback() {
         let what = "over plain http, an attacker on the network can read and set cookies";
         return Err((what.to_owned(), "use https; plain http is only for this machine"));
@@ -241,7 +250,7 @@ fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
 /// # Errors
 ///
 /// Returns what is wrong with the text.
-pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
+pub(super) fn parse_origin(text: &str) -> Result<Origin, String> {
     let url = Url::parse(text).map_err(|fault| fault.to_string())?;
     if url.target() != "/" || text.ends_with('/') {
         return Err(format!("{text:?} is more than an origin"));
@@ -278,13 +287,13 @@ fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Opti
     if raw.database.is_none() && raw.database_file.is_none() {
         return Some(None);
     }
-    let stated = StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+    let stated = DatabaseKeys { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
     stated.check(context).map(Some)
 }
 
 /// Refuses a provider with the name of another issuer or authority. Rules refer to all of them by
 /// name, and one name must mean the same users.
-fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
+fn check_unique_names(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
     for (path, provider) in all {
         let issuer = sound.file.issuer.iter().find(|issuer| issuer.name == provider.name);
         let authority = sound.file.token_authority.iter().find(|authority| authority.name == provider.name);
@@ -316,11 +325,11 @@ fn provider(
     let credential = credential(raw, path, context);
     let mapping = match raw.kind {
         Kind::Openid => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
-        Kind::Openshift => Mapping::default(),
+        Kind::Openshift => ClaimMapping::default(),
     };
-    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
+    let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
     let scopes = scopes(raw, path, context);
-    for name in raw.parameters.keys().filter(|name| OURS.contains(&name.as_str())) {
+    for name in raw.parameters.keys().filter(|name| RESERVED_PARAMETERS.contains(&name.as_str())) {
         let what = format!("{name:?} is set by the login itself");
         context.faults.add(&path.key("parameters").key(name), what, "remove it");
     }
@@ -329,14 +338,14 @@ fn provider(
             context.faults.add(&path.key(key), "the text is empty", "write a value, or remove it");
         }
     }
-    let reach = Reach {
+    let reach = ServerKeys {
         url: &raw.url,
         ca: raw.ca.as_deref(),
         certificate: None,
         key: None,
         insecure_http: raw.insecure_http,
-        danger: "an attacker on the network can be any user",
-        key_of_url: "url",
+        plain_http_risk: "an attacker on the network can be any user",
+        url_key: "url",
         example: "https://login.example",
     };
     let (url, (tls, tls_version)) = reach.check(path, context)?;
@@ -350,8 +359,13 @@ fn provider(
             keys: KeySource::Discovery,
             tls: if url.is_https() {
                 let protocols = Protocols { http1: true, http2: false };
-                let client =
-                    Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
+                let client = Client {
+                    ca: raw.ca.as_deref(),
+                    identity: None,
+                    protocols,
+                    path,
+                    keys: KeyNames::DEFAULT,
+                };
                 Some(context.tls_client(&client)?.0)
             } else {
                 None
@@ -366,7 +380,7 @@ fn provider(
     };
     Some(LoginProvider {
         name: raw.name.0.as_str().into(),
-        title: raw.title.as_deref().unwrap_or(&raw.name.0).into(),
+        display_name: raw.title.as_deref().unwrap_or(&raw.name.0).into(),
         kind,
         client_id: raw.client_id.as_str().into(),
         scopes: scopes?,
@@ -380,7 +394,7 @@ fn provider(
             max_per_second: None,
         },
         mapping,
-        logs_out: raw.logs_out,
+        ends_provider_session: raw.logs_out,
     })
 }
 

@@ -14,10 +14,10 @@ mod login;
 mod paths;
 mod patterns;
 mod provider;
-mod reach;
 mod revocation;
 mod routes;
 mod rules;
+mod server_keys;
 mod settings;
 mod tls;
 mod token_authorities;
@@ -36,7 +36,7 @@ pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
 use gateway::config::{Config, fields_read};
 pub use provider::{ProviderSettings, SecretFile};
-pub use revocation::{Broker, FollowConfig, RevocationSettings};
+pub use revocation::{Broker, FollowedIssuerConfig, RevocationSettings};
 pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
@@ -90,7 +90,7 @@ impl<'f> Context<'f> {
     }
 
     /// Notes a fault for a duration of zero, which is never intended.
-    fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
+    fn check_positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
         if value.is_zero() {
             self.faults.add(path, "the duration is zero", "write at least \"1ms\"");
         }
@@ -103,7 +103,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let file = &sound.file;
     let settings = settings::check(file, context);
     let listeners = listeners::check(sound, context);
-    let wanted = rules::wanted_claims(sound, context);
+    let wanted = rules::referenced_claims(sound, context);
     let issuers = issuers::check(sound, &wanted, context);
     let certificates = issuers::certificates(sound, &wanted, context);
     let authorities = token_authorities::check(sound, &wanted, context);
@@ -120,7 +120,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let revocation = revocation::check(sound, context);
     let events = events::check(sound, context);
     patterns::check(sound, context);
-    if context.faults.refuse() {
+    if context.faults.has_faults() {
         return None;
     }
     let routes::Routes { table, guards, list: routes, matchers } = routes?;
@@ -154,7 +154,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     };
     let (login, sessions) = login.map_or((None, None), |login| (Some(login.login), login.database));
     let config = Config {
-        read: fields_read(&table, &routes, &authorizers),
+        decision_fields: fields_read(&table, &routes, &authorizers),
         generation,
         listeners,
         authentication,
@@ -182,7 +182,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
 }
 
 /// Notes a fault for each name that occurs twice.
-fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
+fn check_unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
     let mut seen = Vec::<(&str, KeyPath)>::new();
     for (path, name) in names {
         match seen.iter().find(|(other, _)| *other == name.0) {
@@ -197,15 +197,15 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
 
 /// Whether a reference names `name`, or is a misspelling of it. A misspelling is a fault of its
 /// own.
-fn used<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[&str]) -> bool {
+fn is_referenced<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[&str]) -> bool {
     let meant =
         |wanted: &str| !known.contains(&wanted) && nearest(wanted, known.iter().copied()) == Some(name);
     references.any(|wanted| wanted == name || meant(wanted))
 }
 
 /// Hint for a reference to a name that does not exist in a section.
-fn known_names(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> String {
-    let known: BTreeSet<&str> = known.iter().copied().chain(sound.unfit_names(section)).collect();
+fn name_hint(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> String {
+    let known: BTreeSet<&str> = known.iter().copied().chain(sound.unreadable_names(section)).collect();
     match nearest(wrong, known.iter().copied()) {
         Some(meant) => format!("did you mean {meant:?}?"),
         None if known.is_empty() => format!("there is no {section} at all; add one"),

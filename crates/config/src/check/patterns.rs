@@ -25,42 +25,42 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) {
     for (path, policy) in rules::all_policies(sound) {
         for (list, all) in [("allow", &policy.allow), ("deny", &policy.deny)] {
             for (index, rule) in all.iter().enumerate() {
-                of_rule(rule, &path.key(list).index(index), context);
+                check_rule(rule, &path.key(list).index(index), context);
             }
         }
     }
     for (path, route) in sound.paths("route", &sound.file.route) {
-        of_route(route, &path, context);
+        check_route(route, &path, context);
     }
     issuers(sound, context);
     if let Some(provider) = &sound.file.provider {
-        let at = KeyPath::of("provider").key("audiences");
-        each(&provider.audiences, &at, AUDIENCE, context);
+        let at = KeyPath::top_level("provider").key("audiences");
+        check_list(&provider.audiences, &at, AUDIENCE, context);
         for (path, client) in sound.paths("provider.client", &provider.client) {
-            each(&client.groups, &path.key("groups"), EACH, context);
+            check_list(&client.groups, &path.key("groups"), EACH, context);
             for (key, scopes) in [("scopes", &client.scopes), ("default_scopes", &client.default_scopes)] {
                 for (index, scope) in scopes.iter().enumerate() {
-                    perhaps(scope, &path.key(key).index(index), EACH, context);
+                    warn_possible_pattern(scope, &path.key(key).index(index), EACH, context);
                 }
             }
         }
     }
 }
 
-fn of_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
+fn check_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
     let anybody = "list each; for every caller with a valid credential write `authenticated = true`";
     for (key, values) in [("users", &rule.users), ("subjects", &rule.subjects), ("clients", &rule.clients)] {
-        each(values, &path.key(key), anybody, context);
+        check_list(values, &path.key(key), anybody, context);
     }
     let domain = "list complete addresses; for all users of a domain use a group, or a claim with the domain";
-    each(&rule.emails, &path.key("emails"), domain, context);
+    check_list(&rule.emails, &path.key("emails"), domain, context);
     for (key, choice) in [("groups", &rule.groups), ("scopes", &rule.scopes)] {
         let Some(choice) = choice else { continue };
         let hint = format!("list each; for any value write `{key} = {{ present = true }}`");
         for (value, at) in values(choice, &path.key(key)) {
             match key {
-                "groups" => literal(value, &at, &hint, context),
-                _ => perhaps(value, &at, &hint, context),
+                "groups" => refuse_pattern(value, &at, &hint, context),
+                _ => warn_possible_pattern(value, &at, &hint, context),
             }
         }
     }
@@ -68,7 +68,7 @@ fn of_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
     for (key, choices) in [("claims", &rule.claims), ("query", &rule.query)] {
         for (name, choice) in choices {
             for (value, at) in values(choice, &path.key(key).key(name)) {
-                perhaps(value, &at, hint, context);
+                warn_possible_pattern(value, &at, hint, context);
             }
         }
     }
@@ -89,16 +89,16 @@ fn values<'c>(choice: &'c Choice, path: &KeyPath) -> Vec<(&'c String, KeyPath)> 
     }
 }
 
-fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
+fn check_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
     for (name, value) in &route.headers {
         let at = path.key("headers").key(name);
-        literal(name, &at, HEADER, context);
+        refuse_pattern(name, &at, HEADER, context);
         if matches!(value, raw::HeaderValue::Exact(value) if value == "*") {
-            literal("*", &at, "for any value write `{ present = true }`", context);
+            refuse_pattern("*", &at, "for any value write `{ present = true }`", context);
         }
     }
     for (index, protocol) in route.upgrades.iter().enumerate() {
-        literal(protocol, &path.key("upgrades").index(index), EACH, context);
+        refuse_pattern(protocol, &path.key("upgrades").index(index), EACH, context);
     }
     if let Some(written) = &route.path {
         let at = path.key("path");
@@ -112,15 +112,20 @@ fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
             // `exact = "*"` is the target of `OPTIONS *`.
             match (key, text) {
                 ("exact", "*") => {}
-                (_, "*" | "/*" | "/**") => literal(text, &at.key(key), EVERY_PATH, context),
-                _ => literal(text, &at.key(key), hint, context),
+                (_, "*" | "/*" | "/**") => refuse_pattern(text, &at.key(key), EVERY_PATH, context),
+                _ => refuse_pattern(text, &at.key(key), hint, context),
             }
         }
     }
     let replaced = route.replace_prefix.as_ref().map(|replace| ("replace_prefix", &replace.from));
     let stripped = route.strip_prefix.as_ref().map(|prefix| ("strip_prefix", prefix));
     for (key, text) in [replaced, stripped].into_iter().flatten().filter(|(_, text)| looks_like_glob(text)) {
-        literal(text, &path.key(key), "it matches all paths below it: write it without the star", context);
+        refuse_pattern(
+            text,
+            &path.key(key),
+            "it matches all paths below it: write it without the star",
+            context,
+        );
     }
 }
 
@@ -134,14 +139,14 @@ fn looks_like_glob(path: &str) -> bool {
 fn issuers(sound: &Partial, context: &mut Context<'_>) {
     let file = &sound.file;
     for (path, issuer) in sound.paths("issuer", &file.issuer) {
-        literal(&issuer.issuer, &path.key("issuer"), ISSUER, context);
-        each(&issuer.audiences, &path.key("audiences"), AUDIENCE, context);
+        refuse_pattern(&issuer.issuer, &path.key("issuer"), ISSUER, context);
+        check_list(&issuer.audiences, &path.key("audiences"), AUDIENCE, context);
     }
     for (path, authority) in sound.paths("token_authority", &file.token_authority) {
         let any = "list each; for tokens of any audience write `any_audience = true`";
-        each(&authority.audiences, &path.key("audiences"), any, context);
-        each(&authority.issuers, &path.key("issuers"), EACH, context);
-        each(
+        check_list(&authority.audiences, &path.key("audiences"), any, context);
+        check_list(&authority.issuers, &path.key("issuers"), EACH, context);
+        check_list(
             &authority.prefixes,
             &path.key("prefixes"),
             "write the prefix of the tokens, without the star",
@@ -150,28 +155,28 @@ fn issuers(sound: &Partial, context: &mut Context<'_>) {
     }
     if let Some(events) = &file.security_events {
         for (index, transmitter) in events.transmitter.iter().enumerate() {
-            let path = KeyPath::of("security_events").key("transmitter").index(index);
-            literal(&transmitter.issuer, &path.key("issuer"), ISSUER, context);
-            each(&transmitter.audiences, &path.key("audiences"), AUDIENCE, context);
-            each(&transmitter.tokens_of, &path.key("tokens_of"), EACH, context);
+            let path = KeyPath::top_level("security_events").key("transmitter").index(index);
+            refuse_pattern(&transmitter.issuer, &path.key("issuer"), ISSUER, context);
+            check_list(&transmitter.audiences, &path.key("audiences"), AUDIENCE, context);
+            check_list(&transmitter.tokens_of, &path.key("tokens_of"), EACH, context);
         }
     }
     for (index, provider) in file.login.iter().flat_map(|login| &login.provider).enumerate() {
-        let path = KeyPath::of("login").key("provider").index(index);
-        literal(&provider.url, &path.key("url"), ISSUER, context);
+        let path = KeyPath::top_level("login").key("provider").index(index);
+        refuse_pattern(&provider.url, &path.key("url"), ISSUER, context);
         for (index, scope) in provider.scopes.iter().enumerate() {
-            perhaps(scope, &path.key("scopes").index(index), EACH, context);
+            warn_possible_pattern(scope, &path.key("scopes").index(index), EACH, context);
         }
     }
 }
 
-fn each(values: &[String], path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+fn check_list(values: &[String], path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     for (index, value) in values.iter().enumerate() {
-        literal(value, &path.index(index), hint, context);
+        refuse_pattern(value, &path.index(index), hint, context);
     }
 }
 
-fn literal(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+fn refuse_pattern(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     if value.contains('*') {
         context.faults.add(path, format!("{value:?} is taken literally, not as a pattern"), hint);
     }
@@ -179,7 +184,7 @@ fn literal(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
 
 /// Warns of a value that could be meant as a pattern. Unlike [`literal`], values with a star exist
 /// here.
-fn perhaps(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+fn warn_possible_pattern(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     if value.ends_with('*') || value.starts_with('*') {
         context.faults.warn(path, format!("{value:?} is taken literally, not as a pattern"), hint);
     }

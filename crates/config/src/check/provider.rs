@@ -24,7 +24,7 @@ pub use store::SecretFile;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::database::StatedDatabase;
+use super::database::DatabaseKeys;
 use super::trust::TrustList;
 use super::{Context, DatabaseSettings, rules as rule_checks};
 use crate::partial::Partial;
@@ -51,7 +51,7 @@ pub struct ProviderSettings {
 /// Checks the provider. `None` when there is none or a fault was noted.
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<ProviderSettings> {
     let raw = sound.file.provider.as_ref()?;
-    let path = KeyPath::of("provider");
+    let path = KeyPath::top_level("provider");
     let tls = raw.tls.as_ref().map(|tls| tls_server(tls, &path.key("tls"), context));
     let trusted_proxies = TrustList {
         networks: &raw.trusted_proxies,
@@ -67,7 +67,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
         context.faults.warn(&path.key("trusted_proxies"), what, hint);
     }
     let stated =
-        StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
+        DatabaseKeys { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
     let database = stated.check(context);
     let secret = store::secret(raw, database.as_ref(), &path, context);
     let clients = Clients::read(sound, raw, context);
@@ -75,13 +75,13 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
     match config.check() {
         Ok(checked) => {
             for warning in checked.warnings() {
-                rule_problem(&clients.place_of_warning(&warning, &path), &warning, context, true);
+                add_idp_fault(&clients.warning_path(&warning, &path), &warning, context, true);
             }
         }
         Err(faults) => {
             for fault in faults.0 {
-                if let Some(place) = place(&fault, &clients, raw, &path) {
-                    rule_problem(&place, &fault.reason.to_string(), context, false);
+                if let Some(place) = key_path(&fault, &clients, raw, &path) {
+                    add_idp_fault(&place, &fault.reason.to_string(), context, false);
                 }
             }
         }
@@ -116,7 +116,7 @@ fn generations(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -
 }
 
 /// Notes a fault or warning that `idp` reports for a value.
-fn rule_problem(path: &KeyPath, text: &str, context: &mut Context<'_>, warning: bool) {
+fn add_idp_fault(path: &KeyPath, text: &str, context: &mut Context<'_>, warning: bool) {
     // The message of a parser may have several lines.
     let text = &text.split_whitespace().collect::<Vec<_>>().join(" ");
     if !warning {
@@ -203,7 +203,7 @@ fn passwords(raw: &raw::Passwords, path: &KeyPath, context: &mut Context<'_>) ->
             ParameterFault::Parallelism(_) => "parallelism",
             ParameterFault::Iterations(_)
             | ParameterFault::TooCheap { .. }
-            | ParameterFault::TooDear { .. } => "iterations",
+            | ParameterFault::TooExpensive { .. } => "iterations",
         };
         rule_checks::add_problem(&path.key(key), &fault.to_string(), &mut context.faults);
         default.parameters
@@ -223,7 +223,7 @@ fn passwords(raw: &raw::Passwords, path: &KeyPath, context: &mut Context<'_>) ->
         },
         account,
         network,
-        remembered: raw.remember_verified.as_ref().map(|r| (r.lifetime.0, r.accounts)),
+        verified_cache: raw.remember_verified.as_ref().map(|r| (r.lifetime.0, r.accounts)),
     }
 }
 
@@ -242,14 +242,14 @@ fn limits(raw: &raw::Lockout, path: &KeyPath, default: Limits, context: &mut Con
 
 /// Path in the file of a value that `idp` refuses. `None`: the fault is caused by another one that
 /// was already noted.
-fn place(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &KeyPath) -> Option<KeyPath> {
+fn key_path(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &KeyPath) -> Option<KeyPath> {
     let passwords = path.key("passwords");
     Some(match &fault.reason {
         ConfigReason::Pool(PoolFault::Threads(_)) => passwords.key("threads"),
         ConfigReason::Pool(PoolFault::Queue(_)) => passwords.key("queue"),
         ConfigReason::Pool(_) => passwords.key("retry_after"),
         ConfigReason::Limit(_) => passwords.key("lockout_network").key("failures"),
-        ConfigReason::Remembered => passwords.key("remember_verified"),
+        ConfigReason::VerifiedCache => passwords.key("remember_verified"),
         ConfigReason::Brand(BrandFault::Name) => path.key("brand").key("name"),
         ConfigReason::Brand(BrandFault::Colour(_)) => path.key("brand").key("colour"),
         ConfigReason::Brand(_) => path.key("brand").key("logo"),
@@ -258,7 +258,7 @@ fn place(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &Key
             None => path.key("languages"),
         },
         _ => match fault.path.strip_prefix("clients[") {
-            Some(rest) => return clients.place(rest, raw),
+            Some(rest) => return clients.key_path(rest, raw),
             None => path.join(&fault.path),
         },
     })
@@ -277,8 +277,8 @@ mod tests {
     fn the_defaults_are_those_of_a_provider() {
         let raw: raw::Provider = toml::from_str("issuer = \"https://login.example\"").unwrap();
         let mut context = Context::new(&NoFiles, Path::new(""), Timestamp::from_secs(0));
-        let ours = config(&raw, Vec::new(), &KeyPath::of("provider"), &mut context);
-        assert!(!context.faults.refuse());
+        let ours = config(&raw, Vec::new(), &KeyPath::top_level("provider"), &mut context);
+        assert!(!context.faults.has_faults());
         assert_eq!(format!("{ours:?}"), format!("{:?}", idp::Config::new("https://login.example")));
     }
 }

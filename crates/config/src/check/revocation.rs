@@ -14,15 +14,15 @@ use rustls::ClientConfig;
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::Context;
-use super::reach::Reach;
-use super::tls::{Client, Keys};
+use super::server_keys::ServerKeys;
+use super::tls::{Client, KeyNames};
 use crate::partial::Partial;
 
 /// Permitted range of a lease.
-const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
+const LEASE_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
 /// How long a request to an issuer may take. The caller gives up sooner.
-const TIMEOUT: Duration = Duration::from_secs(5);
-const REQUESTS: usize = 16;
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_QUERIES: usize = 16;
 
 /// Settings for revocation.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct RevocationSettings {
     /// Message broker for nodes that do not share the provider's database. `None`: no broker.
     pub broker: Option<Broker>,
     /// Issuers in other processes whose revocations this one follows.
-    pub follows: Vec<FollowConfig>,
+    pub followed_issuers: Vec<FollowedIssuerConfig>,
 }
 
 /// A message broker with its credentials.
@@ -46,7 +46,7 @@ pub enum Broker {
 
 /// An issuer in another process whose revocations this one follows.
 #[derive(Clone)]
-pub struct FollowConfig {
+pub struct FollowedIssuerConfig {
     /// Issuer identifier (`iss`) of its tokens.
     pub issuer: Box<str>,
     /// Secret that the issuer's nodes share with this one.
@@ -57,26 +57,26 @@ pub struct FollowConfig {
     pub server: ServerConfig,
 }
 
-impl FollowConfig {
+impl FollowedIssuerConfig {
     /// Whether connections and state for one configuration are valid for the other.
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         let same = self.issuer == other.issuer && self.secret == other.secret && self.url == other.url;
         same && self.server.tls_version == other.server.tls_version
     }
 }
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<RevocationSettings> {
-    let path = KeyPath::of("revocation");
+    let path = KeyPath::top_level("revocation");
     let raw = &sound.file.revocation;
     let lease = raw.lease.0;
-    if !LEASE.contains(&lease) {
+    if !LEASE_RANGE.contains(&lease) {
         let what = format!("the lease {} is out of range", raw.lease);
         let hint = "write from \"1s\" to \"60s\": a revoked token is accepted for at most this time";
         context.faults.add(&path.key("lease"), what, hint);
     }
     let broker = broker(raw, &path, context);
-    let follows = follows(sound, context);
-    Some(RevocationSettings { lease, broker: broker?, follows: follows? })
+    let follows = followed_issuers(sound, context);
+    Some(RevocationSettings { lease, broker: broker?, followed_issuers: follows? })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +224,7 @@ fn tls(
         return Some(None);
     }
     let protocols = Protocols { http1: false, http2: false };
-    let client = Client { ca: raw.ca.as_deref(), identity, protocols, path, keys: Keys::USUAL };
+    let client = Client { ca: raw.ca.as_deref(), identity, protocols, path, keys: KeyNames::DEFAULT };
     Some(Some(context.tls_client(&client)?.0))
 }
 
@@ -305,7 +305,7 @@ fn secret(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<String
     }
 }
 
-fn follows(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<FollowConfig>> {
+fn followed_issuers(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<FollowedIssuerConfig>> {
     let own = sound.file.provider.as_ref().map(|provider| provider.issuer.as_str());
     let mut follows = Some(Vec::new());
     for (path, issuer) in sound.paths("issuer", &sound.file.issuer) {
@@ -317,7 +317,7 @@ fn follows(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<FollowConfi
             follows = None;
             continue;
         }
-        let follow = follow(issuer, revocation, &path, context);
+        let follow = followed_issuer(issuer, revocation, &path, context);
         match (follow, &mut follows) {
             (Some(follow), Some(follows)) => follows.push(follow),
             _ => follows = None,
@@ -326,12 +326,12 @@ fn follows(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<FollowConfi
     follows
 }
 
-fn follow(
+fn followed_issuer(
     raw: &raw::Issuer,
     revocation: &raw::IssuerRevocation,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<FollowConfig> {
+) -> Option<FollowedIssuerConfig> {
     let at = path.key("revocation").key("secret_file");
     let secret = match SharedSecret::parse(&secret(&revocation.secret_file, &at, context)?) {
         Ok(secret) => secret,
@@ -341,26 +341,26 @@ fn follow(
         }
     };
     let url = revocation.url.as_deref().unwrap_or(&raw.issuer);
-    let reach = Reach {
+    let reach = ServerKeys {
         url,
         ca: raw.ca.as_deref(),
         certificate: None,
         key: None,
         insecure_http: raw.insecure_http,
-        danger: "an attacker on the network can suppress revocations",
+        plain_http_risk: "an attacker on the network can suppress revocations",
         example: "https://login.example.com",
-        key_of_url: if revocation.url.is_some() { "revocation.url" } else { "issuer" },
+        url_key: if revocation.url.is_some() { "revocation.url" } else { "issuer" },
     };
     let (_, (tls, tls_version)) = reach.check(path, context)?;
     let server = ServerConfig {
         tls,
         tls_version,
         credential: ClientCredential::None,
-        timeout: TIMEOUT,
-        max_requests: REQUESTS,
+        timeout: QUERY_TIMEOUT,
+        max_requests: MAX_QUERIES,
         max_per_second: None,
     };
-    Some(FollowConfig {
+    Some(FollowedIssuerConfig {
         issuer: raw.issuer.as_str().into(),
         secret,
         url: url.trim_end_matches('/').into(),

@@ -7,10 +7,10 @@ use gateway::config::{OnExpiry, Rewrite, Route};
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
 use super::super::scalar::Name;
-use super::authorizers::is_token_of_its_own;
+use super::authorizers::is_authorization;
 use super::paths::plain_path;
 use super::rules::{self, Policies};
-use super::{Context, known_names, kubernetes, names, unique};
+use super::{Context, check_unique, kubernetes, name_hint, names};
 use crate::partial::Partial;
 
 /// The routes and their lookup tables.
@@ -29,12 +29,12 @@ pub(super) fn check(
     context: &mut Context<'_>,
 ) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
-    if routes.is_empty() && !sound.any_unfit("route") && !sound.provider_alone() {
+    if routes.is_empty() && !sound.has_unreadable("route") && !sound.is_provider_only() {
         let hint = "add [[route]] with name, path, upstream and policy";
         context.faults.add(&KeyPath::default(), "there is no route, so every request would get 404", hint);
     }
-    unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
-    nobody_vouches(sound, &routes, context);
+    check_unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
+    check_authentication_configured(sound, &routes, context);
     let matchers: Vec<_> = routes.iter().map(|(path, route)| matcher(route, path, context)).collect();
     let table = table(matchers.clone(), &routes, context);
     let built: Vec<_> = routes
@@ -84,17 +84,21 @@ fn guards(
 }
 
 /// Notes a fault when a route needs a credential, but nothing can authenticate a caller.
-fn nobody_vouches(sound: &Partial, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
+fn check_authentication_configured(
+    sound: &Partial,
+    routes: &[(KeyPath, &raw::Route)],
+    context: &mut Context<'_>,
+) {
     let file = &sound.file;
     let somebody = !file.issuer.is_empty()
         || !file.token_authority.is_empty()
         || file.client_certificates.is_some()
         || file.login.is_some();
     if somebody
-        || sound.any_unfit("issuer")
-        || sound.any_unfit("token_authority")
-        || sound.any_unfit("client_certificates")
-        || sound.any_unfit("login")
+        || sound.has_unreadable("issuer")
+        || sound.has_unreadable("token_authority")
+        || sound.has_unreadable("client_certificates")
+        || sound.has_unreadable("login")
     {
         return;
     }
@@ -202,9 +206,9 @@ fn policy(
 ) -> Option<Policy> {
     let review = kubernetes::review(route, path, sound.file.kubernetes.as_ref(), context).ok()?;
     if let (Some(review), false, None) = (&review, route.public, &route.policy) {
-        return Some(Policy::Rules(RuleSet::reviewed_only(review.clone())));
+        return Some(Policy::Rules(RuleSet::with_review_only(review.clone())));
     }
-    let rules = rules_of(route, path, sound, (policies, wanted), context);
+    let rules = rules_policy(route, path, sound, (policies, wanted), context);
     match (rules, review) {
         (Some(Policy::Public), Some(_)) => {
             let what = format!("the route {:?} is public and has a review", route.name.0);
@@ -215,13 +219,13 @@ fn policy(
             );
             None
         }
-        (Some(Policy::Rules(rules)), Some(review)) => Some(Policy::Rules(rules.reviewed(review))),
+        (Some(Policy::Rules(rules)), Some(review)) => Some(Policy::Rules(rules.with_review(review))),
         (rules, _) => rules,
     }
 }
 
 /// The route's policy without its access review.
-fn rules_of(
+fn rules_policy(
     route: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
@@ -251,9 +255,9 @@ fn rules_of(
         }
         (Some(PolicyChoice::Named(name)), false) => {
             let known = policies.get(name);
-            if known.is_none() && !sound.may_be_unfit("policies", name) {
+            if known.is_none() && !sound.may_be_unreadable("policies", name) {
                 let known: Vec<&str> = sound.file.policies.keys().map(String::as_str).collect();
-                let hint = known_names(name, &known, sound, "policies");
+                let hint = name_hint(name, &known, sound, "policies");
                 context.faults.add(&at, format!("there is no policy {name:?}"), hint);
             }
             known?.clone().map(Policy::Rules)
@@ -271,7 +275,7 @@ fn one(
     let upstream = upstream(raw, path, sound, context);
     let authorizer = authorizer(raw, path, sound, context);
     if let Some(timeout) = raw.request_timeout.0 {
-        context.positive(timeout.0, &path.key("request_timeout"));
+        context.check_positive(timeout.0, &path.key("request_timeout"));
     }
     let rewrite = rewrite(raw, path, context);
     for (index, protocol) in raw.upgrades.iter().enumerate() {
@@ -319,7 +323,8 @@ fn websocket_origins(
 ) -> Option<Vec<Box<str>>> {
     const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
     let at = path.key("websocket_origins");
-    let certificates = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
+    let certificates =
+        sound.file.client_certificates.is_some() || sound.has_unreadable("client_certificates");
     if !raw.websocket_origins.is_empty() && (raw.public || !(raw.login || certificates)) {
         let what = "the key has no effect: the route accepts neither sessions nor client certificates";
         context.faults.add(&at, what, "add `login = true`, or remove it");
@@ -328,7 +333,7 @@ fn websocket_origins(
     let mut origins: Vec<Box<str>> = Vec::new();
     let mut good = true;
     for (index, text) in raw.websocket_origins.iter().enumerate() {
-        let fault = match super::login::origin_of(text) {
+        let fault = match super::login::parse_origin(text) {
             Ok(origin) if origins.contains(&origin.text) => {
                 (format!("{:?} occurs twice", origin.text), "keep one")
             }
@@ -364,13 +369,12 @@ fn authorizer(
     }
     let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
     let at = known.iter().position(|known| known == name);
-    if at.is_none() && !sound.may_be_unfit("authorizer", name) {
-        let hint = known_names(name, &known, sound, "authorizer");
+    if at.is_none() && !sound.may_be_unreadable("authorizer", name) {
+        let hint = name_hint(name, &known, sound, "authorizer");
         context.faults.add(&path, format!("there is no authorizer {name:?}"), hint);
     }
     let given = at.and_then(|at| sound.file.authorizer[at].response_headers.as_ref());
-    if raw.forward_authorization && given.is_some_and(|names| names.iter().any(|n| is_token_of_its_own(&n.0)))
-    {
+    if raw.forward_authorization && given.is_some_and(|names| names.iter().any(|n| is_authorization(&n.0))) {
         let what = format!(
             "the service would get two `Authorization` headers: the client's and that of the authorizer {name:?}"
         );
@@ -409,8 +413,8 @@ fn upstream(
     };
     let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
     let at = upstreams.iter().position(|known| known == name);
-    if at.is_none() && !sound.may_be_unfit("upstream", name) {
-        let hint = known_names(name, &upstreams, sound, "upstream");
+    if at.is_none() && !sound.may_be_unreadable("upstream", name) {
+        let hint = name_hint(name, &upstreams, sound, "upstream");
         context.faults.add(&path.key("upstream"), format!("there is no upstream {name:?}"), hint);
     }
     at.map(Some).ok_or(())

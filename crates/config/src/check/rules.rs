@@ -7,7 +7,7 @@ use auth::policy::{PolicyFault, PolicyProblem};
 
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::{self, Choice};
-use super::{Context, issuers, known_names, names, used};
+use super::{Context, is_referenced, issuers, name_hint, names};
 use crate::partial::Partial;
 
 /// The shared policies by name. `None`: the policy has a fault.
@@ -15,7 +15,7 @@ pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
 
 /// Claims that rules and headers use, sorted. They are kept from a token even when `keep` does not
 /// list them.
-pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
+pub(super) fn referenced_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
     let file = &sound.file;
     let mut wanted = Vec::new();
     for (path, policy) in all_policies(sound) {
@@ -23,7 +23,9 @@ pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<S
             for (index, rule) in rules.iter().enumerate() {
                 for claim in rule.claims.keys() {
                     let at = path.key(list).index(index).key("claims").key(claim);
-                    wanted.extend(issuers::claim(claim, &at, context).map(|claim| claim.as_str().to_owned()));
+                    wanted.extend(
+                        issuers::parse_claim_path(claim, &at, context).map(|claim| claim.as_str().to_owned()),
+                    );
                 }
             }
         }
@@ -38,7 +40,8 @@ pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<S
 
 /// Every policy in the file, shared or inline in a route.
 pub(super) fn all_policies(sound: &Partial) -> Vec<(KeyPath, &raw::Policy)> {
-    let shared = sound.file.policies.iter().map(|(name, policy)| (KeyPath::of("policies").key(name), policy));
+    let shared =
+        sound.file.policies.iter().map(|(name, policy)| (KeyPath::top_level("policies").key(name), policy));
     let own = sound.paths("route", &sound.file.route).into_iter().filter_map(|(path, route)| {
         match route.policy.as_ref()? {
             raw::PolicyChoice::Inline(policy) => Some((path.key("policy"), policy)),
@@ -54,12 +57,12 @@ pub(super) fn policies(sound: &Partial, wanted: &[String], context: &mut Context
     let mut built = Policies::new();
     let known: Vec<&str> = file.policies.keys().map(String::as_str).collect();
     for (name, policy) in &file.policies {
-        let path = KeyPath::of("policies").key(name);
+        let path = KeyPath::top_level("policies").key(name);
         let references = file.route.iter().filter_map(|route| match &route.policy {
             Some(raw::PolicyChoice::Named(name)) => Some(name.as_str()),
             _ => None,
         });
-        if !used(name, references, &known) && !sound.any_unfit("route") {
+        if !is_referenced(name, references, &known) && !sound.has_unreadable("route") {
             let hint = "name it in a route's `policy`, or remove it";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
         }
@@ -91,22 +94,28 @@ pub(super) fn build(
         Ok(rules) => Some(rules),
         Err(list) => {
             for fault in list {
-                note(&fault, path, sound, &issuers, faults);
+                add_policy_fault(&fault, path, sound, &issuers, faults);
             }
             None
         }
     }
 }
 
-fn note(fault: &PolicyFault, path: &KeyPath, sound: &Partial, issuers: &[&str], faults: &mut Faults) {
+fn add_policy_fault(
+    fault: &PolicyFault,
+    path: &KeyPath,
+    sound: &Partial,
+    issuers: &[&str],
+    faults: &mut Faults,
+) {
     let at = path.join(&fault.path);
     match &fault.problem {
         PolicyProblem::Issuer { issuer, .. } => {
             let unfit =
-                ["issuer", "token_authority"].iter().any(|section| sound.may_be_unfit(section, issuer))
-                    || sound.any_unfit("client_certificates");
+                ["issuer", "token_authority"].iter().any(|section| sound.may_be_unreadable(section, issuer))
+                    || sound.has_unreadable("client_certificates");
             if !unfit {
-                let hint = known_names(issuer, issuers, sound, "issuer");
+                let hint = name_hint(issuer, issuers, sound, "issuer");
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
             }
         }
@@ -191,7 +200,7 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
 }
 
 /// Number of login providers that do not have the name of an issuer or authority too.
-fn strangers(file: &raw::File) -> usize {
+fn login_only_providers(file: &raw::File) -> usize {
     let known = |name: &super::super::scalar::Name| {
         file.issuer.iter().any(|issuer| issuer.name == *name)
             || file.token_authority.iter().any(|a| a.name == *name)
@@ -206,7 +215,7 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
         let signed = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
         let asked = if shown(raw::Credential::Opaque) { file.token_authority.len() } else { 0 };
-        let people = if shown(raw::Credential::Session) { strangers(file) } else { 0 };
+        let people = if shown(raw::Credential::Session) { login_only_providers(file) } else { 0 };
         let tokens = signed + asked + people;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
         // A certificate has no such attributes, so only issuers of tokens count.

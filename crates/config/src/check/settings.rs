@@ -12,7 +12,7 @@ use telemetry::trace::{CollectorEndpoint, EndpointFault};
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw;
 use super::Context;
-use super::tls::{Client, Keys};
+use super::tls::{Client, KeyNames};
 use super::trust::TrustList;
 
 /// Settings of the process that do not concern how requests are handled.
@@ -52,13 +52,13 @@ pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Proce
     if admin.enabled && !admin.address.0.ip().is_loopback() {
         let what = "the admin listener needs no credentials and can be reached from other machines";
         let hint = "keep it on loopback, or permit only operators and probes to reach it";
-        context.faults.warn(&KeyPath::of("admin").key("address"), what, hint);
+        context.faults.warn(&KeyPath::top_level("admin").key("address"), what, hint);
     }
     let realm = &file.server.realm;
     if realm.is_empty() || realm.chars().any(|c| !c.is_ascii_graphic() && c != ' ' || c == '"' || c == '\\') {
         let what = format!("{realm:?} cannot be quoted in a challenge");
         context.faults.add(
-            &KeyPath::of("server").key("realm"),
+            &KeyPath::top_level("server").key("realm"),
             what,
             "use printable ASCII without \" and \\",
         );
@@ -86,7 +86,7 @@ fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
     if output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/") {
         let what = format!("{:?} is not a file", output.display().to_string());
         let hint = "write \"stdout\", \"stderr\" or the path of a file; `format = \"off\"` turns the log off";
-        context.faults.add(&KeyPath::of("access_log").key("output"), what, hint);
+        context.faults.add(&KeyPath::top_level("access_log").key("output"), what, hint);
     }
     context.reader.resolve(output)
 }
@@ -97,7 +97,7 @@ const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; put credentials into 
 
 /// Checks the export of spans. `Err` when a fault was noted.
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
-    let path = KeyPath::of("telemetry");
+    let path = KeyPath::top_level("telemetry");
     let Some(endpoint) = &raw.otlp_endpoint else {
         for (key, given) in
             [("otlp_headers_file", raw.otlp_headers_file.is_some()), ("otlp_ca", raw.otlp_ca.is_some())]
@@ -129,7 +129,7 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         (false, None) => None,
         (true, ca) => {
             let protocols = Protocols { http1: true, http2: false };
-            let keys = Keys { ca: "otlp_ca", ..Keys::USUAL };
+            let keys = KeyNames { ca: "otlp_ca", ..KeyNames::DEFAULT };
             let client = Client { ca: ca.as_deref(), identity: None, protocols, path: &path, keys };
             Some(context.tls_client(&client).ok_or(())?.0)
         }
@@ -194,7 +194,7 @@ fn headers(
 
 /// Networks whose clients get `Server-Timing` in responses.
 pub(super) fn server_timing(file: &raw::File, context: &mut Context<'_>) -> Vec<IpNet> {
-    let (telemetry, path) = (&file.telemetry, KeyPath::of("telemetry"));
+    let (telemetry, path) = (&file.telemetry, KeyPath::top_level("telemetry"));
     let list = TrustList {
         networks: &telemetry.server_timing_to,
         path: path.key("server_timing_to"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http_engine::tls::{
-    BuiltServer, BuiltTls, ClientAuthorities, ClientCertificates, Files, Protocols, TlsError, TlsWarning,
+    BuiltServer, BuiltTls, CertificateFiles, ClientCas, ClientCertificates, Protocols, TlsError, TlsWarning,
 };
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -24,32 +24,32 @@ pub(super) struct Client<'a> {
     pub(super) protocols: Protocols,
     /// Path of the table that holds the keys.
     pub(super) path: &'a KeyPath,
-    pub(super) keys: Keys,
+    pub(super) keys: KeyNames,
 }
 
 /// Names in the file for the parts of a [`Client`].
 #[derive(Clone, Copy)]
-pub(super) struct Keys {
+pub(super) struct KeyNames {
     pub(super) ca: &'static str,
     pub(super) certificate: &'static str,
     pub(super) key: &'static str,
 }
 
-impl Keys {
+impl KeyNames {
     /// The usual names.
-    pub(super) const USUAL: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
+    pub(super) const DEFAULT: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
 }
 
 /// Trusted authorities, and the content of the file that they were read from.
 pub(super) struct Roots {
     pub(super) store: Arc<RootCertStore>,
-    read: Vec<u8>,
+    ca_pem: Vec<u8>,
 }
 
 impl Roots {
     /// No authorities: for a server whose certificate chain is not verified.
-    pub(super) fn nobody() -> Self {
-        Self { store: Arc::new(RootCertStore::empty()), read: Vec::new() }
+    pub(super) fn empty() -> Self {
+        Self { store: Arc::new(RootCertStore::empty()), ca_pem: Vec::new() }
     }
 }
 
@@ -57,31 +57,31 @@ impl Context<'_> {
     /// TLS client configuration, and a digest of all files that it was made from.
     pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
         let roots = self.roots(client)?;
-        self.tls_client_by(&roots, client)
+        self.tls_client_with_roots(&roots, client)
     }
 
     /// Authorities that the server's certificate must chain to: those in the file, or those that
     /// the system trusts.
     pub(super) fn roots(&mut self, client: &Client<'_>) -> Option<Roots> {
         let Some(ca) = client.ca else {
-            return Some(Roots { store: self.system_roots(client.path)?, read: Vec::new() });
+            return Some(Roots { store: self.system_roots(client.path)?, ca_pem: Vec::new() });
         };
         let path = client.path.key(client.keys.ca);
         let read = self.read(ca, &path)?;
         let ca = self.reader.resolve(ca);
         let store =
             http_engine::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?;
-        Some(Roots { store, read })
+        Some(Roots { store, ca_pem: read })
     }
 
     /// Like [`Self::tls_client`], with authorities that were already read.
-    pub(super) fn tls_client_by(
+    pub(super) fn tls_client_with_roots(
         &mut self,
         roots: &Roots,
         client: &Client<'_>,
     ) -> Option<(Arc<ClientConfig>, u64)> {
         let Client { path, keys, .. } = client;
-        let mut material = vec![roots.read.clone()];
+        let mut material = vec![roots.ca_pem.clone()];
         let mut resolved = None;
         if let Some((certificate, key)) = client.identity {
             let (at_certificate, at_key) = (path.key(keys.certificate), path.key(keys.key));
@@ -90,14 +90,14 @@ impl Context<'_> {
             material.extend([read_certificate?, read_key?]);
             resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
         }
-        let files = resolved.as_ref().map(|(certificate, key)| Files { certificate, key });
+        let files = resolved.as_ref().map(|(certificate, key)| CertificateFiles { certificate, key });
         match http_engine::tls::client_config(roots.store.clone(), files, client.protocols, self.now) {
             Ok(BuiltTls { config, warnings }) => {
                 self.tls_warnings(path, &warnings);
                 Some((config, version(material.iter().map(Vec::as_slice))))
             }
             Err(error) => {
-                let key = match (&resolved, faulty_file(&error)) {
+                let key = match (&resolved, error_path(&error)) {
                     (Some((_, key)), Some(file)) if file == key => keys.key,
                     _ => keys.certificate,
                 };
@@ -126,7 +126,7 @@ impl Context<'_> {
         tls: &raw::ListenerTls,
         protocols: Protocols,
         path: &KeyPath,
-    ) -> Option<(Arc<ServerConfig>, Option<ClientAuthorities>)> {
+    ) -> Option<(Arc<ServerConfig>, Option<ClientCas>)> {
         let certificate = self.read(&tls.certificate, &path.key("certificate"));
         let key = self.read(&tls.key, &path.key("key"));
         let ca = match (&tls.client_ca, tls.client_certificates) {
@@ -143,14 +143,14 @@ impl Context<'_> {
             _ => ClientCertificates::Ignored,
         };
         let (certificate, key) = (self.reader.resolve(&tls.certificate), self.reader.resolve(&tls.key));
-        let files = Files { certificate: &certificate, key: &key };
+        let files = CertificateFiles { certificate: &certificate, key: &key };
         match http_engine::tls::server_config(files, clients, protocols, self.now) {
             Ok(BuiltServer { config, clients, warnings }) => {
                 self.tls_warnings(path, &warnings);
                 Some((config, clients))
             }
             Err(error) => {
-                let at = match faulty_file(&error) {
+                let at = match error_path(&error) {
                     Some(file) if Some(file) == ca.as_ref() => "client_ca",
                     Some(file) if *file == key => "key",
                     _ => "certificate",
@@ -177,7 +177,7 @@ impl Context<'_> {
 }
 
 /// The file that an error concerns.
-fn faulty_file(error: &TlsError) -> Option<&PathBuf> {
+fn error_path(error: &TlsError) -> Option<&PathBuf> {
     match error {
         TlsError::Unreadable { path, .. }
         | TlsError::NotPem { path, .. }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::authority::AuthorityConfig;
-use auth::mapping::Mapping;
+use auth::mapping::ClaimMapping;
 use credentials::config::{AuthorityQuestion, IssuerSource, TokenAuthority, TokenSelection};
 use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::url::Url;
@@ -13,8 +13,8 @@ use http_engine::url::Url;
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientAuthentication, TokenAuthorityKind as Kind};
 use super::super::scalar::Timespan;
-use super::reach::Reach;
-use super::{Context, issuers, unique};
+use super::server_keys::ServerKeys;
+use super::{Context, check_unique, issuers};
 use crate::partial::Partial;
 
 /// Same value as the default of an `[[issuer]]`.
@@ -27,9 +27,9 @@ const USER: &str = "/apis/user.openshift.io/v1/users/~";
 
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<TokenAuthority> {
     let all = sound.paths("token_authority", &sound.file.token_authority);
-    unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorities", &mut context.faults);
+    check_unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorities", &mut context.faults);
     namesakes(sound, &all, context);
-    overlaps(sound, &all, context);
+    check_overlapping_tokens(sound, &all, context);
     all.iter().filter_map(|(path, authority)| one(authority, path, wanted, context)).collect()
 }
 
@@ -49,7 +49,11 @@ fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::TokenAuthority)], context: 
 }
 
 /// Refuses authorities that claim the same tokens.
-fn overlaps(sound: &Partial, all: &[(KeyPath, &raw::TokenAuthority)], context: &mut Context<'_>) {
+fn check_overlapping_tokens(
+    sound: &Partial,
+    all: &[(KeyPath, &raw::TokenAuthority)],
+    context: &mut Context<'_>,
+) {
     let mut rest: Option<&KeyPath> = None;
     let mut prefixes = Vec::<(&str, KeyPath)>::new();
     let mut known: Vec<(&str, KeyPath)> = sound
@@ -101,22 +105,22 @@ fn one(
     let audiences = audiences(raw, path, context);
     let signed = signed(raw, path, context);
     let credential = credential(raw, path, context);
-    members_of_introspections(raw, path, context);
+    check_introspection_only_keys(raw, path, context);
     let mapping = match raw.kind {
         Kind::Introspection => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
-        Kind::TokenReview | Kind::OpenshiftUser => Mapping::default(),
+        Kind::TokenReview | Kind::OpenshiftUser => ClaimMapping::default(),
     };
     let watch = watch(raw, path, context);
-    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
-    let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
-    let reach = Reach {
+    let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
+    let ttl = context.check_positive(raw.ttl.0, &path.key("ttl"));
+    let reach = ServerKeys {
         url: &raw.url,
         ca: raw.ca.as_deref(),
         certificate: raw.certificate.as_deref(),
         key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
-        danger: "an attacker on the network can read every token, and declare any token valid",
-        key_of_url: "url",
+        plain_http_risk: "an attacker on the network can read every token, and declare any token valid",
+        url_key: "url",
         example: "https://id.example/introspect",
     };
     let (url, (tls, tls_version)) = reach.check(path, context)?;
@@ -318,11 +322,11 @@ fn signed(
         revocation: None,
         claims: raw::Claims::default(),
     };
-    issuers::one(&issuer, &path, &[], context).map(Some)
+    issuers::check_issuer(&issuer, &path, &[], context).map(Some)
 }
 
 /// Refuses keys that only introspection uses.
-fn members_of_introspections(raw: &raw::TokenAuthority, path: &KeyPath, context: &mut Context<'_>) {
+fn check_introspection_only_keys(raw: &raw::TokenAuthority, path: &KeyPath, context: &mut Context<'_>) {
     if raw.kind == Kind::Introspection {
         return;
     }

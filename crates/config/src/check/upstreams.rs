@@ -9,32 +9,36 @@ use rustls::pki_types::ServerName;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::tls::{Client, Keys};
-use super::{Context, names, unique, used};
+use super::tls::{Client, KeyNames};
+use super::{Context, check_unique, is_referenced, names};
 use crate::partial::Partial;
 use crate::version::version;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
     let upstreams = sound.paths("upstream", &sound.file.upstream);
-    unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
+    check_unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
     let known = names(&sound.file.upstream, |upstream| &upstream.name);
     for (path, upstream) in &upstreams {
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.upstream.as_ref()?.0.as_str()));
         let references = references.chain(sound.file.authorizer.iter().map(|a| a.upstream.0.as_str()));
-        let unfit = sound.any_unfit("route") || sound.any_unfit("authorizer");
-        if !used(&upstream.name.0, references, &known) && !unfit {
+        let unfit = sound.has_unreadable("route") || sound.has_unreadable("authorizer");
+        if !is_referenced(&upstream.name.0, references, &known) && !unfit {
             let what = format!("no route uses the upstream {:?}", upstream.name.0);
             context.faults.add(&path.key("name"), what, "name it in a route, or remove it");
         }
     }
-    upstreams.iter().filter_map(|(path, upstream)| one(upstream, path, context)).map(Arc::new).collect()
+    upstreams
+        .iter()
+        .filter_map(|(path, upstream)| check_upstream(upstream, path, context))
+        .map(Arc::new)
+        .collect()
 }
 
 /// An endpoint, and whether it uses TLS. `None`: the address does not say so (a Unix socket).
 type Address = (Endpoint, Option<bool>);
 
-fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option<Upstream> {
+fn check_upstream(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option<Upstream> {
     let at = path.key("endpoints");
     let mut addresses = Vec::<Address>::new();
     for (index, text) in raw.endpoints.iter().enumerate() {
@@ -54,7 +58,7 @@ fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option
     }
     let tls = tls(raw, path, &addresses, context);
     let at = path.key("timeouts");
-    let mut positive = |value, key: &str| context.positive(value, &at.key(key));
+    let mut positive = |value, key: &str| context.check_positive(value, &at.key(key));
     let timeouts = UpstreamTimeouts {
         connect: positive(raw.timeouts.connect.0, "connect"),
         response_header: positive(raw.timeouts.response_header.0, "response_header"),
@@ -149,7 +153,7 @@ fn tls(
     };
     let http2 = raw.protocol == raw::UpstreamProtocol::Http2;
     let protocols = Protocols { http1: !http2, http2 };
-    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, keys: Keys::USUAL };
+    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, keys: KeyNames::DEFAULT };
     match context.tls_client(&client) {
         Some((client, material)) if sound => {
             let name = tls.server_name.as_deref().unwrap_or_default();

@@ -65,5 +65,5 @@ fn envoy() -> Asking {
 }
 
 fn shown() -> Vec<FieldName> {
-    gateway::config::SHOWN.iter().map(|name| FieldName((*name).into())).collect()
+    gateway::config::DEFAULT_SHOWN_FIELDS.iter().map(|name| FieldName((*name).into())).collect()
 }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use auth::authority::signed_introspection::{self, Exchange};
+use auth::authority::signed_introspection::{self, QueryTimes};
 use auth::authority::{
-    AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, introspection, openshift_user, token_review,
+    AnswerUnclear, AuthorityConfig, AuthorityVerdict, introspection, openshift_user, token_review,
 };
 use auth::token::opaque;
 use auth::token_error::TokenError;
@@ -26,14 +26,14 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use http_engine::clock::Now;
 use http_engine::config::ClientCredential;
-use http_engine::http_client::{CallError, HttpAnswer, HttpClient, form_encoded};
-use outage::{CALM, Outage};
+use http_engine::http_client::{CallError, HttpClient, HttpResponse, form_encoded};
+use outage::{Outage, RECOVERY_PERIOD};
 use parking_lot::Mutex;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::time::Instant;
 
 use super::key_store::KeyRenewal;
-use super::{AuthenticatorRuntime, IssuerKeys, RENEWALS};
+use super::{AuthenticatorRuntime, IssuerKeys, MAX_RENEWALS};
 use crate::config::{AuthorityQuestion, TokenSelection};
 use crate::revocation::{FollowedIssuer, RevocableToken, TokenEvidence};
 use crate::watch::{Resource, Watches};
@@ -47,19 +47,19 @@ pub(super) struct AuthorityClient {
     /// The signer of its introspection answers, if they must be signed.
     signed: Option<IssuerKeys>,
     server: http_engine::config::ServerConfig,
-    outbound: Arc<HttpClient>,
+    client: Arc<HttpClient>,
     /// The issuer of its tokens, if its revocation log is followed.
-    pub(super) followed: Option<Arc<FollowedIssuer>>,
+    pub(super) followed_issuer: Option<Arc<FollowedIssuer>>,
     watch: Option<Box<str>>,
     watches: Arc<Watches>,
     counts: Arc<AuthorityCounts>,
 }
 
 /// An authority's answer about a token, with the tags that can revoke it.
-pub(super) struct AuthoritySaid {
-    pub(super) verdict: IntrospectionVerdict,
+pub(super) struct AuthorityAnswer {
+    pub(super) verdict: AuthorityVerdict,
     /// Revocation tags from the answer, if the authority is a provider of Postern.
-    pub(super) statement: Option<RevocationTags>,
+    pub(super) revocation_tags: Option<RevocationTags>,
     /// Revocation by security events, if its issuer is followed by those.
     pub(super) revocable: Option<RevocableToken>,
 }
@@ -123,11 +123,11 @@ impl Collect for AuthorityStatus {
 
 /// Why an authority gave no usable answer about a token.
 #[derive(Debug, thiserror::Error)]
-enum AuthoritySilent {
+enum AuthorityError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
-    Unclear(#[from] IntrospectionUnclear),
+    Unclear(#[from] AnswerUnclear),
     #[error("the token authority answered {status}{hint}")]
     Status { status: StatusCode, hint: &'static str },
     #[error("the token has characters that a request to the authority cannot carry")]
@@ -145,10 +145,10 @@ enum AuthoritySilent {
     Issuer,
 }
 
-impl AuthoritySilent {
+impl AuthorityError {
     /// Whether the error does not concern the authority: it is about this token, or about a
     /// dependency with its own outage log.
-    fn is_of_another(&self) -> bool {
+    fn concerns_other_dependency(&self) -> bool {
         matches!(self, Self::Token | Self::NoKeys | Self::Issuer)
     }
 }
@@ -160,7 +160,7 @@ impl AuthorityCounts {
             AuthorityQuestion::TokenReview { .. } => "token review",
             AuthorityQuestion::OpenShiftUser { .. } => "user lookup",
         };
-        let outage = Outage::of(format!("{kind} of {}", config.config.name));
+        let outage = Outage::new(format!("{kind} of {}", config.config.name));
         Self {
             good: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -168,7 +168,9 @@ impl AuthorityCounts {
             busy: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
             nanos: AtomicU64::new(0),
-            outage: outage.with_effect("answering 503 to requests with its tokens").with_calm(CALM),
+            outage: outage
+                .with_effect("answering 503 to requests with its tokens")
+                .with_recovery_period(RECOVERY_PERIOD),
             last_error: Mutex::default(),
         }
     }
@@ -186,15 +188,15 @@ impl AuthorityClient {
             |signer| IssuerKeys::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
         let signed = config.signed.as_ref().map(keys);
         let (control, secret) = (&surroundings.control, &surroundings.secret);
-        let before = before.filter(|before| before.is_asked_like(config));
+        let before = before.filter(|before| before.has_same_settings(config));
         let outbound = before.map_or_else(
             || Arc::new(HttpClient::new(&config.server, control.clone())),
-            |before| before.outbound.clone(),
+            |before| before.client.clone(),
         );
         let watches = before.map_or_else(
             || {
                 let watcher = format!("authority:{}", config.config.name);
-                let (resources, base) = (watched(&config.question), config.watch.as_deref());
+                let (resources, base) = (watched_resources(&config.question), config.watch.as_deref());
                 Arc::new(Watches::new(&watcher, resources, base, &outbound, secret, control))
             },
             |before| before.watches.clone(),
@@ -206,8 +208,12 @@ impl AuthorityClient {
             selection: config.selection.clone(),
             signed,
             server: config.server.clone(),
-            outbound,
-            followed: config.config.issuer.as_deref().and_then(|issuer| surroundings.follows.of(issuer)),
+            client: outbound,
+            followed_issuer: config
+                .config
+                .issuer
+                .as_deref()
+                .and_then(|issuer| surroundings.follows.of(issuer)),
             watch: config.watch.clone(),
             watches,
             counts: before
@@ -215,7 +221,7 @@ impl AuthorityClient {
         }
     }
 
-    fn is_asked_like(&self, other: &crate::config::TokenAuthority) -> bool {
+    fn has_same_settings(&self, other: &crate::config::TokenAuthority) -> bool {
         let (a, b) = (&self.server, &other.server);
         self.config.name == other.config.name
             && self.question == other.question
@@ -252,37 +258,37 @@ impl AuthorityClient {
 
     /// Asks about a token. `asked` is the current time, and `now` reads the clock. `None`: there is
     /// no usable answer, which has been logged.
-    pub(super) async fn ask(
+    pub(super) async fn query(
         &self,
         token: &[u8],
         asked: Now,
         now: &impl Fn() -> Now,
-    ) -> Option<AuthoritySaid> {
+    ) -> Option<AuthorityAnswer> {
         let began = Instant::now();
-        let verdict = match &self.followed {
-            None => self.try_ask(token, asked, now).await,
+        let verdict = match &self.followed_issuer {
+            None => self.try_query(token, asked, now).await,
             // Without an answer from the issuer, no answer of the authority would authorize a
             // request.
             Some(followed) => tokio::select! {
                 biased;
-                () = followed.desk.silent() => Err(AuthoritySilent::Issuer),
-                verdict = self.try_ask(token, asked, now) => verdict,
+                () = followed.query_desk.wait_silent() => Err(AuthorityError::Issuer),
+                verdict = self.try_query(token, asked, now) => verdict,
             },
         };
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {
-            Ok(AuthoritySaid { verdict: Ok(_), .. }) => &counts.good,
-            Ok(AuthoritySaid { verdict: Err(_), .. }) => &counts.refused,
-            Err(AuthoritySilent::Call(CallError::Busy(_))) => &counts.busy,
-            Err(AuthoritySilent::Call(CallError::Throttled(_))) => &counts.throttled,
+            Ok(AuthorityAnswer { verdict: Ok(_), .. }) => &counts.good,
+            Ok(AuthorityAnswer { verdict: Err(_), .. }) => &counts.refused,
+            Err(AuthorityError::Call(CallError::Busy(_))) => &counts.busy,
+            Err(AuthorityError::Call(CallError::Throttled(_))) => &counts.throttled,
             Err(_) => &counts.failed,
         }
         .fetch_add(1, Relaxed);
         *counts.last_error.lock() = verdict.as_ref().err().map(|why| why.to_string().into());
         match &verdict {
             Ok(_) => counts.outage.succeeded(),
-            Err(why) if why.is_of_another() => {
+            Err(why) if why.concerns_other_dependency() => {
                 tracing::debug!(authority = &*self.config.name, %why, "token could not be checked");
             }
             Err(why) => counts.outage.failed(why),
@@ -290,49 +296,52 @@ impl AuthorityClient {
         verdict.ok()
     }
 
-    async fn try_ask(
+    async fn try_query(
         &self,
         token: &[u8],
         asked: Now,
         now: &impl Fn() -> Now,
-    ) -> Result<AuthoritySaid, AuthoritySilent> {
-        let token = std::str::from_utf8(token).map_err(|_| AuthoritySilent::Token)?;
-        let answer = self.outbound.ask(self.question(token)?).await?;
+    ) -> Result<AuthorityAnswer, AuthorityError> {
+        let token = std::str::from_utf8(token).map_err(|_| AuthorityError::Token)?;
+        let answer = self.client.ask(self.question(token)?).await?;
         let verdict = self.read(&answer, asked, now).await?;
-        let field = answer.headers.get(revocation_tags::FIELD).and_then(|field| field.to_str().ok());
+        let field =
+            answer.headers.get(revocation_tags::REVOCATION_FIELD).and_then(|field| field.to_str().ok());
         let statement = field.and_then(RevocationTags::parse);
-        let followed =
-            self.followed.as_ref().filter(|followed| followed.longest.is_some() && verdict.is_ok());
+        let followed = self
+            .followed_issuer
+            .as_ref()
+            .filter(|followed| followed.max_token_age.is_some() && verdict.is_ok());
         let revocable = followed
             .filter(|_| matches!(self.question, AuthorityQuestion::Introspection { .. }))
             .map(|followed| {
                 introspection::lineage(&answer.body, |lineage| {
-                    followed.revocable(lineage, TokenEvidence::Told, asked.wall)
+                    followed.revocable(lineage, TokenEvidence::FromQuery, asked.wall)
                 })
-                .ok_or(AuthoritySilent::Unclear(IntrospectionUnclear::NotAnObject))
+                .ok_or(AuthorityError::Unclear(AnswerUnclear::NotAnObject))
             });
-        Ok(AuthoritySaid { verdict, statement, revocable: revocable.transpose()? })
+        Ok(AuthorityAnswer { verdict, revocation_tags: statement, revocable: revocable.transpose()? })
     }
 
     async fn read(
         &self,
-        answer: &HttpAnswer,
+        answer: &HttpResponse,
         asked: Now,
         now: &impl Fn() -> Now,
-    ) -> Result<IntrospectionVerdict, AuthoritySilent> {
+    ) -> Result<AuthorityVerdict, AuthorityError> {
         match &self.question {
             AuthorityQuestion::Introspection { .. } => match answer.status {
                 StatusCode::OK => match &self.signed {
                     None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
                     Some(signer) => self.read_signed(signer, answer, asked, now).await,
                 },
-                status => Err(self.refused(status)),
+                status => Err(self.status_error(status)),
             },
             AuthorityQuestion::TokenReview { .. } => match answer.status {
                 StatusCode::CREATED | StatusCode::OK => {
                     Ok(token_review::read(answer.body.to_vec(), &self.config)?)
                 }
-                status => Err(self.refused(status)),
+                status => Err(self.status_error(status)),
             },
             AuthorityQuestion::OpenShiftUser { .. } => self.user(answer),
         }
@@ -342,24 +351,24 @@ impl AuthorityClient {
     async fn read_signed(
         &self,
         signer: &IssuerKeys,
-        answer: &HttpAnswer,
+        answer: &HttpResponse,
         asked: Now,
         now: &impl Fn() -> Now,
-    ) -> Result<IntrospectionVerdict, AuthoritySilent> {
+    ) -> Result<AuthorityVerdict, AuthorityError> {
         let kind = answer.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         let kind = String::from_utf8_lossy(kind.split(|byte| *byte == b';').next().unwrap_or_default());
         if !kind.trim().eq_ignore_ascii_case(signed_introspection::MEDIA_TYPE) {
-            return Err(AuthoritySilent::Unsigned(kind.trim().chars().take(100).collect()));
+            return Err(AuthorityError::Unsigned(kind.trim().chars().take(100).collect()));
         }
-        let mut unfit = AuthoritySilent::NoKeys;
-        for _ in 0..=RENEWALS {
+        let mut unfit = AuthorityError::NoKeys;
+        for _ in 0..=MAX_RENEWALS {
             let mut seen = 0;
             if let Some(held) = signer.keys.current(now()) {
-                let at = Exchange { asked: asked.wall, now: now().wall };
+                let at = QueryTimes { sent_at: asked.wall, read_at: now().wall };
                 match signed_introspection::read(&answer.body, &signer.config, &held.set, &self.config, at) {
-                    Err(IntrospectionUnclear::Keys(error)) => {
+                    Err(AnswerUnclear::Keys(error)) => {
                         seen = held.attempt;
-                        unfit = IntrospectionUnclear::Keys(error).into();
+                        unfit = AnswerUnclear::Keys(error).into();
                     }
                     read => return Ok(read?),
                 }
@@ -373,17 +382,17 @@ impl AuthorityClient {
 
     /// Interprets the answer of `users/~`. The token itself is the credential here, so a 401 is
     /// about the token. A token without the scope `user:info` gets 403, and proves no name.
-    fn user(&self, answer: &HttpAnswer) -> Result<IntrospectionVerdict, AuthoritySilent> {
+    fn user(&self, answer: &HttpResponse) -> Result<AuthorityVerdict, AuthorityError> {
         match answer.status {
             StatusCode::OK => Ok(openshift_user::read(answer.body.to_vec(), &self.config)?),
             StatusCode::UNAUTHORIZED => Ok(Err(TokenError::Inactive)),
             StatusCode::FORBIDDEN => Ok(Err(TokenError::NotAnAccessToken("scope"))),
-            status => Err(self.refused(status)),
+            status => Err(self.status_error(status)),
         }
     }
 
-    fn refused(&self, status: StatusCode) -> AuthoritySilent {
-        let ours = matches!(self.outbound.credential(), ClientCredential::None);
+    fn status_error(&self, status: StatusCode) -> AuthorityError {
+        let ours = matches!(self.client.credential(), ClientCredential::None);
         let hint = match status {
             StatusCode::UNAUTHORIZED if ours => ": it requires client authentication; configure a credential",
             StatusCode::UNAUTHORIZED => ": the gateway's own credential was rejected",
@@ -392,10 +401,10 @@ impl AuthorityClient {
             status if status.is_redirection() => ": redirects are not followed; configure the final URL",
             _ => "",
         };
-        AuthoritySilent::Status { status, hint }
+        AuthorityError::Status { status, hint }
     }
 
-    fn question(&self, token: &str) -> Result<Request<Bytes>, AuthoritySilent> {
+    fn question(&self, token: &str) -> Result<Request<Bytes>, AuthorityError> {
         let (request, body) = match &self.question {
             AuthorityQuestion::Introspection { url } => {
                 let form = format!("token={}&token_type_hint=access_token", &*form_encoded(token));
@@ -421,17 +430,17 @@ impl AuthorityClient {
             }
             AuthorityQuestion::OpenShiftUser { url } => {
                 let mut bearer =
-                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| AuthoritySilent::Token)?;
+                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| AuthorityError::Token)?;
                 bearer.set_sensitive(true);
                 (Request::get(url.to_string()).header(AUTHORIZATION, bearer), String::new())
             }
         };
-        request.body(body.into()).map_err(|_| AuthoritySilent::Token)
+        request.body(body.into()).map_err(|_| AuthorityError::Token)
     }
 }
 
 /// Resources to watch at an authority: their deletion invalidates tokens.
-fn watched(question: &AuthorityQuestion) -> &'static [Resource] {
+fn watched_resources(question: &AuthorityQuestion) -> &'static [Resource] {
     match question {
         AuthorityQuestion::Introspection { .. } => &[],
         AuthorityQuestion::TokenReview { .. } => &[Resource::ServiceAccounts, Resource::OAuthAccessTokens],
@@ -465,13 +474,16 @@ pub(super) fn json_text(text: &str) -> String {
 /// # Errors
 /// When the token is known to be invalid without asking: it has our own provider's prefix, but is
 /// not a well-formed access token.
-pub(super) fn of_prefix(authorities: &[AuthorityClient], token: &[u8]) -> Result<Option<usize>, TokenError> {
+pub(super) fn select_by_prefix(
+    authorities: &[AuthorityClient],
+    token: &[u8],
+) -> Result<Option<usize>, TokenError> {
     let fits = |prefix: &&str| token.starts_with(prefix.as_bytes());
     let length = |authority: &AuthorityClient| {
         authority.selection.prefixes.iter().map(|prefix| &**prefix).filter(fits).map(str::len).max()
     };
     let found = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
-    let kind = || std::str::from_utf8(token).ok().and_then(opaque::kind);
+    let kind = || std::str::from_utf8(token).ok().and_then(opaque::parse_kind);
     if token.starts_with(b"ptn_") && kind() != Some(opaque::OpaqueKind::Access) {
         return Err(TokenError::Inactive);
     }
@@ -479,11 +491,11 @@ pub(super) fn of_prefix(authorities: &[AuthorityClient], token: &[u8]) -> Result
 }
 
 /// Index of the authority for all tokens that no other rule selects.
-pub(super) fn of_rest(authorities: &[AuthorityClient]) -> Option<usize> {
+pub(super) fn select_default(authorities: &[AuthorityClient]) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.is_rest())
 }
 
 /// Index of the authority for JWTs of this issuer.
-pub(super) fn of_issuer(authorities: &[AuthorityClient], issuer: &str) -> Option<usize> {
+pub(super) fn select_by_issuer(authorities: &[AuthorityClient], issuer: &str) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.issuers.iter().any(|own| **own == *issuer))
 }

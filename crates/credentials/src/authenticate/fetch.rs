@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
 use http_engine::config::ServerConfig;
-use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient, HttpVersion};
+use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse, HttpVersion};
 use http_engine::url::Url;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
@@ -166,17 +166,17 @@ pub(super) async fn get(
     Ok(answer.body)
 }
 
-fn check(url: &Url, answer: &HttpAnswer) -> Result<(), FetchError> {
+fn check(url: &Url, answer: &HttpResponse) -> Result<(), FetchError> {
     let (status, headers) = (answer.status, &answer.headers);
     if status.is_redirection() {
-        let location = shown(headers, &LOCATION);
+        let location = sanitized_field(headers, &LOCATION);
         return Err(FetchError::Redirect { url: url.to_string(), status, location });
     }
     if status != StatusCode::OK {
         return Err(FetchError::Status { url: url.to_string(), status });
     }
     for name in [&CONTENT_ENCODING, &CONTENT_TYPE] {
-        let value = shown(headers, name).to_ascii_lowercase();
+        let value = sanitized_field(headers, name).to_ascii_lowercase();
         let plausible = if name == CONTENT_ENCODING {
             value.is_empty() || value == "identity"
         } else {
@@ -191,7 +191,7 @@ fn check(url: &Url, answer: &HttpAnswer) -> Result<(), FetchError> {
 }
 
 /// A field's value, sanitized for a message.
-fn shown(headers: &HeaderMap, name: &http::HeaderName) -> String {
+fn sanitized_field(headers: &HeaderMap, name: &http::HeaderName) -> String {
     let value = headers.get(name).map_or(&b""[..], http::HeaderValue::as_bytes);
     String::from_utf8_lossy(value).chars().filter(|c| !c.is_control()).take(200).collect()
 }

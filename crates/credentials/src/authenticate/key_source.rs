@@ -159,18 +159,18 @@ impl KeyOrigin {
     }
 
     /// Whether both have the same issuer and source.
-    pub(super) fn same_place(&self, other: &Self) -> bool {
+    pub(super) fn has_same_origin(&self, other: &Self) -> bool {
         self.issuer == other.issuer && self.keys == other.keys
     }
 
     /// Whether both have the same issuer and source and trust the same CAs.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         let same_tls = match (&self.tls, &other.tls) {
             (None, None) => true,
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => false,
         };
-        self.same_place(other) && same_tls
+        self.has_same_origin(other) && same_tls
     }
 
     /// The usable keys of a document from this source. An issuer that publishes an empty set has
@@ -197,7 +197,7 @@ impl KeyOrigin {
     }
 
     /// Fetches the document once.
-    pub(super) async fn ask(&self) -> Result<DiscoveredKeys, SourceError> {
+    pub(super) async fn fetch(&self) -> Result<DiscoveredKeys, SourceError> {
         let tls = OnceCell::new_with(self.tls.clone());
         let url = match &self.keys {
             KeySource::Discovery => self.discover(&tls).await?,

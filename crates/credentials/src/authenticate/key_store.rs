@@ -116,8 +116,8 @@ pub enum KeyRenewal {
 enum Phase {
     Idle,
     /// An attempt is due at once.
-    Asked,
-    Asking,
+    Requested,
+    Fetching,
 }
 
 struct Progress {
@@ -143,8 +143,8 @@ struct KeyStoreState {
     name: Box<str>,
     source: KeyOrigin,
     schedule: KeySchedule,
-    means: KeyStoreRuntime,
-    held: RwLock<Option<Arc<KeysInUse>>>,
+    runtime: KeyStoreRuntime,
+    current: RwLock<Option<Arc<KeysInUse>>>,
     progress: Mutex<Progress>,
     demand: Notify,
     /// The number of completed attempts.
@@ -169,11 +169,11 @@ impl KeyStore {
         means: KeyStoreRuntime,
         earlier: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let earlier = earlier.filter(|e| e.shared.source.same_place(&source));
+        let earlier = earlier.filter(|e| e.shared.source.has_same_origin(&source));
         if let Some(e) = earlier
             && *e.shared.name == *name
             && e.shared.schedule == schedule
-            && e.shared.source.same(&source)
+            && e.shared.source.is_same(&source)
         {
             return e.clone();
         }
@@ -182,15 +182,15 @@ impl KeyStore {
         }
         let now = means.clock.now().monotonic;
         let progress =
-            earlier.map_or_else(|| Progress::beginning(now), |e| e.shared.progress.lock().taken_over(now));
+            earlier.map_or_else(|| Progress::starting(now), |e| e.shared.progress.lock().continued(now));
         let pause = progress.next.saturating_duration_since(now);
         let control = means.control.clone();
         let shared = Arc::new(KeyStoreState {
             name: name.into(),
             source,
             schedule,
-            means,
-            held: RwLock::new(earlier.and_then(|e| e.shared.held.read().clone())),
+            runtime: means,
+            current: RwLock::new(earlier.and_then(|e| e.shared.current.read().clone())),
             done: watch::Sender::new(progress.completed),
             progress: Mutex::new(progress),
             demand: Notify::new(),
@@ -202,7 +202,7 @@ impl KeyStore {
 
     /// The current set, while it may be used.
     pub fn current(&self, now: Now) -> Option<Arc<KeysInUse>> {
-        let held = self.shared.held.read().clone()?;
+        let held = self.shared.current.read().clone()?;
         (now.monotonic < self.usable_until(&held)).then_some(held)
     }
 
@@ -222,9 +222,9 @@ impl KeyStore {
             if progress.phase == Phase::Idle {
                 let interval = if self.shared.source.is_file() { FILE_INTERVAL } else { DEMAND_INTERVAL };
                 if now.monotonic.duration_since(progress.began) < interval {
-                    return progress.last(now);
+                    return progress.last_result(now);
                 }
-                progress.phase = Phase::Asked;
+                progress.phase = Phase::Requested;
                 progress.began = now.monotonic;
                 self.shared.demand.notify_one();
             }
@@ -234,11 +234,11 @@ impl KeyStore {
         // The sender lives as long as the store, which is borrowed here: only the timeout can fail
         // this.
         let in_time = tokio::time::timeout(DEMAND_WAIT, attempt).await.is_ok();
-        let now = self.shared.means.clock.now();
+        let now = self.shared.runtime.clock.now();
         if self.is_newer_than(seen, now) {
             return KeyRenewal::Newer;
         }
-        match self.shared.progress.lock().last(now) {
+        match self.shared.progress.lock().last_result(now) {
             KeyRenewal::Failed { retry_after } => KeyRenewal::Failed { retry_after },
             // This attempt is still running: a result of an earlier attempt does not answer it.
             _ if !in_time => KeyRenewal::Failed { retry_after: Duration::from_secs(1) },
@@ -259,7 +259,7 @@ impl KeyStore {
 
     pub(crate) fn status(&self, now: Now) -> KeySetStatus {
         let progress = self.shared.progress.lock();
-        let held = self.shared.held.read().clone();
+        let held = self.shared.current.read().clone();
         KeySetStatus {
             issuer: self.shared.name.clone(),
             usable: held.as_ref().is_some_and(|held| now.monotonic < self.usable_until(held)),
@@ -274,9 +274,9 @@ impl KeyStore {
 }
 
 impl Progress {
-    fn beginning(now: Instant) -> Self {
+    fn starting(now: Instant) -> Self {
         Self {
-            phase: Phase::Asked,
+            phase: Phase::Requested,
             began: now,
             next: now,
             completed: 0,
@@ -289,11 +289,11 @@ impl Progress {
 
     /// Continues the counters of the earlier store. The next attempt is due when that store would
     /// have made one, or could have been made to by a demand. An unfinished attempt starts again.
-    fn taken_over(&self, now: Instant) -> Self {
+    fn continued(&self, now: Instant) -> Self {
         let idle = self.phase == Phase::Idle;
         let next = if idle { self.next.min(self.began + DEMAND_INTERVAL).max(now) } else { now };
         Self {
-            phase: if next > now { Phase::Idle } else { Phase::Asked },
+            phase: if next > now { Phase::Idle } else { Phase::Requested },
             began: if next > now { self.began } else { now },
             next,
             last_error: self.last_error.clone(),
@@ -302,7 +302,7 @@ impl Progress {
     }
 
     /// The result of the last completed attempt, for a demand that is not granted.
-    fn last(&self, now: Now) -> KeyRenewal {
+    fn last_result(&self, now: Now) -> KeyRenewal {
         if self.completed > 0 && self.failures_in_a_row == 0 {
             return KeyRenewal::Fresh;
         }
@@ -313,24 +313,24 @@ impl Progress {
 
 fn outage_of(name: &str) -> Arc<Outage> {
     let effect = "known keys stay in use for `max_stale`, then its tokens get 503";
-    Arc::new(Outage::of(format!("key set of {name}")).with_effect(effect))
+    Arc::new(Outage::new(format!("key set of {name}")).with_effect(effect))
 }
 
 async fn run(shared: Arc<KeyStoreState>, mut pause: Duration) {
     loop {
-        shared.due(pause).await;
+        shared.wait_until_due(pause).await;
         let began = shared.begin();
-        let found = shared.source.ask().await;
+        let found = shared.source.fetch().await;
         pause = shared.conclude(found, began);
     }
 }
 
 impl KeyStoreState {
     /// Returns when the pause has passed or an attempt is demanded.
-    async fn due(&self, pause: Duration) {
+    async fn wait_until_due(&self, pause: Duration) {
         let pause = tokio::time::sleep(pause);
         tokio::pin!(pause);
-        while !self.is_asked() {
+        while !self.is_requested() {
             tokio::select! {
                 () = &mut pause => return,
                 // A demand that the timer's attempt has already served leaves its wake-up behind:
@@ -340,14 +340,14 @@ impl KeyStoreState {
         }
     }
 
-    fn is_asked(&self) -> bool {
-        self.progress.lock().phase == Phase::Asked
+    fn is_requested(&self) -> bool {
+        self.progress.lock().phase == Phase::Requested
     }
 
     fn begin(&self) -> Instant {
-        let began = self.means.clock.now().monotonic;
+        let began = self.runtime.clock.now().monotonic;
         let mut progress = self.progress.lock();
-        progress.phase = Phase::Asking;
+        progress.phase = Phase::Fetching;
         progress.began = began;
         began
     }
@@ -376,7 +376,7 @@ impl KeyStoreState {
             }
         };
         let pause = self.jittered(pause, number);
-        progress.next = self.means.clock.now().monotonic + pause;
+        progress.next = self.runtime.clock.now().monotonic + pause;
         progress.phase = Phase::Idle;
         drop(progress);
         if let Err(error) = outcome {
@@ -394,26 +394,27 @@ impl KeyStoreState {
         let mut document = [0; digest::SHA256_OUTPUT_LEN];
         document.copy_from_slice(digest::digest(&digest::SHA256, &found.document).as_ref());
         let attempt = self.progress.lock().completed + 1;
-        let before = self.held.read().clone();
+        let before = self.current.read().clone();
         if let Some(before) = before.as_deref().filter(|before| before.document == document) {
             let set = before.set.clone();
             let held = KeysInUse { set, attempt, confirmed: began, document, skipped: before.skipped };
-            *self.held.write() = Some(Arc::new(held));
+            *self.current.write() = Some(Arc::new(held));
             return Ok(());
         }
         let (set, skipped) = self.source.keys_of(found)?;
         let before = before.as_deref();
-        let withdrawn = before.is_some_and(|before| !set.has_all_of(&before.set));
-        let is_the_same = |before: &KeysInUse| before.set.has_all_of(&set) && before.skipped == skipped.len();
+        let withdrawn = before.is_some_and(|before| !set.is_superset_of(&before.set));
+        let is_the_same =
+            |before: &KeysInUse| before.set.is_superset_of(&set) && before.skipped == skipped.len();
         if withdrawn || !before.is_some_and(is_the_same) {
             self.log(&set, &skipped, &found.at);
         }
         let skipped = skipped.len();
         let held = KeysInUse { set: Arc::new(set), attempt, confirmed: began, document, skipped };
-        *self.held.write() = Some(Arc::new(held));
+        *self.current.write() = Some(Arc::new(held));
         if withdrawn {
             // After the new set is in place: a fill that still used the old one began before this.
-            self.means.generation.advance();
+            self.runtime.generation.advance();
         }
         Ok(())
     }
@@ -435,7 +436,7 @@ impl KeyStoreState {
 
     /// Shortens the pause by up to a tenth, so that many processes do not fetch at the same time.
     fn jittered(&self, pause: Duration, number: u64) -> Duration {
-        let cut = self.means.secret.spread(&self.name, number) % 1000;
+        let cut = self.runtime.secret.spread(&self.name, number) % 1000;
         pause.mul_f64(1.0 - cut as f64 / 10_000.0)
     }
 }

@@ -24,7 +24,7 @@ pub mod outcome;
 mod verified;
 
 use crate::authenticate::outcome::{
-    AuthenticationOutcome, CredentialLookup, IssuerUnheard, KeyObstacle, Rejection,
+    AuthenticationOutcome, CredentialLookup, Rejection, UncheckedToken, VerificationObstacle,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,12 +64,12 @@ use crate::watch::WatchStatus;
 
 /// Maximum rounds of lookup, waiting and verification for one request. More than two rounds happen
 /// only when flushes or cancelled requests intervene.
-const ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 /// Maximum requests to an authority about one token: its answer may reflect fewer revocations than
 /// are known here.
-const ASKED: usize = 2;
+const MAX_AUTHORITY_QUERIES: usize = 2;
 /// Maximum key fetches for one token.
-const RENEWALS: usize = 2;
+const MAX_RENEWALS: usize = 2;
 
 /// Process-wide dependencies of an authenticator; the same for all its successors.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ pub struct Authenticator {
     limits: CacheLimits,
     scope: CacheScope,
     version: u64,
-    surroundings: AuthenticatorRuntime,
+    runtime: AuthenticatorRuntime,
 }
 
 /// A signer of tokens, with its keys.
@@ -116,7 +116,7 @@ struct IssuerKeys {
     name: Arc<str>,
     keys: Arc<KeyStore>,
     /// The issuer's revocation state, if its log is followed.
-    followed: Option<Arc<FollowedIssuer>>,
+    followed_issuer: Option<Arc<FollowedIssuer>>,
 }
 
 /// Determines the form of a cached value besides the facts.
@@ -140,7 +140,7 @@ impl Authenticator {
     /// the old one ends.
     #[must_use]
     pub fn rebuild(&self, setup: AuthenticatorSetup<'_>) -> Self {
-        Self::build(setup, self.surroundings.clone(), Some(self))
+        Self::build(setup, self.runtime.clone(), Some(self))
     }
 
     fn build(
@@ -187,7 +187,7 @@ impl Authenticator {
             limits: limits.clone(),
             scope: surroundings.secret.scope(*version, variant),
             version: *version,
-            surroundings,
+            runtime: surroundings,
         }
     }
 
@@ -205,8 +205,8 @@ impl Authenticator {
     }
 
     /// Until when the cached fact of a token may be used; `None`: there is none, or not any more.
-    pub fn until(&self, token: &[u8], now: Now) -> Option<Instant> {
-        self.cache.until(self.scope.key(token), now).map(|(until, _)| until)
+    pub fn valid_until(&self, token: &[u8], now: Now) -> Option<Instant> {
+        self.cache.valid_until(self.scope.key(token), now).map(|(until, _)| until)
     }
 
     /// Authenticates a token that [`Authenticator::lookup`] does not know. It joins a running
@@ -218,29 +218,29 @@ impl Authenticator {
             return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
         }
         let key = self.scope.key(token);
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match self.cache.lookup(key, now()) {
                 cache::CacheLookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
                 cache::CacheLookup::Denied(why) => return (Err(why), CacheUse::Denied),
-                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                cache::CacheLookup::Pending(flight) => match flight.wait().await {
                     FlightResult::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
                     FlightResult::Denied(why) => return (Err(why), CacheUse::Coalesced),
                     FlightResult::Again => {}
                 },
                 cache::CacheLookup::Miss(ticket) => {
                     // After a flush the answer proves nothing.
-                    if let Ok(answer) = self.find_out(token, ticket, &now).await {
+                    if let Ok(answer) = self.verify_and_cache(token, ticket, &now).await {
                         return (answer, CacheUse::Miss);
                     }
                 }
             }
         }
         // Flushes overtook every attempt: keys change faster than a signature is verified.
-        self.not_in_time()
+        self.timed_out()
     }
 
     /// The result for a request that stops waiting.
-    pub fn not_in_time(&self) -> AuthenticationOutcome {
+    pub fn timed_out(&self) -> AuthenticationOutcome {
         (Err(self.unavailable()), CacheUse::Miss)
     }
 
@@ -268,7 +268,7 @@ impl Authenticator {
     /// State of the key set of each issuer, in configured order; then of each authority with signed
     /// answers.
     pub fn key_sets(&self) -> Vec<KeySetStatus> {
-        let now = self.surroundings.clock.now();
+        let now = self.runtime.clock.now();
         self.signers().map(|signer| signer.keys.status(now)).collect()
     }
 
@@ -304,8 +304,8 @@ impl Authenticator {
 
     /// The basis of some credential in use, if its issuer is followed: to be audited
     /// ([`crate::revocation::audit`]).
-    pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
-        self.cache.any_held(random)
+    pub fn any_entry_basis(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
+        self.cache.any_entry_basis(random)
     }
 
     /// Cache usage, for metrics.
@@ -314,7 +314,7 @@ impl Authenticator {
     }
 
     /// Verifies a token and stores the result in the cache.
-    async fn find_out(
+    async fn verify_and_cache(
         &self,
         token: &[u8],
         ticket: Ticket<Verified, Rejection>,
@@ -347,29 +347,33 @@ impl Authenticator {
         ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
-        match self.attempt(token, now()) {
+        match self.verify_locally(token, now()) {
             Ok(verified) => Ok(verified),
             // Rare and large: kept out of the future of every miss.
-            Err(obstacle) => Box::pin(self.overcome(obstacle, token, ticket, now)).await,
+            Err(obstacle) => Box::pin(self.resolve_obstacle(obstacle, token, ticket, now)).await,
         }
     }
 
-    async fn overcome(
+    async fn resolve_obstacle(
         &self,
-        mut obstacle: KeyObstacle,
+        mut obstacle: VerificationObstacle,
         token: &[u8],
         ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let mut refused = None;
-        for _ in 0..RENEWALS {
+        for _ in 0..MAX_RENEWALS {
             let (issuer, seen, why) = match obstacle {
-                KeyObstacle::Token(error) => return Err(Rejection::Invalid(error)),
-                KeyObstacle::Unknown { authority } => return self.ask(authority, token, ticket, now).await,
-                KeyObstacle::Unheard(unheard) => return self.confirm(*unheard, ticket, now).await,
-                KeyObstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
+                VerificationObstacle::Token(error) => return Err(Rejection::Invalid(error)),
+                VerificationObstacle::Unknown { authority } => {
+                    return self.ask_authority(authority, token, ticket, now).await;
+                }
+                VerificationObstacle::Unheard(unheard) => {
+                    return self.ask_issuer(*unheard, ticket, now).await;
+                }
+                VerificationObstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
-            if issuer.followed.as_ref().is_some_and(|followed| followed.desk.is_silent()) {
+            if issuer.followed_issuer.as_ref().is_some_and(|followed| followed.query_desk.is_silent()) {
                 // The keys may be elsewhere, but only the issuer knows whether it has revoked the
                 // token.
                 return Err(Rejection::Silent { authority: issuer.name.clone() });
@@ -377,7 +381,7 @@ impl Authenticator {
             let retry_after = match issuer.keys.renew(seen, now()).await {
                 KeyRenewal::Newer => {
                     refused = why;
-                    obstacle = match self.attempt(token, now()) {
+                    obstacle = match self.verify_locally(token, now()) {
                         Ok(verified) => return Ok(verified),
                         Err(obstacle) => obstacle,
                     };
@@ -398,13 +402,13 @@ impl Authenticator {
         }
         // Several newer sets did not help.
         Err(Rejection::Invalid(match obstacle {
-            KeyObstacle::Token(error) => error,
+            VerificationObstacle::Token(error) => error,
             _ => refused.unwrap_or(TokenError::UnknownKey),
         }))
     }
 
     /// Asks a token authority about a token.
-    async fn ask(
+    async fn ask_authority(
         &self,
         at: usize,
         token: &[u8],
@@ -413,11 +417,11 @@ impl Authenticator {
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let authority = &self.authorities[at];
         let silent = || Rejection::Silent { authority: (*authority.config.name).into() };
-        for _ in 0..ASKED {
+        for _ in 0..MAX_AUTHORITY_QUERIES {
             let asked = now();
             let position = authority.watches().position();
-            let departed = authority.followed.as_ref().map(FollowedIssuer::depart);
-            let Some(said) = authority.ask(token, asked, now).await else {
+            let departed = authority.followed_issuer.as_ref().map(FollowedIssuer::depart);
+            let Some(said) = authority.query(token, asked, now).await else {
                 return Err(silent());
             };
             let facts = said.verdict.map_err(Rejection::Invalid)?;
@@ -430,10 +434,14 @@ impl Authenticator {
             if departed.as_ref().is_some_and(|departed| !departed.is_heard_of()) {
                 ticket.close();
             }
-            let vouched = match (departed, said.statement, said.revocable) {
-                (Some(departed), _, Some(revocable)) => Some((revocable.vouched(departed).await, bounded)),
+            let vouched = match (departed, said.revocation_tags, said.revocable) {
+                (Some(departed), _, Some(revocable)) => {
+                    Some((revocable.use_confirmation(departed).await, bounded))
+                }
                 // An answer of a followed issuer has no bound but the cache's own time to live.
-                (Some(departed), Some(statement), _) => Some((departed.hold(statement).await, None)),
+                (Some(departed), Some(statement), _) => {
+                    Some((departed.use_issuer_answer(statement).await, None))
+                }
                 _ => None,
             };
             let (hold, until, revocable) = match vouched {
@@ -449,11 +457,12 @@ impl Authenticator {
                 Some((AuthoritativeAnswer::Silent, _)) => return Err(silent()),
                 Some((AuthoritativeAnswer::Again, _)) => continue,
                 None => {
-                    let hold = authority.watches().hold(facts.identity.display_name(), token, position);
+                    let hold =
+                        authority.watches().entry_basis(facts.identity.display_name(), token, position);
                     (hold, bounded, None)
                 }
             };
-            let life = Lifetime { expires: facts.expires, until, hold };
+            let life = Lifetime { expires: facts.expires, until, basis: hold };
             let verified = self.rendering.verified(facts, None).until_revoked(revocable);
             return Ok((Arc::new(verified), life));
         }
@@ -461,88 +470,93 @@ impl Authenticator {
     }
 
     /// Asks an issuer whether it has revoked a token.
-    async fn confirm(
+    async fn ask_issuer(
         &self,
-        unheard: IssuerUnheard,
+        unheard: UncheckedToken,
         ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
-        let IssuerUnheard { issuer, facts, until, revocable } = unheard;
-        if !revocable.is_heard_of() {
+        let UncheckedToken { issuer, facts, until, revocable } = unheard;
+        if !revocable.has_lease() {
             ticket.close();
         }
-        let hold = match revocable.told().await {
-            IssuerAnswer::Good(hold) => hold,
+        let hold = match revocable.status_or_ask().await {
+            IssuerAnswer::NotRevoked(hold) => hold,
             IssuerAnswer::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
-            IssuerAnswer::Silent => {
+            IssuerAnswer::NoAnswer => {
                 return Err(Rejection::Silent { authority: self.issuers[issuer].name.clone() });
             }
         };
         // A result that may not be cached expires at once.
         let until = Some(if hold.is_some() { until } else { now().monotonic });
-        let life = Lifetime { expires: facts.expires, until, hold };
+        let life = Lifetime { expires: facts.expires, until, basis: hold };
         let verified = self.rendering.verified(facts, Some(issuer)).until_revoked(Some(revocable));
         Ok((Arc::new(verified), life))
     }
 
     /// Parses and verifies with the current keys; never waits.
-    fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), KeyObstacle> {
-        if let Some(authority) = authority::of_prefix(&self.authorities, token)? {
-            return Err(KeyObstacle::Unknown { authority });
+    fn verify_locally(
+        &self,
+        token: &[u8],
+        now: Now,
+    ) -> Result<(Arc<Verified>, Lifetime), VerificationObstacle> {
+        if let Some(authority) = authority::select_by_prefix(&self.authorities, token)? {
+            return Err(VerificationObstacle::Unknown { authority });
         }
         let unverified = match jwt::parse(token) {
             Ok(unverified) => unverified,
-            Err(error) => match authority::of_rest(&self.authorities).filter(|_| error == TokenError::NotJwt)
-            {
-                Some(authority) => return Err(KeyObstacle::Unknown { authority }),
-                None => return Err(error.into()),
-            },
+            Err(error) => {
+                match authority::select_default(&self.authorities).filter(|_| error == TokenError::NotJwt) {
+                    Some(authority) => return Err(VerificationObstacle::Unknown { authority }),
+                    None => return Err(error.into()),
+                }
+            }
         };
         // The unverified `iss` only selects whose keys must have signed the token; `verify`
         // compares it again.
         let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
         let Some(at) = at else {
-            return Err(match authority::of_issuer(&self.authorities, unverified.issuer()) {
-                Some(authority) => KeyObstacle::Unknown { authority },
+            return Err(match authority::select_by_issuer(&self.authorities, unverified.issuer()) {
+                Some(authority) => VerificationObstacle::Unknown { authority },
                 None => TokenError::WrongIssuer.into(),
             });
         };
         let issuer = &self.issuers[at];
         let Some(keys) = issuer.keys.current(now) else {
-            return Err(KeyObstacle::Keys { issuer: at, seen: 0, why: None });
+            return Err(VerificationObstacle::Keys { issuer: at, seen: 0, why: None });
         };
         let mut facts = match unverified.verify(&issuer.config, &keys.set, now.wall) {
             Ok(facts) => facts,
             Err(error) if unverified.may_pass_newer_keys(&error) => {
-                return Err(KeyObstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
+                return Err(VerificationObstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
             }
             Err(error) => return Err(error.into()),
         };
         // A fact ends with the key set that proved it, if that is not confirmed in time.
         let until = issuer.keys.usable_until(&keys);
-        let (hold, revocable) = match &issuer.followed {
+        let (hold, revocable) = match &issuer.followed_issuer {
             None => (None, None),
             Some(followed) => {
                 let lineage = unverified.lineage();
-                if let Some(longest) = followed.longest {
+                if let Some(longest) = followed.max_token_age {
                     // By then, events about the token may no longer be stored.
                     facts.expires = facts.expires.min(lineage.issued_at.plus(longest));
                     if now.wall >= facts.expires {
                         return Err(TokenError::Expired.into());
                     }
                 }
-                let revocable = followed.revocable(&lineage, TokenEvidence::Said, now.wall);
-                match revocable.known() {
-                    Heard::Good(hold) => (Some(hold), Some(revocable)),
+                let revocable = followed.revocable(&lineage, TokenEvidence::FromCredential, now.wall);
+                match revocable.local_status() {
+                    Heard::NotRevoked(hold) => (Some(hold), Some(revocable)),
                     Heard::Denied => return Err(TokenError::Revoked.into()),
-                    Heard::Nothing => {
-                        let unheard = IssuerUnheard { issuer: at, facts, until, revocable };
-                        return Err(KeyObstacle::Unheard(Box::new(unheard)));
+                    Heard::Unknown => {
+                        let unheard = UncheckedToken { issuer: at, facts, until, revocable };
+                        return Err(VerificationObstacle::Unheard(Box::new(unheard)));
                     }
                 }
             }
         };
-        let life = Lifetime { expires: facts.expires, until: Some(until), hold };
+        let life = Lifetime { expires: facts.expires, until: Some(until), basis: hold };
         let verified = self.rendering.verified(facts, Some(at)).until_revoked(revocable);
         Ok((Arc::new(verified), life))
     }
@@ -566,7 +580,7 @@ impl Rendering {
 
     /// The verified credential of a session.
     pub fn verified_session(&self, facts: Facts, session: SessionCredential) -> Verified {
-        self.verified(facts, None).of_session(session)
+        self.verified(facts, None).with_session(session)
     }
 
     fn verified(&self, facts: Facts, issuer: Option<usize>) -> Verified {
@@ -589,6 +603,6 @@ impl IssuerKeys {
         };
         let keys = KeyStore::start(config.name(), source, schedule, means, before.map(|before| &before.keys));
         let followed = surroundings.follows.of(config.issuer());
-        Self { name: config.name().into(), config, keys, followed }
+        Self { name: config.name().into(), config, keys, followed_issuer: followed }
     }
 }

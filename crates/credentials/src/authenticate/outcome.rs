@@ -55,20 +55,20 @@ pub enum CredentialLookup {
 pub type AuthenticationOutcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
 /// What prevents the verification of a token.
-pub(super) enum KeyObstacle {
+pub(super) enum VerificationObstacle {
     /// The token itself is invalid.
     Token(TokenError),
     /// Only a token authority can verify the token.
     Unknown { authority: usize },
     /// The log of its issuer is not current, so a revocation may be unknown here.
-    Unheard(Box<IssuerUnheard>),
+    Unheard(Box<UncheckedToken>),
     /// No usable key set, or one that may be older than the token's key: then `why` is its reason
     /// to reject the token.
     Keys { issuer: usize, seen: u64, why: Option<TokenError> },
 }
 
 /// A token with a valid signature, whose revocation state is unknown here.
-pub(super) struct IssuerUnheard {
+pub(super) struct UncheckedToken {
     pub(crate) issuer: usize,
     pub(crate) facts: Facts,
     /// Until when its issuer's keys may be used.
@@ -76,7 +76,7 @@ pub(super) struct IssuerUnheard {
     pub(crate) revocable: RevocableToken,
 }
 
-impl From<TokenError> for KeyObstacle {
+impl From<TokenError> for VerificationObstacle {
     fn from(error: TokenError) -> Self {
         Self::Token(error)
     }

@@ -31,13 +31,13 @@ pub struct Verified {
     /// Assertions for upstreams, created on first use.
     pub(crate) assertions: Assertions,
     /// Bytes reserved for those assertions.
-    reserve: usize,
+    assertion_reserve: usize,
 }
 
 /// Additional data of a credential that is a session.
 pub struct SessionCredential {
     /// The checks whether the session is over.
-    pub lasting: OpenSession,
+    pub open_session: OpenSession,
     /// The `Set-Cookie` for a client that still sends the cookie before a renewal.
     pub renewed: Option<Box<str>>,
     /// The access token, for upstreams that receive it.
@@ -82,7 +82,7 @@ impl Verified {
             revocable: None,
             session: None,
             assertions,
-            reserve,
+            assertion_reserve: reserve,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Verified {
     }
 
     /// Attaches the data of a session.
-    pub(super) fn of_session(self, session: SessionCredential) -> Self {
+    pub(super) fn with_session(self, session: SessionCredential) -> Self {
         Self { session: Some(Box::new(session)), ..self }
     }
 }
@@ -120,12 +120,12 @@ impl Weigh for Verified {
             size_of::<(Box<str>, Box<[u8]>)>() + name.len() + value.len()
         };
         // The `Arc` adds its two counters.
-        size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.weight() - size_of::<Identity>()
+        size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.heap_size() - size_of::<Identity>()
             + self.upstream_fields.iter().map(field).sum::<usize>()
             + self.http1_block.len()
             + self.session.as_ref().map_or(0, |session| size_of::<SessionCredential>() + session.weight())
             // The basis of the cache entry is a separate allocation.
             + self.revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<CacheEntryBasis>())
-            + self.reserve
+            + self.assertion_reserve
     }
 }

@@ -25,17 +25,17 @@ pub enum EntryBasis {
 impl EntryBasis {
     /// Whether the fact may be used now.
     #[inline]
-    pub fn standing(&self) -> EntryState {
+    pub fn state(&self) -> EntryState {
         match self {
-            Self::Watched(watched) if watched.is_void() => EntryState::Void,
-            Self::Watched(_) => EntryState::Good,
+            Self::Watched(watched) if watched.is_void() => EntryState::Evicted,
+            Self::Watched(_) => EntryState::Valid,
             Self::Followed(held) => held.standing(),
         }
     }
 
     /// Whether the fact can never be used again.
     pub fn is_void(&self) -> bool {
-        self.standing() == EntryState::Void
+        self.state() == EntryState::Evicted
     }
 }
 
@@ -74,7 +74,7 @@ impl CacheEntryBasis {
     /// Reads the clock now: a reading shared by many requests would add its age to every lease.
     #[inline]
     pub fn standing(&self) -> EntryState {
-        self.view.standing(&self.stamp, &self.tags, self.clock.now())
+        self.view.entry_state(&self.stamp, &self.tags, self.clock.now())
     }
 }
 

@@ -18,7 +18,7 @@ use super::key::CacheKey;
 use crate::cache::entry_basis::{CacheEntryBasis, EntryBasis};
 
 /// Maximum slots to search for an entry to audit.
-const NEAR: usize = 64;
+const AUDIT_SEARCH: usize = 64;
 
 /// A fact with the bounds of its use.
 pub(super) struct Slot<T> {
@@ -31,7 +31,7 @@ pub(super) struct Slot<T> {
     /// The generation when the fill began, not when it ended.
     pub generation: u64,
     /// What may invalidate the fact earlier.
-    pub hold: Option<EntryBasis>,
+    pub basis: Option<EntryBasis>,
     /// Bytes charged for the entry.
     pub weight: usize,
     /// Whether the fact was hit since the hand last passed.
@@ -42,13 +42,13 @@ impl<T> Slot<T> {
     /// THE gate: every fact that leaves the cache passes this check, on every hit.
     fn admissible(&self, now: Now, generation: u64) -> bool {
         self.is_current(now, generation)
-            && self.hold.as_ref().is_none_or(|hold| hold.standing() == EntryState::Good)
+            && self.basis.as_ref().is_none_or(|hold| hold.state() == EntryState::Valid)
     }
 
     /// Whether it may be admissible now or later: a fact that only lacks a lease is valid again
     /// with the next lease.
     fn is_alive(&self, now: Now, generation: u64) -> bool {
-        self.is_current(now, generation) && !self.hold.as_ref().is_some_and(EntryBasis::is_void)
+        self.is_current(now, generation) && !self.basis.as_ref().is_some_and(EntryBasis::is_void)
     }
 
     fn is_current(&self, now: Now, generation: u64) -> bool {
@@ -66,8 +66,8 @@ pub(super) struct Facts<T> {
     index: HashTable<u32>,
     slots: Vec<Option<Slot<T>>>,
     free: Vec<u32>,
-    hand: usize,
-    broom: usize,
+    clock_hand: usize,
+    sweep_position: usize,
     bytes: usize,
     capacity: usize,
     evicted: u64,
@@ -79,8 +79,8 @@ impl<T> Facts<T> {
             index: HashTable::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            hand: 0,
-            broom: 0,
+            clock_hand: 0,
+            sweep_position: 0,
             bytes: 0,
             capacity,
             evicted: 0,
@@ -103,7 +103,12 @@ impl<T> Facts<T> {
     }
 
     /// Until when an admissible fact may be used, and when its credential expires.
-    pub(super) fn until(&self, key: CacheKey, now: Now, generation: u64) -> Option<(Instant, Timestamp)> {
+    pub(super) fn valid_until(
+        &self,
+        key: CacheKey,
+        now: Now,
+        generation: u64,
+    ) -> Option<(Instant, Timestamp)> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let slot = self.slots.get(at as usize)?.as_ref()?;
         slot.admissible(now, generation).then_some((slot.deadline, slot.expires))
@@ -150,9 +155,9 @@ impl<T> Facts<T> {
 
     /// The basis of a fact in use that depends on a followed authority: the first within [`NEAR`]
     /// slots from a random one.
-    pub(super) fn any_held(&self, random: usize) -> Option<Arc<CacheEntryBasis>> {
+    pub(super) fn any_entry_basis(&self, random: usize) -> Option<Arc<CacheEntryBasis>> {
         let from = random % self.slots.len().max(1);
-        self.slots.iter().skip(from).take(NEAR).flatten().find_map(|slot| match &slot.hold {
+        self.slots.iter().skip(from).take(AUDIT_SEARCH).flatten().find_map(|slot| match &slot.basis {
             Some(EntryBasis::Followed(held)) if slot.used.load(Ordering::Relaxed) => Some(held.clone()),
             _ => None,
         })
@@ -189,8 +194,9 @@ impl<T> Facts<T> {
     /// entries stays proportional to the live ones, and a flush stays O(1).
     fn sweep(&mut self, now: Now, generation: u64) {
         for _ in 0..2.min(self.slots.len()) {
-            self.broom = (self.broom + 1) % self.slots.len();
-            let dead = self.slots[self.broom].as_ref().filter(|slot| !slot.is_alive(now, generation));
+            self.sweep_position = (self.sweep_position + 1) % self.slots.len();
+            let dead =
+                self.slots[self.sweep_position].as_ref().filter(|slot| !slot.is_alive(now, generation));
             if let Some(key) = dead.map(|slot| slot.key) {
                 self.remove(key);
             }
@@ -201,8 +207,8 @@ impl<T> Facts<T> {
     /// two rounds because the first clears every bit it passes.
     fn evict_one(&mut self, now: Now, generation: u64) {
         loop {
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(slot) = &mut self.slots[self.hand] else { continue };
+            self.clock_hand = (self.clock_hand + 1) % self.slots.len();
+            let Some(slot) = &mut self.slots[self.clock_hand] else { continue };
             let alive = slot.is_alive(now, generation);
             if alive && std::mem::take(slot.used.get_mut()) {
                 continue;

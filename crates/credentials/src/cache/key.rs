@@ -43,7 +43,7 @@ impl CacheSecret {
     }
 
     /// A hash state for watched names, independent of the other uses of the secret.
-    pub(super) fn names(&self) -> SipHasher {
+    pub(super) fn name_hasher(&self) -> SipHasher {
         let mut state = SipHasher::new_with_key(&self.0);
         state.write(b"names");
         state
@@ -93,7 +93,7 @@ impl KeyParts {
     }
 
     /// Adds a value of fixed length, such as the number of parts that follow.
-    pub fn mark(&mut self, mark: u8) {
+    pub fn add_marker(&mut self, mark: u8) {
         self.0.write(&[mark]);
     }
 

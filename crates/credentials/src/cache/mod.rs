@@ -61,9 +61,9 @@ use self::denials::Denials;
 use self::facts::{Facts, Slot};
 pub use self::key::{CacheKey, CacheScope, CacheSecret, KeyParts};
 pub use crate::cache::entry_basis::{CacheEntryBasis, EntryBasis};
-use crate::cache::single_flight::FlightStart;
+use crate::cache::single_flight::FlightEntry;
 pub use crate::cache::single_flight::{Flight, FlightResult, FlightVoided, Ticket};
-pub use crate::cache::watch_versions::{VersionOf, WatchBasis, WatchVersion, WatchVersions};
+pub use crate::cache::watch_versions::{NameCell, NameKind, WatchBasis, WatchVersions};
 use crate::config::CacheLimits;
 
 /// Bytes per shard: few enough for a sweep of the hand under the lock to take microseconds.
@@ -101,7 +101,7 @@ pub struct Lifetime {
     /// Until when the proof is valid, for example because of the age of a key set.
     pub until: Option<Instant>,
     /// What may invalidate the fact at any time.
-    pub hold: Option<EntryBasis>,
+    pub basis: Option<EntryBasis>,
 }
 
 /// A cached result.
@@ -179,8 +179,8 @@ struct Shard<T, D>(RwLock<FactStore<T, D>>);
 struct FactStore<T, D> {
     facts: Facts<T>,
     denials: Denials<D>,
-    flights: BTreeMap<CacheKey, FlightStart<T, D>>,
-    departures: u64,
+    flights: BTreeMap<CacheKey, FlightEntry<T, D>>,
+    last_flight_id: u64,
 }
 
 impl<T: Weigh, D: Clone> DecisionCache<T, D> {
@@ -197,7 +197,7 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
                     facts: Facts::new(limits.bytes / count),
                     denials: Denials::new(denials),
                     flights: BTreeMap::new(),
-                    departures: 0,
+                    last_flight_id: 0,
                 }))
             })
             .collect();
@@ -209,20 +209,20 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     /// The cached result for a key; starts nothing on a miss: the hot path. Takes one read lock and
     /// allocates nothing.
     pub fn peek(&self, key: CacheKey, now: Now) -> Option<KnownFacts<T, D>> {
-        self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
+        self.shared.shard(key).0.read().cached(key, now, &self.shared.generation)
     }
 
     /// Until when the fact under `key` may be used, and when its credential expires, if there is a
     /// usable fact.
-    pub fn until(&self, key: CacheKey, now: Now) -> Option<(Instant, Timestamp)> {
-        self.shared.shard(key).0.read().facts.until(key, now, self.shared.generation.current())
+    pub fn valid_until(&self, key: CacheKey, now: Now) -> Option<(Instant, Timestamp)> {
+        self.shared.shard(key).0.read().facts.valid_until(key, now, self.shared.generation.current())
     }
 
     /// The cached result, or a ticket to verify, or a flight to wait for.
     pub fn lookup(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
         match self.peek(key, now) {
             Some(known) => known.into(),
-            None => self.depart(key, now),
+            None => self.join_or_start(key, now),
         }
     }
 
@@ -254,29 +254,29 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     }
 
     /// The basis of some fact in use, if it is a followed authority; `random` selects which.
-    pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
+    pub fn any_entry_basis(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         let shards = &self.shared.shards;
         // The low bits select the shard, the rest a slot in it.
         let (random, count) = (usize::try_from(random).unwrap_or(usize::MAX), shards.len());
-        shards[random % count].0.read().facts.any_held(random / count)
+        shards[random % count].0.read().facts.any_entry_basis(random / count)
     }
 
     /// The slow half of a lookup: join a flight or start one.
-    fn depart(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
+    fn join_or_start(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
         let mut store = self.shared.shard(key).0.write();
         // Another worker may have answered between the two locks.
-        if let Some(known) = store.known(key, now, &self.shared.generation) {
+        if let Some(known) = store.cached(key, now, &self.shared.generation) {
             return known.into();
         }
-        store.departures += 1;
-        let id = store.departures;
+        store.last_flight_id += 1;
+        let id = store.last_flight_id;
         let generation = self.shared.generation.current();
         if let Some(flying) = store.flights.get(&key)
             && flying.generation() == generation
         {
             return CacheLookup::Pending(flying.join());
         }
-        let (departure, answer) = single_flight::depart(id, generation, self.shared.generation.clone());
+        let (departure, answer) = single_flight::start_flight(id, generation, self.shared.generation.clone());
         store.flights.insert(key, departure);
         CacheLookup::Miss(Ticket::new(self.shared.clone(), key, id, generation, answer))
     }
@@ -299,7 +299,7 @@ impl<T, D> CacheState<T, D> {
 
 impl<T, D: Clone> FactStore<T, D> {
     /// The cached result: the reader's half of a lookup, under either lock.
-    fn known(&self, key: CacheKey, now: Now, generation: &Generation) -> Option<KnownFacts<T, D>> {
+    fn cached(&self, key: CacheKey, now: Now, generation: &Generation) -> Option<KnownFacts<T, D>> {
         if let Some(fact) = self.facts.get(key, now, generation.current()) {
             return Some(KnownFacts::Fact(fact));
         }
@@ -309,7 +309,7 @@ impl<T, D: Clone> FactStore<T, D> {
 
 impl<T, D> FactStore<T, D> {
     /// Removes a flight from the table, if it is still the current one for its key.
-    fn land(&mut self, key: CacheKey, id: u64) {
+    fn remove_flight(&mut self, key: CacheKey, id: u64) {
         if let Entry::Occupied(flying) = self.flights.entry(key)
             && flying.get().id() == id
         {
@@ -329,8 +329,8 @@ impl<T: Weigh, D: Clone> CacheState<T, D> {
     ) -> Result<(), FlightVoided> {
         let (key, id, generation) = ticket;
         let mut store = self.shard(key).0.write();
-        store.land(key, id);
-        if self.generation.current() != generation || life.hold.as_ref().is_some_and(EntryBasis::is_void) {
+        store.remove_flight(key, id);
+        if self.generation.current() != generation || life.basis.as_ref().is_some_and(EntryBasis::is_void) {
             return Err(FlightVoided);
         }
         let slot = Slot {
@@ -339,7 +339,7 @@ impl<T: Weigh, D: Clone> CacheState<T, D> {
             expires: life.expires,
             deadline: self.deadline(key, now, life.until),
             generation,
-            hold: life.hold,
+            basis: life.basis,
             weight: value.weight() + facts::overhead::<T>(),
             used: false.into(),
         };
@@ -351,7 +351,7 @@ impl<T: Weigh, D: Clone> CacheState<T, D> {
     fn refuse(&self, key: CacheKey, id: u64, why: D, now: Now) {
         let deadline = now.monotonic + self.deny_ttl;
         let mut store = self.shard(key).0.write();
-        store.land(key, id);
+        store.remove_flight(key, id);
         store.facts.remove(key);
         store.denials.insert(key, why, deadline);
     }
@@ -359,6 +359,6 @@ impl<T: Weigh, D: Clone> CacheState<T, D> {
 
 impl<T, D> CacheState<T, D> {
     fn abandon(&self, key: CacheKey, id: u64) {
-        self.shard(key).0.write().land(key, id);
+        self.shard(key).0.write().remove_flight(key, id);
     }
 }

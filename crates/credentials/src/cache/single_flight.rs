@@ -14,7 +14,7 @@ pub(super) enum FlightAnswer<F, D> {
     Denied(D),
 }
 
-type FlightBoard<T, D> = Option<FlightAnswer<Arc<T>, D>>;
+type FlightSlot<T, D> = Option<FlightAnswer<Arc<T>, D>>;
 
 /// A flush overtook the fill: the answer may predate the reason for the flush and proves nothing.
 /// Look up again.
@@ -23,14 +23,14 @@ type FlightBoard<T, D> = Option<FlightAnswer<Arc<T>, D>>;
 pub struct FlightVoided;
 
 /// The flight as its shard's table stores it.
-pub(super) struct FlightStart<T, D> {
+pub(super) struct FlightEntry<T, D> {
     id: u64,
     flight: Flight<T, D>,
 }
 
 /// The waiting side of a miss that another request is answering.
 pub struct Flight<T, D> {
-    answer: watch::Receiver<FlightBoard<T, D>>,
+    answer: watch::Receiver<FlightSlot<T, D>>,
     generation: u64,
     current: Generation,
 }
@@ -45,16 +45,16 @@ pub enum FlightResult<T, D> {
     Again,
 }
 
-pub(super) fn depart<T, D>(
+pub(super) fn start_flight<T, D>(
     id: u64,
     generation: u64,
     current: Generation,
-) -> (FlightStart<T, D>, watch::Sender<FlightBoard<T, D>>) {
+) -> (FlightEntry<T, D>, watch::Sender<FlightSlot<T, D>>) {
     let (sender, answer) = watch::channel(None);
-    (FlightStart { id, flight: Flight { answer, generation, current } }, sender)
+    (FlightEntry { id, flight: Flight { answer, generation, current } }, sender)
 }
 
-impl<T, D> FlightStart<T, D> {
+impl<T, D> FlightEntry<T, D> {
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -75,7 +75,7 @@ impl<T, D> FlightStart<T, D> {
 impl<T, D: Clone> Flight<T, D> {
     /// Waits for the holder of the ticket. Never longer than that holder takes: a dropped ticket
     /// ends the flight too.
-    pub async fn land(mut self) -> FlightResult<T, D> {
+    pub async fn wait(mut self) -> FlightResult<T, D> {
         let answer = match self.answer.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
             Err(_) => None,
@@ -97,7 +97,7 @@ pub struct Ticket<T, D> {
     key: CacheKey,
     id: u64,
     generation: u64,
-    answer: watch::Sender<FlightBoard<T, D>>,
+    answer: watch::Sender<FlightSlot<T, D>>,
 }
 
 impl<T, D> Ticket<T, D> {
@@ -106,7 +106,7 @@ impl<T, D> Ticket<T, D> {
         key: CacheKey,
         id: u64,
         generation: u64,
-        answer: watch::Sender<FlightBoard<T, D>>,
+        answer: watch::Sender<FlightSlot<T, D>>,
     ) -> Self {
         Self { shared, key, id, generation, answer }
     }

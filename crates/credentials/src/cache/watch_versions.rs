@@ -26,11 +26,11 @@ const CELLS: usize = 1 << 12;
 
 /// The cell that stores the last event of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WatchVersion(u16);
+pub struct NameCell(u16);
 
 /// The kind of a name; names of two kinds are different names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VersionOf {
+pub enum NameKind {
     /// A namespace of the cluster.
     Namespace,
     /// A user or service account.
@@ -54,17 +54,17 @@ impl WatchVersions {
             count: AtomicU64::new(0),
             all: AtomicU64::new(0),
             cells: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
-            names: secret.names(),
+            names: secret.name_hasher(),
         }
     }
 
     /// The cell for events about a name.
-    pub fn cell(&self, kind: VersionOf, name: &str) -> WatchVersion {
+    pub fn cell(&self, kind: NameKind, name: &str) -> NameCell {
         let mut state = self.names;
         state.write_u8(kind as u8);
         state.write(name.as_bytes());
         // There are fewer than 2^16 cells.
-        WatchVersion(u16::try_from(state.finish() % CELLS as u64).unwrap_or(0))
+        NameCell(u16::try_from(state.finish() % CELLS as u64).unwrap_or(0))
     }
 
     /// The number of events so far: note it before a request is sent.
@@ -73,20 +73,20 @@ impl WatchVersions {
     }
 
     /// The last event about any of these names, or about all names.
-    pub fn last(&self, cells: impl IntoIterator<Item = WatchVersion>) -> u64 {
+    pub fn last_event(&self, cells: impl IntoIterator<Item = NameCell>) -> u64 {
         let all = self.all.load(Ordering::Acquire);
-        let of = |cell: WatchVersion| self.cells[usize::from(cell.0)].load(Ordering::Acquire);
+        let of = |cell: NameCell| self.cells[usize::from(cell.0)].load(Ordering::Acquire);
         cells.into_iter().map(of).fold(all, u64::max)
     }
 
     /// Records an event about a name.
-    pub fn mark(&self, cell: WatchVersion) {
+    pub fn record_event(&self, cell: NameCell) {
         let event = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         self.cells[usize::from(cell.0)].fetch_max(event, Ordering::AcqRel);
     }
 
     /// Records an event that may concern any name, or whose subject is unknown.
-    pub fn mark_all(&self) {
+    pub fn record_event_for_all(&self) {
         let event = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         self.all.fetch_max(event, Ordering::AcqRel);
     }
@@ -102,9 +102,9 @@ impl std::fmt::Debug for WatchVersions {
 #[derive(Debug, Clone)]
 pub struct WatchBasis {
     /// The event numbers to compare with.
-    pub board: Arc<WatchVersions>,
+    pub versions: Arc<WatchVersions>,
     /// The cells of its names.
-    pub cells: [WatchVersion; 2],
+    pub cells: [NameCell; 2],
     /// Number of events before the answer was requested.
     pub position: u64,
 }
@@ -112,7 +112,7 @@ pub struct WatchBasis {
 impl WatchBasis {
     /// Whether an event has occurred since.
     pub fn is_void(&self) -> bool {
-        self.board.last(self.cells) > self.position
+        self.versions.last_event(self.cells) > self.position
     }
 }
 
@@ -120,54 +120,54 @@ impl WatchBasis {
 mod tests {
     use super::*;
 
-    fn board() -> Arc<WatchVersions> {
+    fn versions() -> Arc<WatchVersions> {
         Arc::new(WatchVersions::new(&CacheSecret::new([3; 16])))
     }
 
     #[test]
     fn an_event_voids_what_was_asked_for_before_it_and_nothing_else() {
-        let board = board();
-        let (ada, bob) = (board.cell(VersionOf::User, "ada"), board.cell(VersionOf::User, "bob"));
+        let board = versions();
+        let (ada, bob) = (board.cell(NameKind::User, "ada"), board.cell(NameKind::User, "bob"));
         assert_ne!(ada, bob);
         let hold =
-            |cell| WatchBasis { board: board.clone(), cells: [cell, cell], position: board.position() };
+            |cell| WatchBasis { versions: board.clone(), cells: [cell, cell], position: board.position() };
         let (of_ada, of_bob) = (hold(ada), hold(bob));
-        board.mark(ada);
+        board.record_event(ada);
         assert!(of_ada.is_void() && !of_bob.is_void());
         assert!(!hold(ada).is_void(), "asked for afterwards");
-        board.mark_all();
+        board.record_event_for_all();
         assert!(of_bob.is_void() && !hold(bob).is_void());
     }
 
     #[test]
     fn each_event_about_a_name_makes_its_last_another() {
-        let board = board();
-        let (a, b) = (board.cell(VersionOf::Namespace, "a"), board.cell(VersionOf::Namespace, "b"));
-        let mut seen = vec![board.last([a, b])];
+        let board = versions();
+        let (a, b) = (board.cell(NameKind::Namespace, "a"), board.cell(NameKind::Namespace, "b"));
+        let mut seen = vec![board.last_event([a, b])];
         for event in [
-            |board: &WatchVersions, a, _| board.mark(a),
-            |board: &WatchVersions, _, b| board.mark(b),
+            |board: &WatchVersions, a, _| board.record_event(a),
+            |board: &WatchVersions, _, b| board.record_event(b),
             |board: &WatchVersions, _, _| {
-                board.mark_all();
+                board.record_event_for_all();
             },
         ] {
             event(&board, a, b);
-            let last = board.last([a, b]);
+            let last = board.last_event([a, b]);
             assert!(!seen.contains(&last));
             seen.push(last);
         }
-        let before = board.last([a]);
-        board.mark(b);
-        assert_eq!(board.last([a]), before);
+        let before = board.last_event([a]);
+        board.record_event(b);
+        assert_eq!(board.last_event([a]), before);
     }
 
     #[test]
     fn kinds_of_names_are_apart() {
-        let board = board();
-        assert_ne!(board.cell(VersionOf::User, "x"), board.cell(VersionOf::Token, "x"));
+        let board = versions();
+        assert_ne!(board.cell(NameKind::User, "x"), board.cell(NameKind::Token, "x"));
         assert_ne!(
-            board.cell(VersionOf::User, "x"),
-            WatchVersions::new(&CacheSecret::new([4; 16])).cell(VersionOf::User, "x")
+            board.cell(NameKind::User, "x"),
+            WatchVersions::new(&CacheSecret::new([4; 16])).cell(NameKind::User, "x")
         );
     }
 }

@@ -20,14 +20,14 @@ use auth::token::security_event::{EventKind, SecurityEvent, SubjectName};
 use coherence::Tag;
 use coherence::tags::{TagKey, TagSubject};
 
-use super::EventTaken;
+use super::EventRevocation;
 use crate::revocation::FollowedIssuer;
 
 /// The effect of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EventMeaning {
     /// These tags are revoked.
-    Takes(Vec<EventTaken>),
+    Takes(Vec<EventRevocation>),
     /// The event is about users of an issuer that is not configured here.
     Foreign,
     /// The event revokes nothing.
@@ -36,7 +36,7 @@ pub(super) enum EventMeaning {
 
 /// What the event does to its subject: end it, or change its claims.
 #[derive(Clone, Copy)]
-enum RevokedSubject {
+enum SubjectEffect {
     Ends,
     Changes,
 }
@@ -44,11 +44,11 @@ enum RevokedSubject {
 /// Tags of an event, grouped by the extent of their revocation.
 #[derive(Default)]
 struct Tags {
-    whole: Vec<Tag>,
+    ended: Vec<Tag>,
     /// Revokes what was issued before the event occurred.
     before: Vec<Tag>,
     /// Outdates what was queried before the event arrived.
-    told: Vec<Tag>,
+    outdated: Vec<Tag>,
 }
 
 impl EventMeaning {
@@ -64,8 +64,8 @@ impl EventMeaning {
             EventKind::SessionRevoked
             | EventKind::CredentialChange
             | EventKind::AccountDisabled
-            | EventKind::AccountPurged => RevokedSubject::Ends,
-            EventKind::TokenClaimsChange => RevokedSubject::Changes,
+            | EventKind::AccountPurged => SubjectEffect::Ends,
+            EventKind::TokenClaimsChange => SubjectEffect::Changes,
             EventKind::Verification | EventKind::StreamUpdated | EventKind::Other => return Self::Nothing,
         };
         let mut tags = Tags::default();
@@ -76,17 +76,17 @@ impl EventMeaning {
         }
         let until = millis(now.plus(kept));
         // Whole seconds: a token issued in the second of the event counts as issued before it.
-        let happened = millis(Timestamp::from_secs(event.at.as_secs().saturating_add(1)));
+        let happened = millis(Timestamp::from_secs(event.occurred_at.as_secs().saturating_add(1)));
         let heard = millis(now.plus(Duration::from_millis(1)));
-        let taken = [(tags.whole, None), (tags.before, Some(happened)), (tags.told, Some(heard))];
+        let taken = [(tags.ended, None), (tags.before, Some(happened)), (tags.outdated, Some(heard))];
         let taken = taken.into_iter().filter(|(tags, _)| !tags.is_empty());
-        let taken: Vec<EventTaken> =
-            taken.map(|(tags, not_before)| EventTaken { tags, not_before, until }).collect();
+        let taken: Vec<EventRevocation> =
+            taken.map(|(tags, not_before)| EventRevocation { tags, not_before, until }).collect();
         if taken.is_empty() { Self::Foreign } else { Self::Takes(taken) }
     }
 
     /// The revocations to append to the log.
-    pub(super) fn taken(&self) -> impl Iterator<Item = &EventTaken> {
+    pub(super) fn revocations(&self) -> impl Iterator<Item = &EventRevocation> {
         match self {
             Self::Takes(taken) => taken.iter(),
             Self::Foreign | Self::Nothing => [].iter(),
@@ -117,45 +117,45 @@ fn is_known_to(name: SubjectName<'_>, issuer: &FollowedIssuer) -> bool {
 }
 
 impl Tags {
-    fn add(&mut self, name: SubjectName<'_>, of: RevokedSubject, key: &TagKey) {
+    fn add(&mut self, name: SubjectName<'_>, of: SubjectEffect, key: &TagKey) {
         match name {
-            SubjectName::User(_, sub) => self.so_far(TagSubject::User(sub), of, key),
+            SubjectName::User(_, sub) => self.add_until_event(TagSubject::User(sub), of, key),
             SubjectName::Email(address) => {
-                self.so_far(TagSubject::Email(&address.to_ascii_lowercase()), of, key);
+                self.add_until_event(TagSubject::Email(&address.to_ascii_lowercase()), of, key);
             }
-            SubjectName::Session(sid) => self.wholly(TagSubject::Session(sid), of, key),
-            SubjectName::Token(_, jti) => self.wholly(TagSubject::Token(jti), of, key),
+            SubjectName::Session(sid) => self.add_ended(TagSubject::Session(sid), of, key),
+            SubjectName::Token(_, jti) => self.add_ended(TagSubject::Token(jti), of, key),
             // It is only one of these; tags for the other kinds match nothing.
             SubjectName::Opaque(id) => {
-                self.so_far(TagSubject::User(id), of, key);
-                self.wholly(TagSubject::Session(id), of, key);
-                self.wholly(TagSubject::Family(id), of, key);
+                self.add_until_event(TagSubject::User(id), of, key);
+                self.add_ended(TagSubject::Session(id), of, key);
+                self.add_ended(TagSubject::Family(id), of, key);
             }
             // The claims of a consent are those of its user.
             SubjectName::Consent(user, client) => match of {
-                RevokedSubject::Ends => self.before.push(key.tag(TagSubject::Consent(user, client))),
-                RevokedSubject::Changes => self.so_far(TagSubject::User(user), of, key),
+                SubjectEffect::Ends => self.before.push(key.tag(TagSubject::Consent(user, client))),
+                SubjectEffect::Changes => self.add_until_event(TagSubject::User(user), of, key),
             },
         }
     }
 
-    fn so_far(&mut self, subject: TagSubject<'_>, of: RevokedSubject, key: &TagKey) {
+    fn add_until_event(&mut self, subject: TagSubject<'_>, of: SubjectEffect, key: &TagKey) {
         match of {
-            RevokedSubject::Ends => self.before.push(key.tag(subject)),
-            RevokedSubject::Changes => self.changed(subject, key),
+            SubjectEffect::Ends => self.before.push(key.tag(subject)),
+            SubjectEffect::Changes => self.changed(subject, key),
         }
     }
 
-    fn wholly(&mut self, subject: TagSubject<'_>, of: RevokedSubject, key: &TagKey) {
+    fn add_ended(&mut self, subject: TagSubject<'_>, of: SubjectEffect, key: &TagKey) {
         match of {
-            RevokedSubject::Ends => self.whole.push(key.tag(subject)),
-            RevokedSubject::Changes => self.changed(subject, key),
+            SubjectEffect::Ends => self.ended.push(key.tag(subject)),
+            SubjectEffect::Changes => self.changed(subject, key),
         }
     }
 
     fn changed(&mut self, subject: TagSubject<'_>, key: &TagKey) {
-        self.before.push(key.said(subject));
-        self.told.push(key.told(subject));
+        self.before.push(key.claims_tag(subject));
+        self.outdated.push(key.answer_tag(subject));
     }
 }
 

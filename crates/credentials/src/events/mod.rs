@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::token::jwt;
-use auth::token::security_event::{EventKind, ExpectedEvents, SecurityEvent, Unit, security_events};
+use auth::token::security_event::{EventKind, ExpectedEvents, SecurityEvent, TimeUnit, security_events};
 use auth::token_error::TokenError;
 use coherence::{LogHead, Tag};
 use http_engine::http_client::Throttle;
@@ -49,11 +49,11 @@ pub use crate::events::push::{EventPush, MAX_BODY};
 use crate::revocation::FollowedIssuer;
 
 /// Maximum number of event tokens verified at once.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT: usize = 256;
 
 /// A revocation to append to the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventTaken {
+pub struct EventRevocation {
     /// The tags that are revoked.
     pub tags: Vec<Tag>,
     /// Revokes only what was issued before this time, in milliseconds since 1970; `None`:
@@ -64,7 +64,7 @@ pub struct EventTaken {
 }
 
 /// Future of an append to the log.
-pub type EventAppended<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFault>> + Send + 's>>;
+pub type AppendFuture<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFault>> + Send + 's>>;
 
 /// The log cannot be written to.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -75,7 +75,7 @@ pub struct LogFault(pub String);
 pub trait EventLog: Send + Sync {
     /// Appends all of them or none. They are durable when the future completes, with the head of
     /// the log.
-    fn append(&self, taken: Vec<EventTaken>) -> EventAppended<'_>;
+    fn append(&self, taken: Vec<EventRevocation>) -> AppendFuture<'_>;
 }
 
 /// Why an event token was not accepted.
@@ -93,7 +93,7 @@ pub(crate) enum EventRefused {
 
 impl EventRefused {
     /// Whether the token may be accepted later.
-    fn is_ours(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         !matches!(self, Self::Token(_))
     }
 
@@ -185,7 +185,7 @@ struct TransmitterState {
     /// Bearer tokens that the transmitter may push with.
     tokens: RwLock<Vec<Zeroizing<String>>>,
     /// How long its events are stored, in milliseconds.
-    kept: AtomicU64,
+    retention: AtomicU64,
     keys: Arc<KeyStore>,
     /// The followed issuers that its events are about.
     followed: Box<[Arc<FollowedIssuer>]>,
@@ -193,9 +193,9 @@ struct TransmitterState {
     /// Events with a time in milliseconds.
     in_millis: AtomicU64,
     /// Why polling fails; `None`: it works, or is not used.
-    down: Mutex<Option<Arc<str>>>,
+    poll_error: Mutex<Option<Arc<str>>>,
     outage: Outage,
-    told: Throttle,
+    log_throttle: Throttle,
 }
 
 impl Receiver {
@@ -212,12 +212,13 @@ impl Receiver {
         let this = Arc::new(Self {
             transmitters: transmitters.collect(),
             log,
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             tasks: Mutex::default(),
             surroundings,
         });
         let fetched = this.transmitters.iter().enumerate();
-        for (at, _) in fetched.filter(|(_, one)| matches!(one.config.way, EventDelivery::Fetched { .. })) {
+        for (at, _) in fetched.filter(|(_, one)| matches!(one.config.delivery, EventDelivery::Polled { .. }))
+        {
             let task = this.surroundings.control.spawn(poll::run(Arc::downgrade(&this), at));
             this.tasks.lock().push(task.abort_handle());
         }
@@ -226,17 +227,17 @@ impl Receiver {
 
     /// Stores later events for at least as long as sessions that begin from now on may last. Never
     /// shortens the time: older sessions may still exist.
-    pub fn outlast(&self, sessions: Duration) {
+    pub fn extend_retention(&self, sessions: Duration) {
         for one in &self.transmitters {
-            one.kept.fetch_max(millis(sessions), Relaxed);
+            one.retention.fetch_max(millis(sessions), Relaxed);
         }
     }
 
     /// Replaces the push credentials of these transmitters. Other settings are ignored, and so are
     /// transmitters with an unknown name.
-    pub fn admit(&self, transmitters: &[crate::config::Transmitter]) {
+    pub fn replace_push_tokens(&self, transmitters: &[crate::config::Transmitter]) {
         for new in transmitters {
-            let EventDelivery::Pushed { tokens, .. } = &new.way else { continue };
+            let EventDelivery::Pushed { bearer_tokens: tokens, .. } = &new.delivery else { continue };
             let mut all = self.transmitters.iter();
             if let Some(one) = all.find(|one| one.name() == new.issuer.config.name()) {
                 one.tokens.write().clone_from(tokens);
@@ -255,7 +256,8 @@ impl Receiver {
                 .map(|((kind, outcome), count)| (*kind, *outcome, *count))
                 .collect(),
             in_millis: one.in_millis.load(Relaxed),
-            up: matches!(one.config.way, EventDelivery::Fetched { .. }).then(|| one.down.lock().is_none()),
+            up: matches!(one.config.delivery, EventDelivery::Polled { .. })
+                .then(|| one.poll_error.lock().is_none()),
         };
         self.transmitters.iter().map(one).collect()
     }
@@ -263,7 +265,7 @@ impl Receiver {
     /// Degraded dependencies of a gateway that still answers requests.
     pub fn notes(&self) -> Vec<String> {
         let note = |one: &TransmitterState| {
-            let why = one.down.lock().clone()?;
+            let why = one.poll_error.lock().clone()?;
             Some(format!(
                 "security events of {} cannot be polled: {why}; its revocations take effect later, or when tokens expire",
                 one.name()
@@ -273,15 +275,15 @@ impl Receiver {
     }
 
     /// Verifies an event token of a transmitter and applies its events.
-    async fn take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
+    async fn receive(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
         let Ok(_place) = self.places.try_acquire() else { return Err(EventRefused::Busy) };
         let outcome = self.try_take(transmitter, token).await;
         if let Err(refused) = &outcome {
             transmitter.count("unknown", refused.code(), 1);
             // Key sets and databases have outage logs of their own.
-            if refused.is_ours() {
+            if refused.is_retryable() {
                 tracing::debug!(transmitter = transmitter.name(), %refused, "security event token deferred");
-            } else if transmitter.told.is_due() {
+            } else if transmitter.log_throttle.is_due() {
                 tracing::warn!(
                     transmitter = transmitter.name(),
                     %refused,
@@ -293,8 +295,9 @@ impl Receiver {
     }
 
     async fn try_take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
-        let judged = self.judge(transmitter, token).await?;
-        let all: Vec<EventTaken> = judged.iter().flat_map(|told| told.meaning.taken().cloned()).collect();
+        let judged = self.verify(transmitter, token).await?;
+        let all: Vec<EventRevocation> =
+            judged.iter().flat_map(|told| told.meaning.revocations().cloned()).collect();
         if !all.is_empty() {
             let tags: Vec<Tag> = all.iter().flat_map(|one| &one.tags).copied().collect();
             let head = self.log.append(all).await.map_err(|fault| EventRefused::Log(fault.to_string()))?;
@@ -302,17 +305,17 @@ impl Receiver {
             // log.
             if let Some(followed) = transmitter.followed.first() {
                 for tag in tags {
-                    followed.view.denied((head.epoch, head.seq), tag);
+                    followed.view.apply_denial((head.epoch, head.seq), tag);
                 }
             }
         }
         for EventOutcome { kind, jti, at, unit, state, meaning } in judged {
             let outcome = meaning.outcome();
-            transmitter.count(kind.word(), outcome, 1);
-            if unit == Unit::Milliseconds {
+            transmitter.count(kind.as_str(), outcome, 1);
+            if unit == TimeUnit::Milliseconds {
                 transmitter.in_millis.fetch_add(1, Relaxed);
             }
-            let (name, kind) = (transmitter.name(), kind.word());
+            let (name, kind) = (transmitter.name(), kind.as_str());
             tracing::info!(
                 transmitter = name,
                 kind,
@@ -327,7 +330,7 @@ impl Receiver {
     }
 
     /// Verifies an event token; fetches newer keys if the current ones do not fit.
-    async fn judge(
+    async fn verify(
         &self,
         transmitter: &TransmitterState,
         token: &[u8],
@@ -354,10 +357,10 @@ impl Receiver {
                         let told = |event: &SecurityEvent<'_>| EventOutcome {
                             kind: event.kind,
                             jti: events.jti.into(),
-                            at: event.at.as_secs(),
+                            at: event.occurred_at.as_secs(),
                             unit: event.unit,
                             state: event.state.map(Into::into),
-                            meaning: transmitter.meaning(event, now.wall),
+                            meaning: transmitter.map(event, now.wall),
                         };
                         return Ok(events.events.iter().map(told).collect());
                     }
@@ -383,7 +386,7 @@ struct EventOutcome {
     kind: EventKind,
     jti: Box<str>,
     at: u64,
-    unit: Unit,
+    unit: TimeUnit,
     state: Option<Box<str>>,
     meaning: EventMeaning,
 }
@@ -394,9 +397,9 @@ impl TransmitterState {
         followed: &[Arc<FollowedIssuer>],
         surroundings: &AuthenticatorRuntime,
     ) -> Self {
-        let tokens = match &mut config.way {
-            EventDelivery::Pushed { tokens, .. } => std::mem::take(tokens),
-            EventDelivery::Fetched { .. } => Vec::new(),
+        let tokens = match &mut config.delivery {
+            EventDelivery::Pushed { bearer_tokens: tokens, .. } => std::mem::take(tokens),
+            EventDelivery::Polled { .. } => Vec::new(),
         };
         let issuer = &config.issuer;
         let source = KeyOrigin::new(issuer.config.issuer(), issuer.keys.clone(), issuer.tls.clone());
@@ -413,15 +416,15 @@ impl TransmitterState {
         let followed = followed.iter().filter(spoken_of).cloned().collect();
         Self {
             tokens: RwLock::new(tokens),
-            kept: AtomicU64::new(millis(config.kept)),
+            retention: AtomicU64::new(millis(config.retention)),
             keys,
             followed,
             counts: Mutex::default(),
             in_millis: AtomicU64::new(0),
-            down: Mutex::default(),
-            outage: Outage::of(format!("transmitter {}", config.issuer.config.name()))
+            poll_error: Mutex::default(),
+            outage: Outage::new(format!("transmitter {}", config.issuer.config.name()))
                 .with_effect("its revocations take effect later"),
-            told: Throttle::default(),
+            log_throttle: Throttle::default(),
             config,
         }
     }
@@ -434,8 +437,8 @@ impl TransmitterState {
         *self.counts.lock().entry((kind, outcome)).or_default() += by;
     }
 
-    fn meaning(&self, event: &SecurityEvent<'_>, now: auth::time::Timestamp) -> EventMeaning {
-        EventMeaning::of(event, &self.followed, now, Duration::from_millis(self.kept.load(Relaxed)))
+    fn map(&self, event: &SecurityEvent<'_>, now: auth::time::Timestamp) -> EventMeaning {
+        EventMeaning::of(event, &self.followed, now, Duration::from_millis(self.retention.load(Relaxed)))
     }
 }
 

@@ -77,13 +77,15 @@ struct PolledEvents {
     ack: Vec<String>,
     errors: BTreeMap<String, SetError>,
     /// Whether some tokens could not be accepted now.
-    left: bool,
+    has_unacknowledged: bool,
 }
 
 /// Polls one transmitter until its receiver is dropped.
 pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
     let Some(outbound) = receiver.upgrade().and_then(|this| {
-        let EventDelivery::Fetched { server, .. } = &this.transmitters[at].config.way else { return None };
+        let EventDelivery::Polled { server, .. } = &this.transmitters[at].config.delivery else {
+            return None;
+        };
         Some(HttpClient::new(server, this.surroundings.control.clone()))
     }) else {
         return;
@@ -95,12 +97,12 @@ pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
         let asked = Instant::now();
         match fetch(one, &outbound, &heard).await {
             Ok(answer) => {
-                one.is_up();
+                one.poll_succeeded();
                 let empty = answer.sets.is_empty();
                 heard = this.take_all(one, answer.sets).await;
                 // The key or the log may be available in a moment; and a transmitter that sends
                 // only refused tokens may do so without end.
-                if heard.left || heard.ack.is_empty() && !heard.errors.is_empty() {
+                if heard.has_unacknowledged || heard.ack.is_empty() && !heard.errors.is_empty() {
                     drop(this);
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LAST_RETRY);
@@ -114,7 +116,7 @@ pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
                 }
             }
             Err(why) => {
-                one.is_down(&why.to_string());
+                one.poll_failed(&why.to_string());
                 drop(this);
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(LAST_RETRY);
@@ -128,13 +130,13 @@ async fn fetch(
     outbound: &HttpClient,
     heard: &PolledEvents,
 ) -> Result<PollAnswer, PollError> {
-    let EventDelivery::Fetched { url, max_events, .. } = &one.config.way else {
+    let EventDelivery::Polled { url, max_events, .. } = &one.config.delivery else {
         return Err(PollError::Question("its events are pushed, not polled".to_owned()));
     };
     let question = PollRequest {
         max_events: *max_events,
         // A token that was not accepted would come again at once.
-        return_immediately: heard.left,
+        return_immediately: heard.has_unacknowledged,
         ack: &heard.ack,
         set_errs: &heard.errors,
     };
@@ -163,9 +165,9 @@ impl Receiver {
     async fn take_all(&self, one: &TransmitterState, sets: BTreeMap<String, String>) -> PolledEvents {
         let mut heard = PolledEvents::default();
         for (jti, token) in sets {
-            match self.take(one, token.trim().as_bytes()).await {
+            match self.receive(one, token.trim().as_bytes()).await {
                 Ok(()) => heard.ack.push(jti),
-                Err(refused) if refused.is_ours() => heard.left = true,
+                Err(refused) if refused.is_retryable() => heard.has_unacknowledged = true,
                 Err(refused) => {
                     let error = SetError { err: refused.error(), description: refused.to_string() };
                     heard.errors.insert(jti, error);
@@ -178,19 +180,19 @@ impl Receiver {
 
 impl TransmitterState {
     fn interval(&self) -> Duration {
-        match &self.config.way {
-            EventDelivery::Fetched { interval, .. } => *interval,
+        match &self.config.delivery {
+            EventDelivery::Polled { interval, .. } => *interval,
             EventDelivery::Pushed { .. } => Duration::ZERO,
         }
     }
 
-    fn is_up(&self) {
-        *self.down.lock() = None;
+    fn poll_succeeded(&self) {
+        *self.poll_error.lock() = None;
         self.outage.succeeded();
     }
 
-    fn is_down(&self, why: &str) {
-        *self.down.lock() = Some(Arc::from(why));
+    fn poll_failed(&self, why: &str) {
+        *self.poll_error.lock() = Some(Arc::from(why));
         self.outage.failed(why);
     }
 }

@@ -30,7 +30,7 @@ pub struct EventPush {
 impl Receiver {
     /// Handles a request to the push endpoint of a transmitter; `None` for other requests.
     /// `Some(Err)` is an immediate response.
-    pub fn call(
+    pub fn match_push(
         self: &Arc<Self>,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
@@ -84,7 +84,7 @@ impl EventPush {
         let one = &receiver.transmitters[transmitter];
         if !is_known {
             one.count("unknown", "authentication_failed", 1);
-            if one.told.is_due() {
+            if one.log_throttle.is_due() {
                 let transmitter = one.name();
                 tracing::warn!(transmitter, "security event push without a valid bearer token");
             }
@@ -101,7 +101,7 @@ impl EventPush {
         let this = receiver.clone();
         let taking = receiver.surroundings.control.spawn(async move {
             let one = &this.transmitters[transmitter];
-            this.take(one, body.trim_ascii()).await
+            this.receive(one, body.trim_ascii()).await
         });
         match taking.await.unwrap_or(Err(EventRefused::Busy)) {
             Ok(()) => {
@@ -110,7 +110,7 @@ impl EventPush {
                 answer.body = Cow::Borrowed(b"");
                 answer
             }
-            Err(refused) if refused.is_ours() => {
+            Err(refused) if refused.is_retryable() => {
                 let why = refused.to_string();
                 let mut answer = refusal(503, "temporarily_unavailable", &why, Outcome::AuthUnavailable);
                 answer.fields.push(("retry-after".into(), RETRY_AFTER.as_secs().to_string().into()));

@@ -25,7 +25,7 @@ pub struct RevocationSample {
     /// Tags in the denylist.
     pub denials: usize,
     /// Whether the denylist is complete.
-    pub whole: bool,
+    pub denylist_complete: bool,
     /// Events applied.
     pub revoked: u64,
     /// Flushes of all knowledge, by cause.
@@ -37,11 +37,11 @@ pub struct RevocationSample {
     /// Received bytes that were not a message, or whose MAC was invalid.
     pub refused: u64,
     /// Queries whose answer was: not revoked.
-    pub good: u64,
+    pub queries_good: u64,
     /// Queries whose answer was: revoked.
-    pub denied: u64,
+    pub queries_revoked: u64,
     /// Queries without an answer.
-    pub unanswered: u64,
+    pub queries_unanswered: u64,
     /// Cache entries compared with the issuer's answer.
     pub audited: u64,
     /// Of those, entries still used after the issuer had denied them for longer than a lease.
@@ -98,7 +98,7 @@ impl RevocationSample {
             |f| f.denials as f64,
         );
         gauge("postern_revocation_denylist_complete", "Whether the denylist is complete.", |follow| {
-            f64::from(u8::from(follow.whole))
+            f64::from(u8::from(follow.denylist_complete))
         });
     }
 
@@ -126,7 +126,11 @@ impl RevocationSample {
         let help = "Queries to an issuer whether a token is revoked, by result.";
         let mut family = e.family("postern_revocation_queries", FamilyKind::Counter, help);
         for follow in all {
-            let results = [("good", follow.good), ("revoked", follow.denied), ("silent", follow.unanswered)];
+            let results = [
+                ("good", follow.queries_good),
+                ("revoked", follow.queries_revoked),
+                ("silent", follow.queries_unanswered),
+            ];
             for (result, count) in results {
                 family.sample(&[("issuer", &*follow.issuer), ("result", result)], count);
             }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use coherence::consumer::{Action, Consumer, ConsumerSettings};
+use coherence::consumer::{Consumer, ConsumerAction, ConsumerSettings};
 use coherence::denylist::DenylistEntry;
 use coherence::revocation_query::RevocationQuery;
 use coherence::wire::Body;
@@ -12,8 +12,8 @@ use coherence::{ConsumerId, LogEvent, LogHead, Nonce};
 use parking_lot::Mutex;
 
 use super::{
-    Arc, Boot, BootTime, ConsumerName, Duration, Epoch, FollowedIssuer, FollowerSuccessor, IssuerClockSkew,
-    QueryDesk, Relaxed, RevocableToken, RevocationTags, Tag, TagKey, TagSubject, View,
+    Arc, Boot, BootTime, Duration, Epoch, FollowedIssuer, FollowerSuccessor, IssuerClockSkew, PeerName,
+    QueryHandle, Relaxed, RevocableToken, RevocationTags, Tag, TagKey, TagSubject, View,
 };
 
 /// Lease of the issuer.
@@ -33,7 +33,7 @@ impl BootTime for Paused {
 
 /// The issuer's answer to a query about tags.
 #[derive(Clone, Copy)]
-pub enum IssuerSays {
+pub enum IssuerBehavior {
     /// No answer, ever.
     Nothing,
     /// The issuer cannot be reached, which shows at once.
@@ -45,17 +45,17 @@ pub enum IssuerSays {
 }
 
 #[derive(Clone)]
-struct Asked(Arc<Mutex<IssuerSays>>, Arc<AtomicUsize>);
+struct Asked(Arc<Mutex<IssuerBehavior>>, Arc<AtomicUsize>);
 
 impl RevocationQuery for Asked {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         self.1.fetch_add(1, Relaxed);
         let says = *self.0.lock();
         match says {
-            IssuerSays::Nothing => std::future::pending().await,
-            IssuerSays::Unreachable => None,
-            IssuerSays::Good(head) => Some((head, Vec::new())),
-            IssuerSays::Denied(head) => {
+            IssuerBehavior::Nothing => std::future::pending().await,
+            IssuerBehavior::Unreachable => None,
+            IssuerBehavior::Good(head) => Some((head, Vec::new())),
+            IssuerBehavior::Denied(head) => {
                 let denial = DenylistEntry { not_before: None, until: i64::MAX };
                 Some((head, tags.into_iter().map(|tag| (tag, denial)).collect()))
             }
@@ -64,7 +64,7 @@ impl RevocationQuery for Asked {
 }
 
 /// An issuer that is followed by hand, on the paused clock of tests.
-pub struct FollowedByHand {
+pub struct ManualIssuer {
     /// The state that a gateway has of it.
     pub followed: Arc<FollowedIssuer>,
     consumer: Consumer,
@@ -72,24 +72,24 @@ pub struct FollowedByHand {
     drawn: u128,
 }
 
-impl Default for FollowedByHand {
+impl Default for ManualIssuer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl FollowedByHand {
+impl ManualIssuer {
     /// An issuer whose log was never received, and which cannot be reached.
     pub fn new() -> Self {
         Self::with_key(7)
     }
 
     pub(super) fn with_key(key: u8) -> Self {
-        let asked = Asked(Arc::new(Mutex::new(IssuerSays::Unreachable)), Arc::default());
-        let view = Arc::new(View::new(100).with_denials(100));
-        let (desk, attended) = QueryDesk::new(asked.clone(), view.silence().clone());
+        let asked = Asked(Arc::new(Mutex::new(IssuerBehavior::Unreachable)), Arc::default());
+        let view = Arc::new(View::new(100).with_denylist(100));
+        let (desk, attended) = QueryHandle::new(asked.clone(), view.silence().clone());
         tokio::spawn(attended);
-        let name = ConsumerName::new("issuer").unwrap();
+        let name = PeerName::new("issuer").unwrap();
         let settings = ConsumerSettings { lease: LEASE, ..ConsumerSettings::default() };
         let consumer = Consumer::new((ConsumerId([1; 16]), name.clone()), settings, view.clone());
         let followed = Arc::new(FollowedIssuer {
@@ -98,12 +98,12 @@ impl FollowedByHand {
             view,
             tags: TagKey::new(&[key; 32]),
             clock: Arc::new(Paused(tokio::time::Instant::now())),
-            desk,
+            query_desk: desk,
             lease: LEASE,
             counts: Arc::default(),
-            longest: None,
+            max_token_age: None,
             successor: FollowerSuccessor::default(),
-            ahead: IssuerClockSkew::default(),
+            clock_skew: IssuerClockSkew::default(),
         });
         Self { followed, consumer, asked, drawn: 0 }
     }
@@ -116,27 +116,27 @@ impl FollowedByHand {
     }
 
     /// Changes its answers from now on.
-    pub fn says(&self, says: IssuerSays) {
+    pub fn says(&self, says: IssuerBehavior) {
         *self.asked.0.lock() = says;
     }
 
     /// Number of queries so far.
-    pub fn asked(&self) -> usize {
+    pub fn query_count(&self) -> usize {
         self.asked.1.load(Relaxed)
     }
 
     /// The issuer answers a probe about its log's head at once.
     pub async fn echo(&mut self, epoch: Epoch, seq: u64) {
         let nonce = self.probe().await;
-        self.hear(&Body::Echo { nonce, head: LogHead { epoch, seq } });
+        self.receive(&Body::Echo { nonce, head: LogHead { epoch, seq } });
     }
 
     pub(super) async fn probe(&mut self) -> Nonce {
-        tokio::time::advance(ConsumerSettings::default().period).await;
+        tokio::time::advance(ConsumerSettings::default().probe_period).await;
         let mut actions = Vec::new();
         self.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut actions));
         let asked = actions.iter().find_map(|action| match action {
-            Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+            ConsumerAction::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
         asked.expect("a probe is due")
@@ -146,20 +146,20 @@ impl FollowedByHand {
     pub fn revokes(&mut self, seq: u64, tag: Tag) {
         let event = LogEvent { seq, tags: vec![tag], not_before: None, until: i64::MAX };
         let epoch = self.followed.view.epoch().unwrap();
-        self.hear(&Body::Event { epoch, event });
+        self.receive(&Body::Event { epoch, event });
     }
 
-    pub(super) fn hear(&mut self, body: &Body) {
+    pub(super) fn receive(&mut self, body: &Body) {
         let mut actions = Vec::new();
-        self.drive(|consumer, now, nonce| consumer.message(now, body, nonce, &mut actions));
+        self.drive(|consumer, now, nonce| consumer.on_message(now, body, nonce, &mut actions));
         let head = LogHead {
             epoch: self.followed.view.epoch().unwrap_or(EPOCH),
-            seq: self.followed.view.contiguous(),
+            seq: self.followed.view.applied_up_to(),
         };
         for action in actions {
             // The denylist contains only what was announced.
-            if let Action::Load { ticket } = action {
-                self.drive(|consumer, now, _| consumer.loaded(now, ticket, Some(head)));
+            if let ConsumerAction::LoadDenylist { ticket } = action {
+                self.drive(|consumer, now, _| consumer.denylist_loaded(now, ticket, Some(head)));
             }
         }
     }

@@ -2,7 +2,7 @@ use coherence::LogHead;
 use coherence::denylist::DenylistEntry;
 use coherence::wire::Body;
 
-use super::test_support::{EPOCH, FollowedByHand, IssuerSays, LEASE};
+use super::test_support::{EPOCH, IssuerBehavior, LEASE, ManualIssuer};
 use super::*;
 
 const ANOTHER: Epoch = Epoch([2; 16]);
@@ -19,51 +19,51 @@ fn word(vouched: &AuthoritativeAnswer) -> &'static str {
 
 #[tokio::test(start_paused = true)]
 async fn a_word_that_was_only_read_lets_nobody_in_without_a_lease() {
-    let issuer = FollowedByHand::heard(EPOCH, 3).await;
-    let hold = async || issuer.followed.depart().hold(issuer.statement("a", EPOCH, 3)).await;
-    assert_eq!((word(&hold().await), issuer.asked()), ("good", 0), "nothing else is asked with one");
+    let issuer = ManualIssuer::heard(EPOCH, 3).await;
+    let hold = async || issuer.followed.depart().use_issuer_answer(issuer.statement("a", EPOCH, 3)).await;
+    assert_eq!((word(&hold().await), issuer.query_count()), ("good", 0), "nothing else is asked with one");
     tokio::time::advance(LEASE).await;
     for (says, expected) in [
-        (IssuerSays::Unreachable, "silent"),
-        (IssuerSays::Nothing, "silent"),
-        (IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }), "good"),
-        (IssuerSays::Denied(LogHead { epoch: EPOCH, seq: 4 }), "denied"),
+        (IssuerBehavior::Unreachable, "silent"),
+        (IssuerBehavior::Nothing, "silent"),
+        (IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }), "good"),
+        (IssuerBehavior::Denied(LogHead { epoch: EPOCH, seq: 4 }), "denied"),
     ] {
         issuer.says(says);
-        let before = issuer.asked();
-        assert_eq!((word(&hold().await), issuer.asked()), (expected, before + 1));
+        let before = issuer.query_count();
+        assert_eq!((word(&hold().await), issuer.query_count()), (expected, before + 1));
     }
     // A token that was denied here stays denied.
-    issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
+    issuer.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }));
     assert_eq!(word(&hold().await), "again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
-    let mut issuer = FollowedByHand::heard(ANOTHER, 3).await;
+    let mut issuer = ManualIssuer::heard(ANOTHER, 3).await;
     issuer.revokes(4, issuer.tag("refused"));
-    let hold = async |jti| issuer.followed.depart().hold(issuer.statement(jti, EPOCH, 9)).await;
-    assert_eq!((word(&hold("refused").await), issuer.asked()), ("denied", 0));
+    let hold = async |jti| issuer.followed.depart().use_issuer_answer(issuer.statement(jti, EPOCH, 9)).await;
+    assert_eq!((word(&hold("refused").await), issuer.query_count()), ("denied", 0));
     // Of the others, a deposed node cannot give this answer.
     assert_eq!(word(&hold("other").await), "silent");
-    issuer.says(IssuerSays::Good(LogHead { epoch: ANOTHER, seq: 4 }));
+    issuer.says(IssuerBehavior::Good(LogHead { epoch: ANOTHER, seq: 4 }));
     assert_eq!(word(&hold("other").await), "good");
     // And a node that has lost it does not make the token valid again.
     let proven = async |jti| issuer.token(jti).ask().await;
     for (epoch, seq) in [(ANOTHER, 4), (EPOCH, 9)] {
-        issuer.says(IssuerSays::Good(LogHead { epoch, seq }));
+        issuer.says(IssuerBehavior::Good(LogHead { epoch, seq }));
         assert!(matches!(proven("refused").await, IssuerAnswer::Denied));
-        assert!(matches!(proven("other").await, IssuerAnswer::Good(_)));
+        assert!(matches!(proven("other").await, IssuerAnswer::NotRevoked(_)));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() {
-    let once = |issuer: &FollowedByHand, departed: &PendingAnswer, epoch| {
-        matches!(issuer.token("a").kept(departed, (epoch, 3)), AnswerUse::Once)
+    let once = |issuer: &ManualIssuer, departed: &PendingAnswer, epoch| {
+        matches!(issuer.token("a").answer_use(departed, (epoch, 3)), AnswerUse::Once)
     };
     // Nothing is known but the answers.
-    let mut issuer = FollowedByHand::new();
+    let mut issuer = ManualIssuer::new();
     let departed = issuer.followed.depart();
     assert!(once(&issuer, &departed, EPOCH));
     // All events of the other history are known since, and the party that revoked the token may
@@ -73,11 +73,11 @@ async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() 
     assert!(once(&issuer, &issuer.followed.depart(), EPOCH), "it was asked after that");
 
     // A probe that is answered late gives a short lease.
-    let mut issuer = FollowedByHand::new();
+    let mut issuer = ManualIssuer::new();
     let nonce = issuer.probe().await;
     tokio::time::advance(LEASE * 3 / 4).await;
     let departed = issuer.followed.depart();
-    issuer.hear(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq: 4 } });
+    issuer.receive(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq: 4 } });
     tokio::time::advance(LEASE / 2).await;
     assert!(issuer.followed.view.lease() < issuer.followed.clock.now());
     assert!(!once(&issuer, &departed, EPOCH));
@@ -85,21 +85,21 @@ async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() 
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_not_whole_refuses_nobody_and_admits_nobody() {
-    let issuer = FollowedByHand::new();
-    let denials = issuer.followed.view.denials().unwrap();
+    let issuer = ManualIssuer::new();
+    let denials = issuer.followed.view.denylist().unwrap();
     denials.add(issuer.tag("denied"), DenylistEntry { not_before: None, until: i64::MAX });
-    issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
+    issuer.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }));
     let told = issuer.token("denied").ask().await;
-    assert!(matches!(told, IssuerAnswer::Silent), "what is cached may not know of it yet");
-    issuer.says(IssuerSays::Denied(LogHead { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(told, IssuerAnswer::NoAnswer), "what is cached may not know of it yet");
+    issuer.says(IssuerBehavior::Denied(LogHead { epoch: EPOCH, seq: 4 }));
     assert!(matches!(issuer.token("denied").ask().await, IssuerAnswer::Denied));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_word_of_somebody_who_follows_counts_for_no_more_than_is_known_here() {
-    let mut issuer = FollowedByHand::new();
-    let once = |issuer: &FollowedByHand, jti, epoch| {
-        let relayed = issuer.followed.depart().hold_relayed(issuer.statement(jti, epoch, 4));
+    let mut issuer = ManualIssuer::new();
+    let once = |issuer: &ManualIssuer, jti, epoch| {
+        let relayed = issuer.followed.depart().use_relayed_answer(issuer.statement(jti, epoch, 4));
         relayed.map(|(_, hold)| hold.is_none())
     };
     assert_eq!(once(&issuer, "a", EPOCH), Some(true), "nothing is known here");
@@ -117,25 +117,28 @@ async fn the_word_of_somebody_who_follows_counts_for_no_more_than_is_known_here(
 
 #[tokio::test(start_paused = true)]
 async fn who_follows_on_speaks_for_what_was_begun_before() {
-    let old = FollowedByHand::heard(EPOCH, 3).await;
+    let old = ManualIssuer::heard(EPOCH, 3).await;
     let (good, revoked) = (old.token("good"), old.token("revoked"));
-    let mut new = FollowedByHand::heard(EPOCH, 3).await;
-    let stranger = FollowedByHand::with_key(8);
+    let mut new = ManualIssuer::heard(EPOCH, 3).await;
+    let stranger = ManualIssuer::with_key(8);
     let follows = FollowedIssuers::default();
-    let twin = FollowedByHand::new();
+    let twin = ManualIssuer::new();
     follows.replace(vec![&stranger, &new, &twin].into_iter().map(|one| one.followed.clone()).collect());
-    follows.succeed(&[&old, &new, &twin].map(|one| one.followed.clone()));
-    assert!(Arc::ptr_eq(old.followed.latest(), &new.followed), "whose tags are the same");
+    follows.hand_over(&[&old, &new, &twin].map(|one| one.followed.clone()));
+    assert!(Arc::ptr_eq(old.followed.current_follower(), &new.followed), "whose tags are the same");
     for still in [&new, &twin] {
-        assert!(Arc::ptr_eq(still.followed.latest(), &still.followed), "who is followed is not succeeded");
+        assert!(
+            Arc::ptr_eq(still.followed.current_follower(), &still.followed),
+            "who is followed is not succeeded"
+        );
     }
-    assert!(matches!(good.known(), RevocationStatus::Good(_)));
+    assert!(matches!(good.local_status(), RevocationStatus::NotRevoked(_)));
     new.revokes(4, new.tag("revoked"));
-    assert!(matches!(revoked.known(), RevocationStatus::Denied));
+    assert!(matches!(revoked.local_status(), RevocationStatus::Denied));
     tokio::time::advance(LEASE).await;
-    new.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 4 }));
-    assert!(matches!(good.told().await, IssuerAnswer::Good(_)));
-    assert_eq!((old.asked(), new.asked()), (0, 1));
+    new.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(good.status_or_ask().await, IssuerAnswer::NotRevoked(_)));
+    assert_eq!((old.query_count(), new.query_count()), (0, 1));
 }
 
 #[test]
@@ -151,12 +154,13 @@ fn an_issuer_whose_clock_is_ahead_makes_what_is_older_than_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_comes_back_while_a_question_waits_is_as_good_as_its_answer() {
-    let mut issuer = FollowedByHand::heard(EPOCH, 3).await;
+    let mut issuer = ManualIssuer::heard(EPOCH, 3).await;
     tokio::time::advance(LEASE).await;
-    issuer.says(IssuerSays::Nothing);
+    issuer.says(IssuerBehavior::Nothing);
     let token = issuer.token("a");
-    let waits = tokio::spawn(async move { matches!(token.told().await, IssuerAnswer::Good(Some(_))) });
-    while issuer.asked() == 0 {
+    let waits =
+        tokio::spawn(async move { matches!(token.status_or_ask().await, IssuerAnswer::NotRevoked(Some(_))) });
+    while issuer.query_count() == 0 {
         tokio::task::yield_now().await;
     }
     issuer.echo(EPOCH, 3).await;
@@ -165,20 +169,20 @@ async fn a_lease_that_comes_back_while_a_question_waits_is_as_good_as_its_answer
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_an_issuer_that_answers_nothing() {
-    let mut issuer = FollowedByHand::heard(EPOCH, 3).await;
-    issuer.says(IssuerSays::Nothing);
+    let mut issuer = ManualIssuer::heard(EPOCH, 3).await;
+    issuer.says(IssuerBehavior::Nothing);
     let began = tokio::time::Instant::now();
-    while !issuer.followed.desk.is_silent() {
+    while !issuer.followed.query_desk.is_silent() {
         assert!(began.elapsed() < 2 * LEASE);
         tokio::time::advance(Duration::from_millis(100)).await;
         issuer.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut Vec::new()));
     }
     assert!(began.elapsed() >= LEASE && issuer.followed.clock.now() >= issuer.followed.view.lease());
-    let (silent, asked) = (tokio::time::Instant::now(), issuer.asked());
+    let (silent, asked) = (tokio::time::Instant::now(), issuer.query_count());
     for _ in 0..100 {
-        assert!(matches!(issuer.token("a").told().await, IssuerAnswer::Silent));
+        assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NoAnswer));
     }
-    assert_eq!((silent.elapsed(), issuer.asked()), (Duration::ZERO, asked));
+    assert_eq!((silent.elapsed(), issuer.query_count()), (Duration::ZERO, asked));
     issuer.echo(EPOCH, 3).await;
-    assert!(matches!(issuer.token("a").told().await, IssuerAnswer::Good(_)));
+    assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NotRevoked(_)));
 }

@@ -11,9 +11,9 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 /// Longer than an API server caches a token, and than its replicas lag behind each other.
-const KEPT: Duration = Duration::from_mins(1);
+const RETENTION: Duration = Duration::from_mins(1);
 /// More than are deleted in that time; beyond this number the oldest are dropped.
-const MOST: usize = 1 << 16;
+const MAX_ENTRIES: usize = 1 << 16;
 
 /// Names of deleted objects.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl DeletedObjects {
         let now = Instant::now();
         let mut held = self.0.write();
         while let Some((at, _)) = held.order.front()
-            && (now.duration_since(*at) >= KEPT || held.order.len() >= MOST)
+            && (now.duration_since(*at) >= RETENTION || held.order.len() >= MAX_ENTRIES)
             && let Some((_, oldest)) = held.order.pop_front()
         {
             held.names.remove(&oldest);
@@ -42,7 +42,7 @@ impl DeletedObjects {
     }
 
     /// Whether the object was deleted.
-    pub(super) fn have(&self, name: &str) -> bool {
+    pub(super) fn contains(&self, name: &str) -> bool {
         self.0.read().names.contains(name)
     }
 }
@@ -56,18 +56,18 @@ mod tests {
         let graves = DeletedObjects::default();
         graves.add("a");
         graves.add("a");
-        assert!(graves.have("a") && !graves.have("b"));
-        tokio::time::advance(KEPT).await;
+        assert!(graves.contains("a") && !graves.contains("b"));
+        tokio::time::advance(RETENTION).await;
         graves.add("b");
-        assert!(graves.have("b") && !graves.have("a"));
+        assert!(graves.contains("b") && !graves.contains("a"));
     }
 
     #[tokio::test]
     async fn the_oldest_make_room() {
         let graves = DeletedObjects::default();
-        for n in 0..=MOST {
+        for n in 0..=MAX_ENTRIES {
             graves.add(&n.to_string());
         }
-        assert!(!graves.have("0") && graves.have("1") && graves.have(&MOST.to_string()));
+        assert!(!graves.contains("0") && graves.contains("1") && graves.contains(&MAX_ENTRIES.to_string()));
     }
 }

@@ -40,7 +40,7 @@ use tokio::time::Instant;
 pub use self::resource::Resource;
 use self::resource::{cells_of_review, cells_of_token, object_of};
 use self::stream::WatchStream;
-use crate::cache::{CacheSecret, EntryBasis, WatchBasis, WatchVersion, WatchVersions};
+use crate::cache::{CacheSecret, EntryBasis, NameCell, WatchBasis, WatchVersions};
 use crate::watch::deleted_objects::DeletedObjects;
 
 /// Delays after which a mark is repeated.
@@ -126,7 +126,7 @@ fn watch_labels(watch: &WatchStatus) -> [(&str, &str); 2] {
 
 /// The state of a watch that status reports read.
 #[derive(Debug)]
-struct WatchShown {
+struct WatchCounters {
     watcher: Box<str>,
     resource: Resource,
     state: Mutex<WatchState>,
@@ -137,22 +137,22 @@ struct WatchShown {
 /// The names that an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    One(WatchVersion),
+    One(NameCell),
     All,
 }
 
 /// Records marks now, and again when lagging servers have caught up.
 #[derive(Clone)]
 struct Marker {
-    board: Arc<WatchVersions>,
-    graves: Arc<DeletedObjects>,
-    later: [UnboundedSender<(Instant, Mark)>; SETTLE.len()],
+    versions: Arc<WatchVersions>,
+    deleted_objects: Arc<DeletedObjects>,
+    repeats: [UnboundedSender<(Instant, Mark)>; SETTLE.len()],
 }
 
 impl Marker {
     fn mark(&self, mark: Mark) {
-        apply(&self.board, mark);
-        for later in &self.later {
+        apply(&self.versions, mark);
+        for later in &self.repeats {
             // Fails when the watches end; then no answer is valid any more.
             let _ = later.send((Instant::now(), mark));
         }
@@ -161,8 +161,8 @@ impl Marker {
 
 fn apply(board: &WatchVersions, mark: Mark) {
     match mark {
-        Mark::One(cell) => board.mark(cell),
-        Mark::All => board.mark_all(),
+        Mark::One(cell) => board.record_event(cell),
+        Mark::All => board.record_event_for_all(),
     }
 }
 
@@ -175,13 +175,13 @@ async fn repeat(board: Arc<WatchVersions>, mut marks: UnboundedReceiver<(Instant
 
 /// The watches of one API server with one account. Dropping them ends them.
 pub struct Watches {
-    shown: Vec<Arc<WatchShown>>,
-    begin: Option<Begin>,
+    shown: Vec<Arc<WatchCounters>>,
+    start_parts: Option<WatchStart>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
 /// Dependencies for starting the watches.
-struct Begin {
+struct WatchStart {
     board: Arc<WatchVersions>,
     graves: Arc<DeletedObjects>,
     base: Box<str>,
@@ -204,7 +204,7 @@ impl Watches {
     ) -> Self {
         let state = if base.is_some() { WatchState::Starting } else { WatchState::Off };
         let shown = |resource: &Resource| {
-            Arc::new(WatchShown {
+            Arc::new(WatchCounters {
                 watcher: watcher.into(),
                 resource: *resource,
                 state: Mutex::new(state),
@@ -212,22 +212,22 @@ impl Watches {
                 lists: AtomicU64::new(0),
             })
         };
-        let begin = base.map(|base| Begin {
+        let begin = base.map(|base| WatchStart {
             board: Arc::new(WatchVersions::new(secret)),
             graves: Arc::default(),
             base: base.into(),
             outbound: outbound.clone(),
             secret: secret.clone(),
             control: control.clone(),
-            outage: Outage::of(format!("watches of {watcher}"))
+            outage: Outage::new(format!("watches of {watcher}"))
                 .with_effect("answers expire only by their time to live"),
         });
-        Self { shown: resources.iter().map(shown).collect(), begin, tasks: Mutex::default() }
+        Self { shown: resources.iter().map(shown).collect(), start_parts: begin, tasks: Mutex::default() }
     }
 
     /// Starts the watches, unless they run.
     pub fn start(&self) {
-        let Some(begin) = &self.begin else { return };
+        let Some(begin) = &self.start_parts else { return };
         let mut tasks = self.tasks.lock();
         if !tasks.is_empty() {
             return;
@@ -237,41 +237,42 @@ impl Watches {
             tasks.push(begin.control.spawn(repeat(begin.board.clone(), marks, after)).abort_handle());
             sender
         });
-        let marker = Marker { board: begin.board.clone(), graves: begin.graves.clone(), later };
+        let marker =
+            Marker { versions: begin.board.clone(), deleted_objects: begin.graves.clone(), repeats: later };
         for shown in &self.shown {
             let stream = WatchStream::new(shown.clone(), begin, marker.clone());
             tasks.push(begin.control.spawn(stream.run()).abort_handle());
         }
     }
 
-    fn board(&self) -> Option<&Arc<WatchVersions>> {
-        self.begin.as_ref().map(|begin| &begin.board)
+    fn watch_versions(&self) -> Option<&Arc<WatchVersions>> {
+        self.start_parts.as_ref().map(|begin| &begin.board)
     }
 
     /// Number of the last event that may have changed a user's rights in a namespace, or outside of
     /// namespaces.
     pub fn last_event(&self, user: &str, namespace: Option<&str>) -> u64 {
-        self.board().map_or(0, |board| board.last(cells_of_review(board, user, namespace)))
+        self.watch_versions().map_or(0, |board| board.last_event(cells_of_review(board, user, namespace)))
     }
 
     /// Number of events so far: note it before a request is sent.
     pub(crate) fn position(&self) -> u64 {
-        self.board().map_or(0, |board| board.position())
+        self.watch_versions().map_or(0, |board| board.position())
     }
 
     /// The basis of an answer about a token that was requested at a position.
-    pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<EntryBasis> {
-        let board = self.board()?;
+    pub(crate) fn entry_basis(&self, user: &str, token: &[u8], position: u64) -> Option<EntryBasis> {
+        let board = self.watch_versions()?;
         let cells = cells_of_token(board, user, token);
-        Some(EntryBasis::Watched(WatchBasis { board: board.clone(), cells, position }))
+        Some(EntryBasis::Watched(WatchBasis { versions: board.clone(), cells, position }))
     }
 
     /// Whether a deletion event named the token, or the account with this `uid`. This overrides all
     /// answers.
     pub(crate) fn is_deleted(&self, uid: Option<&str>, token: &[u8]) -> bool {
-        let Some(begin) = &self.begin else { return false };
+        let Some(begin) = &self.start_parts else { return false };
         let object = object_of(token);
-        uid.into_iter().chain(object.as_deref()).any(|name| begin.graves.have(name))
+        uid.into_iter().chain(object.as_deref()).any(|name| begin.graves.contains(name))
     }
 
     /// State of the watches.
@@ -292,8 +293,8 @@ impl Drop for Watches {
             task.abort();
         }
         // No watch reports events from now on: answers that depend on them must be requested again.
-        if let Some(begin) = &self.begin {
-            begin.board.mark_all();
+        if let Some(begin) = &self.start_parts {
+            begin.board.record_event_for_all();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Mark;
 use super::event::{Change, Object};
-use crate::cache::{VersionOf, WatchVersion, WatchVersions};
+use crate::cache::{NameCell, NameKind, WatchVersions};
 
 /// Prefix of the user names of service accounts.
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -55,20 +55,20 @@ impl Resource {
     }
 
     /// The permission that a role must grant for the watch.
-    pub(super) fn right(self) -> String {
+    pub(super) fn required_permission(self) -> String {
         let group = self.group().trim_start_matches("/apis/").trim_end_matches("/v1");
         let group = if self == Self::ServiceAccounts { "" } else { group };
         format!("`list` and `watch` on `{}` of the API group {group:?}", self.as_str())
     }
 
     /// Whether some servers lack the resource.
-    pub(super) fn is_of_some(self) -> bool {
+    pub(super) fn is_optional(self) -> bool {
         self == Self::OAuthAccessTokens
     }
 
     /// The name that an event invalidates permanently: the `uid` of a token's account, or the
     /// token's own name.
-    pub(super) fn buries(self, change: Change, object: &Object) -> Option<&str> {
+    pub(super) fn deleted_name(self, change: Change, object: &Object) -> Option<&str> {
         match self {
             _ if change != Change::Deleted => None,
             Self::ServiceAccounts => object.uid(),
@@ -78,24 +78,24 @@ impl Resource {
     }
 
     /// The names that an event is about; `None`: it affects no cached answer.
-    pub(super) fn concerns(self, change: Change, object: &Object, board: &WatchVersions) -> Option<Mark> {
+    pub(super) fn mark_for(self, change: Change, object: &Object, board: &WatchVersions) -> Option<Mark> {
         let deleted = change == Change::Deleted;
         let (name, namespace) = (object.name(), object.namespace());
         match self {
             Self::ClusterRoles | Self::ClusterRoleBindings => Some(Mark::All),
             // Without a namespace the subject is unknown.
             Self::Roles | Self::RoleBindings => Some(match namespace {
-                Some(namespace) => Mark::One(board.cell(VersionOf::Namespace, namespace)),
+                Some(namespace) => Mark::One(board.cell(NameKind::Namespace, namespace)),
                 None => Mark::All,
             }),
             Self::ServiceAccounts => deleted.then(|| match (namespace, name) {
                 (Some(namespace), Some(name)) => {
-                    Mark::One(board.cell(VersionOf::User, &format!("{ACCOUNT}{namespace}:{name}")))
+                    Mark::One(board.cell(NameKind::User, &format!("{ACCOUNT}{namespace}:{name}")))
                 }
                 _ => Mark::All,
             }),
             Self::OAuthAccessTokens => deleted.then(|| match name {
-                Some(name) => Mark::One(board.cell(VersionOf::Token, name)),
+                Some(name) => Mark::One(board.cell(NameKind::Token, name)),
                 None => Mark::All,
             }),
         }
@@ -103,9 +103,9 @@ impl Resource {
 }
 
 /// The cells for events about a token's user and about the token.
-pub(super) fn cells_of_token(board: &WatchVersions, user: &str, token: &[u8]) -> [WatchVersion; 2] {
-    let user = board.cell(VersionOf::User, user);
-    let token = object_of(token).map_or(user, |name| board.cell(VersionOf::Token, &name));
+pub(super) fn cells_of_token(board: &WatchVersions, user: &str, token: &[u8]) -> [NameCell; 2] {
+    let user = board.cell(NameKind::User, user);
+    let token = object_of(token).map_or(user, |name| board.cell(NameKind::Token, &name));
     [user, token]
 }
 
@@ -114,9 +114,9 @@ pub(super) fn cells_of_review<'b>(
     board: &'b WatchVersions,
     user: &str,
     namespace: Option<&str>,
-) -> impl Iterator<Item = WatchVersion> + use<'b> {
-    let account = user.starts_with(ACCOUNT).then(|| board.cell(VersionOf::User, user));
-    let namespace = namespace.map(|namespace| board.cell(VersionOf::Namespace, namespace));
+) -> impl Iterator<Item = NameCell> + use<'b> {
+    let account = user.starts_with(ACCOUNT).then(|| board.cell(NameKind::User, user));
+    let namespace = namespace.map(|namespace| board.cell(NameKind::Namespace, namespace));
     account.into_iter().chain(namespace)
 }
 
@@ -138,7 +138,7 @@ mod tests {
 
     fn mark(resource: Resource, board: &WatchVersions, line: &str) -> Option<Mark> {
         match read(line.as_bytes()).unwrap() {
-            WatchEvent::Changed(change, object) => resource.concerns(change, &object, board),
+            WatchEvent::Changed(change, object) => resource.mark_for(change, &object, board),
             other => panic!("{other:?}"),
         }
     }
@@ -151,7 +151,7 @@ mod tests {
                 r#"{{"type":"{kind}","object":{{"metadata":{{"name":"x","namespace":"team","resourceVersion":"7"}}}}}}"#
             )
         };
-        let team = Mark::One(board.cell(VersionOf::Namespace, "team"));
+        let team = Mark::One(board.cell(NameKind::Namespace, "team"));
         for kind in ["ADDED", "MODIFIED", "DELETED"] {
             for resource in [Resource::Roles, Resource::RoleBindings] {
                 assert_eq!(mark(resource, &board, &line(kind)), Some(team));
@@ -160,7 +160,7 @@ mod tests {
                 assert_eq!(mark(resource, &board, &line(kind)), Some(Mark::All));
             }
         }
-        let account = Mark::One(board.cell(VersionOf::User, "system:serviceaccount:team:x"));
+        let account = Mark::One(board.cell(NameKind::User, "system:serviceaccount:team:x"));
         assert_eq!(mark(Resource::ServiceAccounts, &board, &line("DELETED")), Some(account));
         assert_eq!(mark(Resource::ServiceAccounts, &board, &line("MODIFIED")), None);
         assert_eq!(mark(Resource::OAuthAccessTokens, &board, &line("ADDED")), None);

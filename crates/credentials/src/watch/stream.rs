@@ -11,12 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
-use http_engine::http_client::{CallError, HttpClient, StreamedAnswer};
+use http_engine::http_client::{CallError, HttpClient, StreamedResponse};
 use outage::Outage;
 use tokio::time::Instant;
 
 use super::event::{self, Lines, WatchEvent, WatchEventError};
-use super::{Begin, Mark, Marker, WatchShown, WatchState};
+use super::{Mark, Marker, WatchCounters, WatchStart, WatchState};
 use crate::cache::CacheSecret;
 
 /// The first pause after a failure; doubled by each further one.
@@ -30,11 +30,11 @@ const DENIED_RETRY: Duration = Duration::from_secs(30);
 const ABSENT_RETRY: Duration = Duration::from_mins(10);
 /// Lifetime of a stream, extended by up to half as jitter. The server receives it and ends the
 /// stream.
-const TURN: Duration = Duration::from_mins(2);
+const STREAM_LIFETIME: Duration = Duration::from_mins(2);
 /// How long past its lifetime a stream may take to end before it counts as stuck.
-const GRACE: Duration = Duration::from_secs(15);
+const STREAM_GRACE: Duration = Duration::from_secs(15);
 /// A stream that ended sooner counts as a failure.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_STREAM: Duration = Duration::from_secs(1);
 /// Requests only the metadata of objects.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// Requests only the metadata of lists.
@@ -77,7 +77,7 @@ impl WatchEnd {
 
 /// The state of one watch.
 pub(super) struct WatchStream {
-    shown: Arc<WatchShown>,
+    shown: Arc<WatchCounters>,
     marker: Marker,
     base: Box<str>,
     outbound: Arc<HttpClient>,
@@ -89,32 +89,32 @@ pub(super) struct WatchStream {
     failures: u32,
     /// When the stream of this turn was opened.
     opened: Option<Instant>,
-    turns: u64,
+    rounds: u64,
 }
 
 impl WatchStream {
-    pub(super) fn new(shown: Arc<WatchShown>, begin: &Begin, marker: Marker) -> Self {
+    pub(super) fn new(shown: Arc<WatchCounters>, begin: &WatchStart, marker: Marker) -> Self {
         Self {
             shown,
             marker,
             base: begin.base.clone(),
             outbound: begin.outbound.clone(),
             secret: begin.secret.clone(),
-            outage: begin.outage.way(),
+            outage: begin.outage.another_way(),
             version: None,
             failures: 0,
             opened: None,
-            turns: 0,
+            rounds: 0,
         }
     }
 
     /// Watches forever.
     pub(super) async fn run(mut self) {
         loop {
-            self.turns += 1;
+            self.rounds += 1;
             self.opened = None;
-            let end = self.turn().await;
-            let lasted = self.opened.is_some_and(|opened| opened.elapsed() >= SHORTEST);
+            let end = self.run_stream().await;
+            let lasted = self.opened.is_some_and(|opened| opened.elapsed() >= MIN_STREAM);
             if lasted {
                 self.failures = 0;
             }
@@ -122,19 +122,19 @@ impl WatchStream {
                 // The server ended the stream on time; continue at once.
                 Ok(()) if lasted => Duration::ZERO,
                 Ok(()) => self.next_pause(LAST_RETRY),
-                Err(end) => self.ended(&end),
+                Err(end) => self.after_end(&end),
             };
             tokio::time::sleep(pause).await;
         }
     }
 
     /// One turn: from a request to the end of its stream.
-    async fn turn(&mut self) -> Result<(), WatchEnd> {
+    async fn run_stream(&mut self) -> Result<(), WatchEnd> {
         let version = match self.version.clone() {
             Some(version) => version,
             None => self.list().await?,
         };
-        let turn = self.jittered(TURN);
+        let turn = self.jittered(STREAM_LIFETIME);
         let query = format!(
             "watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}",
             turn.as_secs()
@@ -144,19 +144,19 @@ impl WatchStream {
             return Err(WatchEnd::Status(stream.status));
         }
         self.opened = Some(Instant::now());
-        self.enter(WatchState::Watching, None);
-        let until = Instant::now() + turn + GRACE;
+        self.set_state(WatchState::Watching, None);
+        let until = Instant::now() + turn + STREAM_GRACE;
         let mut lines = Lines::default();
         while let Some(bytes) = self.next(&mut stream, until).await? {
             lines.push(&bytes)?;
             while let Some(line) = lines.next() {
-                self.take(event::read(line)?)?;
+                self.process_event(event::read(line)?)?;
             }
         }
         Ok(())
     }
 
-    async fn next(&self, stream: &mut StreamedAnswer, until: Instant) -> Result<Option<Bytes>, WatchEnd> {
+    async fn next(&self, stream: &mut StreamedResponse, until: Instant) -> Result<Option<Bytes>, WatchEnd> {
         let next = tokio::time::timeout_at(until, stream.next()).await;
         Ok(next.map_err(|_| WatchEnd::Silent)??)
     }
@@ -165,7 +165,7 @@ impl WatchStream {
     /// missed.
     async fn list(&mut self) -> Result<String, WatchEnd> {
         let resource = self.shown.resource;
-        if resource.is_of_some() {
+        if resource.is_optional() {
             let group = self.get(format!("{}{}", self.base, resource.group()), "application/json").await?;
             if group.0 == StatusCode::NOT_FOUND {
                 return Err(WatchEnd::Absent);
@@ -174,7 +174,7 @@ impl WatchStream {
         let (status, body) = self.get(self.url("limit=1"), METADATA_LIST).await?;
         match status {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND if resource.is_of_some() => return Err(WatchEnd::Absent),
+            StatusCode::NOT_FOUND if resource.is_optional() => return Err(WatchEnd::Absent),
             status => return Err(WatchEnd::Status(status)),
         }
         let version = event::version_of_list(&body).ok_or(WatchEnd::NoVersion)?;
@@ -188,8 +188,8 @@ impl WatchStream {
     /// exhausted them.
     async fn get(&self, url: String, accept: &'static str) -> Result<(StatusCode, Bytes), WatchEnd> {
         let request = Request::get(url).header(ACCEPT, accept).body(Bytes::new());
-        let mut answer = self.outbound.stream(request.map_err(|error| impossible(&error))?).await?;
-        let until = Instant::now() + GRACE;
+        let mut answer = self.outbound.stream(request.map_err(|error| request_error(&error))?).await?;
+        let until = Instant::now() + STREAM_GRACE;
         let mut body = Vec::new();
         while let Some(bytes) = self.next(&mut answer, until).await? {
             body.extend_from_slice(&bytes);
@@ -202,7 +202,7 @@ impl WatchStream {
 
     fn request(&self, query: &str, accept: &'static str) -> Result<Request<Bytes>, WatchEnd> {
         let request = Request::get(self.url(query)).header(ACCEPT, accept).body(Bytes::new());
-        Ok(request.map_err(|error| impossible(&error))?)
+        Ok(request.map_err(|error| request_error(&error))?)
     }
 
     fn url(&self, query: &str) -> String {
@@ -211,17 +211,17 @@ impl WatchStream {
     }
 
     /// Processes one event.
-    fn take(&mut self, told: WatchEvent) -> Result<(), WatchEnd> {
+    fn process_event(&mut self, told: WatchEvent) -> Result<(), WatchEnd> {
         let object = match told {
             WatchEvent::Failed(code) => return Err(WatchEnd::Failed(code)),
             WatchEvent::Bookmark(object) => object,
             WatchEvent::Changed(change, object) => {
                 // Before the mark: a request that is repeated because of the mark must find the
                 // name.
-                if let Some(name) = self.shown.resource.buries(change, &object) {
-                    self.marker.graves.add(name);
+                if let Some(name) = self.shown.resource.deleted_name(change, &object) {
+                    self.marker.deleted_objects.add(name);
                 }
-                if let Some(mark) = self.shown.resource.concerns(change, &object, &self.marker.board) {
+                if let Some(mark) = self.shown.resource.mark_for(change, &object, &self.marker.versions) {
                     self.marker.mark(mark);
                     // Counted only after it took effect.
                     self.shown.events.fetch_add(1, Relaxed);
@@ -235,12 +235,12 @@ impl WatchStream {
     }
 
     /// Records why a watch ended; returns the pause before the next turn.
-    fn ended(&mut self, end: &WatchEnd) -> Duration {
+    fn after_end(&mut self, end: &WatchEnd) -> Duration {
         if !end.keeps_version() {
             self.version = None;
         }
         let state = end.state();
-        self.enter(state, Some(end));
+        self.set_state(state, Some(end));
         match (state, end) {
             (WatchState::Absent, _) => self.jittered(ABSENT_RETRY),
             (WatchState::Denied, _) => self.next_pause(DENIED_RETRY),
@@ -264,13 +264,13 @@ impl WatchStream {
     /// synchronized.
     fn jittered(&self, pause: Duration) -> Duration {
         let label = format!("watch {} {}", self.shown.watcher, self.shown.resource.as_str());
-        let share = self.secret.spread(&label, self.turns) % 512;
+        let share = self.secret.spread(&label, self.rounds) % 512;
         pause + pause * u32::try_from(share).unwrap_or(0) / 1024
     }
 
     /// Sets the state and logs changes. An unreachable server is one outage for all watches; a
     /// server that denies one watch is logged once.
-    fn enter(&self, state: WatchState, end: Option<&WatchEnd>) {
+    fn set_state(&self, state: WatchState, end: Option<&WatchEnd>) {
         let before = std::mem::replace(&mut *self.shown.state.lock(), state);
         let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
         match (state, end) {
@@ -293,7 +293,7 @@ impl WatchStream {
                         resource,
                         %why,
                         "watch denied, answers expire only by their time to live; grant the gateway's account {}",
-                        self.shown.resource.right()
+                        self.shown.resource.required_permission()
                     );
                 }
             }
@@ -312,7 +312,7 @@ impl WatchStream {
 }
 
 /// The URL was checked with the configuration, and a version has only letters and digits.
-fn impossible(error: &http::Error) -> CallError {
+fn request_error(error: &http::Error) -> CallError {
     CallError::Exchange(error.to_string())
 }
 
@@ -368,7 +368,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::pause();
-        tokio::time::advance(TURN + TURN / 2 + GRACE + LAST_RETRY).await;
+        tokio::time::advance(STREAM_LIFETIME + STREAM_LIFETIME / 2 + STREAM_GRACE + LAST_RETRY).await;
         tokio::time::resume();
         let (_again, line) = next(&listener).await;
         assert!(line.contains("resourceVersion=41&"), "nothing was missed: {line}");

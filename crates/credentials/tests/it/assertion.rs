@@ -14,7 +14,7 @@ use credentials::assertion::AssertionMinter;
 use credentials::authenticate::Verified;
 use credentials::config::AssertionConfig;
 use http_engine::clock::Now;
-use http_engine::test_support::files::TestAuthority;
+use http_engine::test_support::files::TestCa;
 use rcgen::{CertificateParams, DistinguishedName, DnType, SanType, date_time_ymd};
 
 use crate::authenticate::{World, with_certificates};
@@ -49,7 +49,7 @@ fn caller() -> (World, Arc<Verified>) {
         .with_user(CertificateField::SubjectCn)
         .with_groups(vec![CertificateField::SubjectO]);
     let world = with_certificates(mapping);
-    let der = TestAuthority::new().sign(&params).0.der().clone();
+    let der = TestCa::new().sign(&params).0.der().clone();
     let verified = world.authenticator.certificate(&der, world.now()).unwrap();
     (world, verified)
 }

@@ -2,8 +2,8 @@
 
 use auth::time::Timestamp;
 use credentials::config::{IssuerSource, KeySource};
-use http_engine::test_support::files::{Folder, TestAuthority};
-use http_engine::tls::{self, ClientCertificates, Files, Protocols};
+use http_engine::test_support::files::{Folder, TestCa};
+use http_engine::tls::{self, CertificateFiles, ClientCertificates, Protocols};
 use rcgen::{CertificateParams, SanType};
 use serde_json::json;
 use tokio_rustls::TlsAcceptor;
@@ -15,13 +15,13 @@ const HTTP1: Protocols = Protocols { http1: true, http2: false };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
-    let (folder, authority) = (Folder::new(), TestAuthority::new());
+    let (folder, authority) = (Folder::new(), TestCa::new());
     let ca = folder.write("ca.crt", &authority.pem);
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
     let (certificate, key) = authority.files(&folder, "idp", &params);
     let now = Timestamp::from_secs(1_800_000_000);
-    let files = Files { certificate: &certificate, key: &key };
+    let files = CertificateFiles { certificate: &certificate, key: &key };
     let server = tls::server_config(files, ClientCertificates::Ignored, HTTP1, now).unwrap().config;
     let signing = signer();
     let idp = TestIssuer::start_with(Some(TlsAcceptor::from(server))).await;
@@ -37,7 +37,7 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
 
     // Another CA, and the system's: both reject, and no request goes over the untrusted connection.
     let hits = idp.hits(crate::issuer::OPENID);
-    let other = folder.write("other.crt", &TestAuthority::new().pem);
+    let other = folder.write("other.crt", &TestCa::new().pem);
     let other = tls::client_config(tls::roots_from_file(&other).unwrap(), None, HTTP1, now).unwrap().config;
     for tls in [Some(other), None] {
         let world = World::ready(vec![IssuerSource { tls, ..main() }]).await;

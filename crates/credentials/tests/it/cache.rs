@@ -13,7 +13,7 @@ use http_engine::clock::{Clock, ManualClock, Now};
 
 const TTL: Duration = Duration::from_mins(1);
 const DENY_TTL: Duration = Duration::from_secs(2);
-const FOREVER: Lifetime = Lifetime { expires: Timestamp::MAX, until: None, hold: None };
+const FOREVER: Lifetime = Lifetime { expires: Timestamp::MAX, until: None, basis: None };
 
 #[derive(Debug, PartialEq, Eq)]
 struct Fact {
@@ -152,7 +152,7 @@ fn a_fact_in_use_survives_a_scan() {
 fn at_its_deadline_a_fact_is_expired() {
     let bench = Bench::new(1 << 20, 16);
     let until = bench.now().monotonic + Duration::from_secs(10);
-    let life = Lifetime { expires: Timestamp::MAX, until: Some(until), hold: None };
+    let life = Lifetime { expires: Timestamp::MAX, until: Some(until), basis: None };
     bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life, bench.now()).unwrap();
     bench.clock.advance(Duration::from_secs(10) - Duration::from_nanos(1));
     assert_eq!(bench.sees(1), "hit");
@@ -164,7 +164,7 @@ fn at_its_deadline_a_fact_is_expired() {
 fn at_exp_a_fact_is_expired() {
     let bench = Bench::new(1 << 20, 16);
     let expires = bench.now().wall.plus(Duration::from_secs(5));
-    let life = Lifetime { expires, until: None, hold: None };
+    let life = Lifetime { expires, until: None, basis: None };
     bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life.clone(), bench.now()).unwrap();
     bench.clock.advance(Duration::from_millis(4_999));
     assert_eq!(bench.sees(1), "hit");
@@ -262,7 +262,7 @@ fn a_fact_after_a_denial_and_a_denial_after_a_fact_replace_each_other() {
 async fn a_thousand_concurrent_lookups_take_one_ticket() {
     let bench = Arc::new(Bench::new(1 << 20, 16));
     let ticket = bench.ticket(1);
-    let waiting: Vec<_> = (0..999).map(|_| tokio::spawn(bench.flight(1).land())).collect();
+    let waiting: Vec<_> = (0..999).map(|_| tokio::spawn(bench.flight(1).wait())).collect();
     assert_eq!(bench.cache.usage().flights, 1);
     ticket.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
     for task in waiting {
@@ -288,7 +288,7 @@ fn threads_that_race_verify_once() {
                             ticket.fill(Fact { name, weight: 1 }, FOREVER, bench.now()).unwrap();
                         }
                         CacheLookup::Pending(flight) => {
-                            let landed = runtime.block_on(flight.land());
+                            let landed = runtime.block_on(flight.wait());
                             assert_eq!(landing(&landed), format!("known {name}"));
                         }
                         CacheLookup::Hit(fact) => assert_eq!(fact.name, name),
@@ -307,13 +307,13 @@ async fn a_dropped_ticket_wakes_the_waiters_who_try_again() {
     let ticket = bench.ticket(1);
     let (one, two) = (bench.flight(1), bench.flight(1));
     drop(ticket);
-    assert_eq!(landing(&one.land().await), "again");
-    assert_eq!(landing(&two.land().await), "again");
+    assert_eq!(landing(&one.wait().await), "again");
+    assert_eq!(landing(&two.wait().await), "again");
     // The first to retry takes the ticket, the next one waits for it.
     let ticket = bench.ticket(1);
     let flight = bench.flight(1);
     ticket.deny("forged", bench.now());
-    assert_eq!(landing(&flight.land().await), "denied forged");
+    assert_eq!(landing(&flight.wait().await), "denied forged");
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn an_error_answers_those_who_wait_and_is_never_stored() {
     let ticket = bench.ticket(1);
     let flight = bench.flight(1);
     ticket.fail("unavailable");
-    assert_eq!(landing(&flight.land().await), "denied unavailable");
+    assert_eq!(landing(&flight.wait().await), "denied unavailable");
     assert_eq!(bench.sees(1), "miss");
     assert_eq!(bench.cache.usage(), Usage::default());
 }
@@ -337,7 +337,7 @@ async fn a_flush_voids_what_is_stored_and_a_fill_begun_before_it() {
     assert_eq!(bench.sees(1), "miss", "stored before the flush");
     let fill = ticket.fill(Fact { name: 2, weight: 1 }, FOREVER, bench.now());
     assert_eq!(fill, Err(FlightVoided));
-    assert_eq!(landing(&flight.land().await), "again");
+    assert_eq!(landing(&flight.wait().await), "again");
     assert_eq!(bench.sees(2), "miss");
     bench.fill(2, 1);
     assert_eq!(bench.sees(2), "hit");
@@ -354,7 +354,7 @@ async fn a_flight_begun_before_a_flush_is_not_joined_after_it() {
     assert_eq!(old.fill(Fact { name: 0, weight: 1 }, FOREVER, bench.now()), Err(FlightVoided));
     assert_eq!(bench.sees(1), "pending");
     new.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
-    assert_eq!(landing(&flight.land().await), "known 1");
+    assert_eq!(landing(&flight.wait().await), "known 1");
 }
 
 #[tokio::test]
@@ -368,10 +368,10 @@ async fn a_closed_flight_answers_those_who_wait_already_and_nobody_else() {
     // A fact that may not be cached expires at once.
     let over = Lifetime { until: Some(began.monotonic), ..FOREVER };
     old.fill(Fact { name: 0, weight: 1 }, over, bench.now()).unwrap();
-    assert_eq!(landing(&early.land().await), "known 0");
+    assert_eq!(landing(&early.wait().await), "known 0");
     assert_eq!(bench.sees(1), "pending");
     new.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
-    assert_eq!(landing(&late.land().await), "known 1");
+    assert_eq!(landing(&late.wait().await), "known 1");
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn an_answer_is_compared_with_the_generation_when_its_waiter_wakes() {
     let flight = bench.flight(1);
     ticket.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
     bench.cache.flush();
-    assert_eq!(landing(&flight.land().await), "again");
+    assert_eq!(landing(&flight.wait().await), "again");
 }
 
 #[test]

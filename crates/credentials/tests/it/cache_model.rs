@@ -176,7 +176,7 @@ impl Run {
         self.serial += 1;
         let expires = now.wall.plus(Duration::from_secs(life.into()));
         let fact = Fact { serial: self.serial, weight: weight.into() };
-        let filled = ticket.fill(fact, Lifetime { expires, until: None, hold: None }, now);
+        let filled = ticket.fill(fact, Lifetime { expires, until: None, basis: None }, now);
         prop_assert_eq!(filled.is_ok(), generation == self.model.generation);
         if filled.is_ok() {
             self.model.denials.remove(&name);

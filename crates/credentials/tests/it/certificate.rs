@@ -7,7 +7,7 @@ use auth::mapping::{CertificateField, CertificateMapping};
 use auth::time::Timestamp;
 use credentials::authenticate::CertificateError;
 use http_engine::clock::Now;
-use http_engine::test_support::files::TestAuthority;
+use http_engine::test_support::files::TestCa;
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, SanType, date_time_ymd};
 use rustls::pki_types::CertificateDer;
 
@@ -18,7 +18,7 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'s
     params.distinguished_name = DistinguishedName::new();
     params.not_before = date_time_ymd(1970, 1, 1);
     change(&mut params);
-    TestAuthority::new().sign(&params).0.der().clone()
+    TestCa::new().sign(&params).0.der().clone()
 }
 
 fn mapping(subject: CertificateField) -> CertificateMapping {
@@ -48,7 +48,7 @@ async fn names_become_an_identity_and_header_fields() {
     let mapping = mapping(CertificateField::SanUri)
         .with_user(CertificateField::SubjectCn)
         .with_groups(vec![CertificateField::SubjectO])
-        .keeping(vec![CertificateField::SanDns]);
+        .with_kept(vec![CertificateField::SanDns]);
     let world = with_certificates(mapping);
     let verified = world.authenticator.certificate(&der, world.now()).unwrap();
     let identity = &verified.facts.identity;

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use auth::token_error::TokenError;
 use coherence::consumer::{Consumer, ConsumerSettings};
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::denylist::{Denylist, DenylistEntry};
 use coherence::event_loops;
-use coherence::event_loops::{DenylistCopy, Log, QueryAnswers};
+use coherence::event_loops::{DenylistSource, Log, QueryAnswers};
 use coherence::message_channel::MessageChannel;
-use coherence::revocation_query::{QueryDesk, RevocationQuery};
+use coherence::revocation_query::{QueryHandle, RevocationQuery};
 use coherence::tags::{TagKey, TagSubject};
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use coherence::{ConsumerId, Epoch, LogEvent, LogHead, Nonce, PeerName, Tag};
 use credentials::authenticate::outcome::{CredentialLookup, Rejection};
 use credentials::config::KeySource;
 use credentials::revocation;
@@ -77,7 +77,7 @@ impl Log for Facts {
         (!state.deaf && !state.silent).then(|| state.head())
     }
 
-    async fn note(&self, _: &[Follower]) -> bool {
+    async fn record_consumers(&self, _: &[ConsumerRecord]) -> bool {
         true
     }
 
@@ -88,7 +88,7 @@ impl Log for Facts {
     }
 }
 
-impl DenylistCopy for Facts {
+impl DenylistSource for Facts {
     async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let state = self.0.lock();
         for (tag, denial) in state.denied() {
@@ -99,7 +99,7 @@ impl DenylistCopy for Facts {
 }
 
 impl RevocationQuery for Facts {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let mut state = self.0.lock();
         // An empty query is not about a token.
         state.asked += usize::from(!tags.is_empty());
@@ -127,29 +127,29 @@ impl Town {
         let (append, appended) = mpsc::channel(16);
         let clock = Arc::new(BootClock);
         let end = MessageChannel {
-            authority: ConsumerName::new("main").unwrap(),
+            authority: PeerName::new("main").unwrap(),
             transport: Arc::new(Memory::default()),
-            keys: Keys::one(1, &[3; 32]),
+            keys: Keys::single(1, &[3; 32]),
             clock: clock.clone(),
             counts: Arc::default(),
         };
-        let view = Arc::new(View::new(1000).with_denials(1000));
+        let view = Arc::new(View::new(1000).with_denylist(1000));
         let settings = ConsumerSettings {
             lease: LEASE,
-            period: Duration::from_millis(100),
+            probe_period: Duration::from_millis(100),
             ..ConsumerSettings::default()
         };
-        let id = (ConsumerId([1; 16]), ConsumerName::new("gateway").unwrap());
+        let id = (ConsumerId([1; 16]), PeerName::new("gateway").unwrap());
         let consumer = Consumer::new(id, settings, view.clone());
         let mut drawn = 0_u128;
         let nonce = move || {
             drawn += 1;
             Nonce(drawn.to_le_bytes())
         };
-        let (desk, attended) = QueryDesk::new(facts.clone(), view.silence().clone());
+        let (desk, attended) = QueryHandle::new(facts.clone(), view.silence().clone());
         tokio::spawn(attended);
         tokio::spawn(QueryAnswers::new(end.clone(), facts.clone()).run(appended));
-        tokio::spawn(event_loops::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
+        tokio::spawn(event_loops::run_consumer(end.clone(), consumer, facts.clone(), nonce, |_| {}));
         let follows = FollowedIssuers::default();
         let followed = Arc::new(FollowedIssuer {
             issuer: idp.url().into(),
@@ -157,12 +157,12 @@ impl Town {
             view,
             tags: TagKey::new(&TAGS),
             clock,
-            desk,
+            query_desk: desk,
             lease: LEASE,
             counts: Arc::<RevocationCounts>::default(),
-            longest: None,
+            max_token_age: None,
             successor: FollowerSuccessor::default(),
-            ahead: IssuerClockSkew::default(),
+            clock_skew: IssuerClockSkew::default(),
         });
         follows.replace(vec![followed.clone()]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];
@@ -270,7 +270,7 @@ async fn entries_in_use_are_held_against_what_the_issuer_says() {
         drawn += 1;
         drawn
     };
-    let any = |random| town.world.authenticator.any_held(random);
+    let any = |random| town.world.authenticator.any_entry_basis(random);
     let looked = async {
         until("looked at", || async { count(&counts.audited) >= 1 }).await;
         town.revoke("a", true).await;
@@ -313,15 +313,15 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         lag: 1,
         tombstones: 2,
         denials: 3,
-        whole: false,
+        denylist_complete: false,
         revoked: 4,
         flushes: vec![("gap", 5)],
         sent: 6,
         received: 7,
         refused: 8,
-        good: 9,
-        denied: 10,
-        unanswered: 11,
+        queries_good: 9,
+        queries_revoked: 10,
+        queries_unanswered: 11,
         audited: 13,
         stale: 14,
         arrivals: Some(coherence::consumers::ApplyTimes { count: 2, sum: 0.006, below: [2; 11] }),

@@ -139,12 +139,12 @@ fn http2_a_request_may_end_in_a_frame_of_its_own_after_its_answer() {
 
 #[test]
 fn http2_an_early_answer_of_the_upstream_arrives_whole() {
-    const ANSWER: usize = 200_000;
+    const MAX_RESPONSE_BODY: usize = 200_000;
     // Answers after the head (the harness does not read the body of a request with `Expect`) and
     // never reads again.
     let upstream = Upstream::answering(|_, s| {
-        let head = format!("HTTP/1.1 413 Content Too Large\r\nContent-Length: {ANSWER}\r\n\r\n");
-        s.write_all(head.as_bytes()).and_then(|()| s.write_all(&vec![b'y'; ANSWER])).unwrap();
+        let head = format!("HTTP/1.1 413 Content Too Large\r\nContent-Length: {MAX_RESPONSE_BODY}\r\n\r\n");
+        s.write_all(head.as_bytes()).and_then(|()| s.write_all(&vec![b'y'; MAX_RESPONSE_BODY])).unwrap();
         std::thread::park_timeout(dataplane::harness::PATIENCE);
         false
     });
@@ -159,7 +159,7 @@ fn http2_an_early_answer_of_the_upstream_arrives_whole() {
             let (response, mut body) = send.send_request(posted, false).unwrap();
             body.send_data(upload.clone(), false).unwrap();
             let (head, text, _) = body_of(response.await.expect("an answer")).await;
-            assert_eq!((head.status.as_u16(), text.len()), (413, ANSWER));
+            assert_eq!((head.status.as_u16(), text.len()), (413, MAX_RESPONSE_BODY));
         }
     });
 }

@@ -106,7 +106,7 @@ fn no_connection_is_lost_when_a_process_takes_over() {
     let socket = f.dir.path().join("side.sock");
     let text = side("side.sock", "").file(f.dir.path(), f.upstream.address);
     let start = |claim| Gateway::start(load(f.dir.path(), &text), 3, claim, &services(3)).expect("starts");
-    let mut serving = start(Claim::Alone);
+    let mut serving = start(Claim::Exclusive);
     let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..4)
         .map(|_| {
@@ -137,7 +137,7 @@ fn no_connection_is_lost_when_a_process_takes_over() {
     assert!(left.file_type().is_socket());
     assert!(!f.dir.path().join("side.sock.new").exists());
     // A socket file of an ended process does not prevent a start.
-    let again = start(Claim::Alone);
+    let again = start(Claim::Exclusive);
     assert_eq!(ask(&socket, &f.request("/", "")).status, 200);
     again.drain(Duration::ZERO);
 }
@@ -147,7 +147,7 @@ fn workers_share_what_comes_over_one_socket() {
     let f = Fixture::new();
     let text = side("side.sock", "").file(f.dir.path(), f.upstream.address);
     let services = services(3);
-    let gateway = Gateway::start(load(f.dir.path(), &text), 3, Claim::Alone, &services).expect("starts");
+    let gateway = Gateway::start(load(f.dir.path(), &text), 3, Claim::Exclusive, &services).expect("starts");
     let mut clients: Vec<_> = (0..60)
         .map(|_| TestClient::connect_unix(&f.dir.path().join("side.sock")).expect("listens"))
         .collect();

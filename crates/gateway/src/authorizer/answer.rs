@@ -8,13 +8,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use auth::headers::{IdentityHeaders, is_same};
+use auth::headers::{IdentityHeaders, is_same_alias_class};
 use auth::request::Field;
 use auth::time::Timestamp;
 use coherence::revocation_tags;
 use coherence::revocation_tags::RevocationTags;
 use credentials::cache::{CacheEntryBasis, Weigh};
-use credentials::cookies::sets_ours;
+use credentials::cookies::sets_login_cookie;
 use credentials::revocation::RevocableToken;
 use http_engine::labels::{Consulted, Outcome};
 use http_engine::local_reply::LocalReply;
@@ -47,7 +47,7 @@ const FOR_CLIENTS: [&str; 17] = [
 
 /// An authorizer's response as it arrived.
 #[derive(Debug, Default)]
-pub(crate) struct AnswerHead {
+pub(crate) struct AuthorizerResponse {
     pub(crate) status: u16,
     /// Field names as received, with their values.
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
@@ -56,9 +56,9 @@ pub(crate) struct AnswerHead {
 
 /// Why an answer is unusable.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AnswerUnclear {
+pub(crate) enum AnswerError {
     #[error("the request has characters that an authorizer query cannot carry")]
-    Unaskable,
+    InvalidQuery,
     #[error("the answer is not valid HTTP, or its head is too large")]
     NotHttp,
     #[error("the answer's body is larger than {0} bytes")]
@@ -90,7 +90,7 @@ pub(crate) struct AuthorizerAllowed {
     /// The same fields as lines of an HTTP/1.1 head.
     pub(crate) http1_block: Box<[u8]>,
     /// Whether `fields` contains the caller's identity: then the gateway adds none of its own.
-    pub(crate) names_caller: bool,
+    pub(crate) has_identity: bool,
     /// `Set-Cookie` values for the client.
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// What can revoke the answer at any time.
@@ -109,71 +109,71 @@ pub(crate) struct AuthorizerRefused {
 
 /// A parsed answer with its caching terms.
 pub(crate) struct ParsedAnswer {
-    pub(crate) said: AuthorizerAnswer,
+    pub(crate) answer: AuthorizerAnswer,
     /// How long the answer is fresh, counted from when it was requested; `None`: it may not be
     /// cached.
     pub(crate) fresh: Option<Duration>,
     /// The issuer that may revoke it, and the tags to revoke it by.
-    pub(crate) statement: Option<(Box<str>, RevocationTags)>,
+    pub(crate) revocation: Option<(Box<str>, RevocationTags)>,
     /// Time until the credential that the answer depends on expires, counted from when it was
     /// requested.
-    pub(crate) lasts: Option<Duration>,
+    pub(crate) credential_lifetime: Option<Duration>,
 }
 
 /// Parses the response to a query.
 pub(crate) fn read(
-    heard: AnswerHead,
+    heard: AuthorizerResponse,
     config: &Config,
     identity: &IdentityHeaders,
     question: &AuthorizerQuestion,
-) -> Result<ParsedAnswer, AnswerUnclear> {
-    let fresh = freshness(&heard, config, question.names_request());
+) -> Result<ParsedAnswer, AnswerError> {
+    let fresh = freshness(&heard, config, question.has_request_id());
     match heard.status {
         200..=299 => {
-            let (statement, lasts) = (statement(&heard)?, lasts(&heard)?);
+            let (statement, lasts) = (revocation_tags_of(&heard)?, credential_lifetime(&heard)?);
             let said = AuthorizerAnswer::Allowed(allowed(&heard, config, identity)?);
-            Ok(ParsedAnswer { said, fresh, statement, lasts })
+            Ok(ParsedAnswer { answer: said, fresh, revocation: statement, credential_lifetime: lasts })
         }
         300..=599 => Ok(ParsedAnswer {
-            said: AuthorizerAnswer::Refused(refused(heard)?),
+            answer: AuthorizerAnswer::Refused(refused(heard)?),
             fresh,
-            statement: None,
-            lasts: None,
+            revocation: None,
+            credential_lifetime: None,
         }),
-        status => Err(AnswerUnclear::Status(status)),
+        status => Err(AnswerError::Status(status)),
     }
 }
 
 fn allowed(
-    heard: &AnswerHead,
+    heard: &AuthorizerResponse,
     config: &Config,
     identity: &IdentityHeaders,
-) -> Result<AuthorizerAllowed, AnswerUnclear> {
+) -> Result<AuthorizerAllowed, AnswerError> {
     let mut allowed = AuthorizerAllowed::default();
     let mut block = Vec::new();
-    for name in &config.given {
+    for name in &config.upstream_fields {
         // A proxy that cannot remove a field sends it empty to say "none".
-        let Some(value) = one(heard, name)?.filter(|value| !value.is_empty()) else { continue };
+        let Some(value) = single_field(heard, name)?.filter(|value| !value.is_empty()) else { continue };
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             block.extend_from_slice(part);
         }
-        allowed.names_caller |= identity.names().any(|own| is_same(own, name));
+        allowed.has_identity |= identity.names().any(|own| is_same_alias_class(own, name));
         allowed.fields.push((name.clone(), value.into()));
     }
     allowed.http1_block = block.into();
     let cookies = heard.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
     // Session cookies of this gateway are not the authorizer's to set.
-    let cookies = cookies.filter(|(name, value)| !sets_ours(&Field { name, value }));
+    let cookies = cookies.filter(|(name, value)| !sets_login_cookie(&Field { name, value }));
     allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
     Ok(allowed)
 }
 
-fn refused(heard: AnswerHead) -> Result<AuthorizerRefused, AnswerUnclear> {
+fn refused(heard: AuthorizerResponse) -> Result<AuthorizerRefused, AnswerError> {
     let mut fields = Vec::new();
     for (name, value) in heard.fields {
-        let ours = sets_ours(&Field { name: &name, value: &value });
+        let ours = sets_login_cookie(&Field { name: &name, value: &value });
         if !ours && FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
-            let text = std::str::from_utf8(&value).map_err(|_| AnswerUnclear::NotText(name.clone()))?;
+            let text = std::str::from_utf8(&value).map_err(|_| AnswerError::NotText(name.clone()))?;
             fields.push((name.to_ascii_lowercase().into(), text.into()));
         }
     }
@@ -181,42 +181,42 @@ fn refused(heard: AnswerHead) -> Result<AuthorizerRefused, AnswerUnclear> {
 }
 
 /// The value of a field that may occur once.
-fn one<'h>(heard: &'h AnswerHead, name: &str) -> Result<Option<&'h [u8]>, AnswerUnclear> {
+fn single_field<'h>(heard: &'h AuthorizerResponse, name: &str) -> Result<Option<&'h [u8]>, AnswerError> {
     let mut of_name = heard.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     match (of_name.next(), of_name.next()) {
-        (Some(_), Some(_)) => Err(AnswerUnclear::Repeated(name.into())),
+        (Some(_), Some(_)) => Err(AnswerError::Repeated(name.into())),
         (first, _) => Ok(first.map(|(_, value)| &**value)),
     }
 }
 
 /// The revocation tags, which only a Postern sends. Fields that cannot be parsed are an error, not
 /// an absence.
-fn statement(heard: &AnswerHead) -> Result<Option<(Box<str>, RevocationTags)>, AnswerUnclear> {
-    let text = |name: &str| match one(heard, name)?.map(std::str::from_utf8) {
+fn revocation_tags_of(heard: &AuthorizerResponse) -> Result<Option<(Box<str>, RevocationTags)>, AnswerError> {
+    let text = |name: &str| match single_field(heard, name)?.map(std::str::from_utf8) {
         Some(Ok(text)) => Ok(Some(text)),
-        Some(Err(_)) => Err(AnswerUnclear::NotText(name.into())),
+        Some(Err(_)) => Err(AnswerError::NotText(name.into())),
         None => Ok(None),
     };
-    match (text(revocation_tags::FIELD)?, text(revocation_tags::ISSUER)?) {
+    match (text(revocation_tags::REVOCATION_FIELD)?, text(revocation_tags::ISSUER_FIELD)?) {
         (Some(said), Some(issuer)) => match RevocationTags::parse(said) {
             Some(said) => Ok(Some((issuer.into(), said))),
-            None => Err(AnswerUnclear::NotText(revocation_tags::FIELD.into())),
+            None => Err(AnswerError::NotText(revocation_tags::REVOCATION_FIELD.into())),
         },
         _ => Ok(None),
     }
 }
 
 /// The remaining lifetime of the credential ([`ENDS_IN`]), which only a Postern sends.
-fn lasts(heard: &AnswerHead) -> Result<Option<Duration>, AnswerUnclear> {
-    let Some(value) = one(heard, ENDS_IN)? else { return Ok(None) };
+fn credential_lifetime(heard: &AuthorizerResponse) -> Result<Option<Duration>, AnswerError> {
+    let Some(value) = single_field(heard, ENDS_IN)? else { return Ok(None) };
     let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    let lasts = Duration::from_millis(millis.ok_or(AnswerUnclear::NotMillis(ENDS_IN))?);
+    let lasts = Duration::from_millis(millis.ok_or(AnswerError::NotMillis(ENDS_IN))?);
     // A cache on the way that does not state the answer's age may have held it for any time.
     Ok(Some(lasts.saturating_sub(age(heard).unwrap_or(lasts))))
 }
 
 /// How old an answer is (RFC 9111 section 5.1); `None`: the field cannot be parsed.
-fn age(heard: &AnswerHead) -> Option<Duration> {
+fn age(heard: &AuthorizerResponse) -> Option<Duration> {
     let mut ages = values(heard, "age");
     match (ages.next(), ages.next()) {
         (None, _) => Some(Duration::ZERO),
@@ -228,7 +228,7 @@ fn age(heard: &AnswerHead) -> Option<Duration> {
 /// How long an answer is fresh (RFC 9111 section 4.2), if it may be cached at all (section 3). Only
 /// explicit directives count: there is no heuristic freshness, and a repeated or unparsable
 /// directive means `None`.
-fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option<Duration> {
+fn freshness(heard: &AuthorizerResponse, config: &Config, names_request: bool) -> Option<Duration> {
     if !matches!(heard.status, 200..=299 | 401 | 403) || values(heard, "set-cookie").next().is_some() {
         return None;
     }
@@ -253,10 +253,10 @@ fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option
     let mut named = 0;
     for name in list(heard, "vary") {
         let name = name?;
-        let shown = config.shown.iter().find(|shown| shown.name.eq_ignore_ascii_case(name));
+        let shown = config.shown_fields.iter().find(|shown| shown.name.eq_ignore_ascii_case(name));
         let told = config.question.fields().iter().any(|told| told.eq_ignore_ascii_case(name));
         match shown {
-            Some(shown) if shown.names_request && names_request => return None,
+            Some(shown) if shown.is_request_id && names_request => return None,
             None if !told => return None,
             _ => named += 1,
         }
@@ -277,14 +277,14 @@ fn seconds(text: &str) -> Option<Duration> {
     digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
 }
 
-fn values<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
+fn values<'h>(heard: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
     let of_name = heard.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
     of_name.map(|(_, value)| &**value)
 }
 
 /// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for a value that
 /// is not UTF-8.
-fn list<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
+fn list<'h>(heard: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
     values(heard, name).flat_map(|value| {
         let text = std::str::from_utf8(value).ok();
         let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
@@ -305,7 +305,7 @@ impl AuthorizerAnswer {
     }
 
     /// Attaches when the credential that the answer depends on expires. A refusal needs none.
-    pub(crate) fn until(self, ends: Option<Timestamp>) -> Self {
+    pub(crate) fn expiring_at(self, ends: Option<Timestamp>) -> Self {
         match self {
             Self::Allowed(allowed) => Self::Allowed(AuthorizerAllowed { ends, ..allowed }),
             refused @ Self::Refused(_) => refused,
@@ -328,7 +328,7 @@ impl AuthorizerAnswer {
         }
     }
 
-    pub(crate) fn counted(&self) -> Consulted {
+    pub(crate) fn metric_label(&self) -> Consulted {
         match self {
             Self::Allowed(_) => Consulted::Allowed,
             Self::Refused(AuthorizerRefused { status: 500.., .. }) => Consulted::Failed,
@@ -377,7 +377,7 @@ impl Weigh for AuthorizerAnswer {
                 http1_block,
                 cookies,
                 revocable,
-                names_caller: _,
+                has_identity: _,
                 ends: _,
             }) => {
                 let fields =
@@ -399,25 +399,25 @@ impl Weigh for AuthorizerAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{QuestionForm, SHOWN, ShownField};
+    use crate::config::{DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
 
     fn config() -> Config {
         Config {
             name: "a".into(),
             upstream: 0,
-            question: QuestionForm::Itself { prefix: "".into() },
+            question: QuestionForm::SameRequest { prefix: "".into() },
             timeout: Duration::from_secs(1),
-            shown: SHOWN.iter().map(|name| ShownField::new(name)).collect(),
-            given: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
+            shown_fields: DEFAULT_SHOWN_FIELDS.iter().map(|name| ShownField::new(name)).collect(),
+            upstream_fields: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
             max_age: Duration::from_secs(10),
             max_age_with_revocation: Duration::from_mins(1),
             cache_bytes: 1 << 20,
         }
     }
 
-    fn heard(status: u16, fields: &[(&str, &str)]) -> AnswerHead {
+    fn heard(status: u16, fields: &[(&str, &str)]) -> AuthorizerResponse {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
-        AnswerHead { status, fields, body: Vec::new() }
+        AuthorizerResponse { status, fields, body: Vec::new() }
     }
 
     fn fresh(status: u16, fields: &[(&str, &str)], names_request: bool) -> Option<u64> {
@@ -507,9 +507,9 @@ mod tests {
         ]);
         let all = all.unwrap();
         assert_eq!(&*all.http1_block, b"x-auth-request-user: ada\r\n");
-        assert!(all.names_caller && all.fields.len() == 1);
+        assert!(all.has_identity && all.fields.len() == 1);
         let twice = given(&[("x-auth-request-user", "ada"), ("X-Auth-Request-User", "root")]);
-        assert!(matches!(twice, Err(AnswerUnclear::Repeated(_))));
+        assert!(matches!(twice, Err(AnswerError::Repeated(_))));
     }
 
     #[test]
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn how_long_the_credential_lasts_is_said_once_and_in_milliseconds() {
-        let of = |fields: &[(&str, &str)]| lasts(&heard(200, fields));
+        let of = |fields: &[(&str, &str)]| credential_lifetime(&heard(200, fields));
         assert_eq!(of(&[]).unwrap(), None);
         let millis = |n| Some(Duration::from_millis(n));
         assert_eq!(of(&[("postern-ends-in-ms", "20350")]).unwrap(), millis(20350));
@@ -545,18 +545,18 @@ mod tests {
         assert_eq!(of(&[("postern-ends-in-ms", "20350"), ("age", "soon")]).unwrap(), millis(0));
         for odd in ["", "-1", "20.5", "soon", "18446744073709551616"] {
             let odd = of(&[("postern-ends-in-ms", odd)]);
-            assert!(matches!(odd, Err(AnswerUnclear::NotMillis(_))), "{odd:?}");
+            assert!(matches!(odd, Err(AnswerError::NotMillis(_))), "{odd:?}");
         }
         let twice = of(&[("postern-ends-in-ms", "1"), ("Postern-Ends-In-Ms", "1")]);
-        assert!(matches!(twice, Err(AnswerUnclear::Repeated(_))));
+        assert!(matches!(twice, Err(AnswerError::Repeated(_))));
     }
 
     #[test]
     fn half_a_statement_is_none_and_a_broken_one_is_no_answer() {
-        let of = |fields: &[(&str, &str)]| statement(&heard(200, fields));
+        let of = |fields: &[(&str, &str)]| revocation_tags_of(&heard(200, fields));
         assert!(of(&[]).unwrap().is_none());
         assert!(of(&[("postern-revocable", "x 1 2 y")]).unwrap().is_none());
         let broken = of(&[("postern-revocable", "x 1 2 y"), ("postern-revocable-by", "https://id.example")]);
-        assert!(matches!(broken, Err(AnswerUnclear::NotText(_))));
+        assert!(matches!(broken, Err(AnswerError::NotText(_))));
     }
 }

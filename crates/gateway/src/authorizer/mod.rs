@@ -37,7 +37,7 @@ use credentials::cache::{
 };
 use credentials::revocation::FollowedIssuers;
 use http_engine::clock::Now;
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 
 pub(crate) use self::answer::{AuthorizerAllowed, AuthorizerAnswer};
@@ -52,11 +52,11 @@ pub(crate) const ENDS_IN: &str = "postern-ends-in-ms";
 
 /// Why requests that wait for an answer do not share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unshared {
+pub(crate) enum NotShared {
     /// The answer is for one request only.
-    Alone,
+    SingleUse,
     /// The query failed.
-    Silent,
+    QueryFailed,
 }
 
 /// The authorizer gave no usable answer.
@@ -71,19 +71,19 @@ pub(crate) type AuthorizerResult = Result<Arc<AuthorizerAnswer>, AuthorizerUnkno
 pub(crate) struct Authorizer {
     pub(crate) config: config::AuthorizerConfig,
     /// Index into the configured authorizers.
-    pub(crate) at: usize,
-    pub(crate) cache: DecisionCache<AuthorizerAnswer, Unshared>,
+    pub(crate) index: usize,
+    pub(crate) cache: DecisionCache<AuthorizerAnswer, NotShared>,
     pub(crate) scope: CacheScope,
-    pub(crate) follows: FollowedIssuers,
+    pub(crate) followed_issuers: FollowedIssuers,
     /// Whether the last answer could be cached. If so, requests wait for a query under way instead
     /// of sending their own.
-    pub(crate) keeps: AtomicBool,
+    pub(crate) last_was_cacheable: AtomicBool,
     /// Outage log, kept across configurations like the counters.
     pub(crate) outage: Arc<Outage>,
 }
 
 fn outage_of(name: &str) -> Arc<Outage> {
-    let outage = Outage::of(format!("authorizer {name}")).with_calm(CALM);
+    let outage = Outage::new(format!("authorizer {name}")).with_recovery_period(RECOVERY_PERIOD);
     Arc::new(outage.with_effect("answering 503 to its requests"))
 }
 
@@ -93,7 +93,7 @@ pub struct AuthorizerStatus {
     /// The configured name.
     pub name: Box<str>,
     /// Usage of its answer cache.
-    pub kept: Usage,
+    pub cache_usage: Usage,
 }
 
 impl Collect for AuthorizerStatus {
@@ -104,7 +104,7 @@ impl Collect for AuthorizerStatus {
         let mut gauge = |name, help, value: fn(&Usage) -> u64| {
             let mut family = e.family(name, FamilyKind::Gauge, help);
             for status in all {
-                family.sample(&[("authorizer", &*status.name)], value(&status.kept));
+                family.sample(&[("authorizer", &*status.name)], value(&status.cache_usage));
             }
         };
         gauge("postern_authorizer_cached_responses", "Cached answers of an authorizer.", |kept| {
@@ -137,12 +137,14 @@ impl Authorizer {
         };
         Self {
             config: config.clone(),
-            at,
+            index: at,
             // Flushes of verified credentials do not concern the authorizer's answers.
             cache: DecisionCache::new(&limits, Generation::default()),
             scope: secret.scope(generation, at as u64),
-            follows: follows.clone(),
-            keeps: AtomicBool::new(!config.max_age.is_zero() || !config.max_age_with_revocation.is_zero()),
+            followed_issuers: follows.clone(),
+            last_was_cacheable: AtomicBool::new(
+                !config.max_age.is_zero() || !config.max_age_with_revocation.is_zero(),
+            ),
             outage: outage.unwrap_or_else(|| outage_of(&config.name)),
         }
     }
@@ -158,12 +160,12 @@ impl Authorizer {
 
     /// Cache usage, for metrics.
     pub(crate) fn status(&self) -> AuthorizerStatus {
-        AuthorizerStatus { name: self.config.name.clone(), kept: self.cache.usage() }
+        AuthorizerStatus { name: self.config.name.clone(), cache_usage: self.cache.usage() }
     }
 
     /// The basis of some answer in use, if it depends on a followed issuer. `random` selects which.
-    pub(crate) fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
-        self.cache.any_held(random)
+    pub(crate) fn any_entry_basis(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
+        self.cache.any_entry_basis(random)
     }
 
     /// The cache key of the answer about a request.

@@ -11,10 +11,10 @@
 
 use std::borrow::Cow;
 
-use auth::headers::{first_ambiguous_in_full, is_list};
+use auth::headers::{first_ambiguous_list, is_list};
 use auth::request::{Canonical, Field, Scheme};
 use credentials::cache::{CacheKey, CacheScope};
-use credentials::cookies::{is_cookie, without_ours};
+use credentials::cookies::{is_cookie, without_login_cookies};
 use telemetry::trace::TraceContext;
 
 use crate::config::{AuthorizerConfig as Config, QuestionForm};
@@ -28,15 +28,15 @@ pub(crate) struct QuestionInput<'a> {
     /// `X-Forwarded-For` and `X-Forwarded-Proto` of the connection.
     pub(crate) forwarded: &'a [(&'static str, String)],
     /// Whether this gateway has a login: then its cookies are removed from what is shown.
-    pub(crate) logs_in: bool,
+    pub(crate) hides_login_cookies: bool,
     /// The trace of the request, when traces are exported.
     pub(crate) trace: Option<&'a TraceContext>,
 }
 
 /// Method and target of a query.
-fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u8>) {
+fn method_and_target<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u8>) {
     match &config.question {
-        QuestionForm::Itself { prefix } => {
+        QuestionForm::SameRequest { prefix } => {
             let mut target = prefix.as_bytes().to_vec();
             request.write_target(&mut target);
             (request.method(), target)
@@ -49,7 +49,7 @@ fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u
 
 /// Request line of the query about a request, for `check`, which explains it: method and target.
 pub fn request_line(config: &Config, request: &Canonical<'_>) -> String {
-    let (method, target) = asked_for(config, request);
+    let (method, target) = method_and_target(config, request);
     format!("{method} {}", String::from_utf8_lossy(&target))
 }
 
@@ -57,7 +57,7 @@ pub fn request_line(config: &Config, request: &Canonical<'_>) -> String {
 pub(crate) struct AuthorizerQuestion {
     authorizer: usize,
     key: CacheKey,
-    names_request: bool,
+    has_request_id: bool,
     method: Box<str>,
     target: Vec<u8>,
     authority: Box<str>,
@@ -76,8 +76,8 @@ impl AuthorizerQuestion {
     }
 
     /// Whether the query shows fields that the key leaves out.
-    pub(crate) fn names_request(&self) -> bool {
-        self.names_request
+    pub(crate) fn has_request_id(&self) -> bool {
+        self.has_request_id
     }
 
     pub(crate) fn method(&self) -> &str {
@@ -116,8 +116,8 @@ pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str
     if credentials.count() > 1 {
         return Some("authorization");
     }
-    let shown = config.shown.iter().map(|shown| &*shown.name);
-    first_ambiguous_in_full(
+    let shown = config.shown_fields.iter().map(|shown| &*shown.name);
+    first_ambiguous_list(
         fields,
         shown.filter(|name| !matches!(*name, "authorization" | "traceparent" | "tracestate")),
     )
@@ -129,46 +129,46 @@ impl QuestionInput<'_> {
         let request = self.request;
         let mut key = scope.parts();
         key.add(request.method().as_bytes());
-        key.mark(u8::from(request.scheme() == Scheme::Https));
+        key.add_marker(u8::from(request.scheme() == Scheme::Https));
         key.add(request.authority().as_bytes());
         key.add(request.path().as_bytes());
         // An absent query differs from an empty one.
-        key.mark(u8::from(request.query().is_some()));
+        key.add_marker(u8::from(request.query().is_some()));
         key.add(request.query().unwrap_or_default().as_bytes());
         for (_, value) in self.forwarded {
-            key.mark(1);
+            key.add_marker(1);
             key.add(value.as_bytes());
         }
-        key.mark(0);
+        key.add_marker(0);
         let mut names_request = false;
-        for shown in &config.shown {
+        for shown in &config.shown_fields {
             for field in self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(&shown.name)) {
-                names_request |= shown.names_request;
-                if !shown.names_request
-                    && let Some(value) = self.value(field)
+                names_request |= shown.is_request_id;
+                if !shown.is_request_id
+                    && let Some(value) = self.key_value(field)
                 {
-                    key.mark(1);
+                    key.add_marker(1);
                     key.add(&value);
                 }
             }
             // End of the values of this name.
-            key.mark(0);
+            key.add_marker(0);
         }
-        key.mark(u8::from(names_request));
+        key.add_marker(u8::from(names_request));
         key.key()
     }
 
     /// The query for this key.
     pub(crate) fn question(&self, config: &Config, authorizer: usize, key: CacheKey) -> AuthorizerQuestion {
         let request = self.request;
-        let (method, target) = asked_for(config, request);
+        let (method, target) = method_and_target(config, request);
         let mut fields: Vec<(Cow<'static, str>, Vec<u8>)> = Vec::with_capacity(16);
         for (name, value) in self.forwarded {
             fields.push(((*name).into(), value.as_bytes().to_vec()));
         }
         fields.push(("x-forwarded-host".into(), request.authority().as_bytes().to_vec()));
         let names = match &config.question {
-            QuestionForm::Itself { .. } => None,
+            QuestionForm::SameRequest { .. } => None,
             QuestionForm::XOriginal { .. } => Some(("x-original-method", "x-original-uri")),
             QuestionForm::XForwarded { .. } => Some(("x-forwarded-method", "x-forwarded-uri")),
         };
@@ -179,11 +179,11 @@ impl QuestionInput<'_> {
             fields.push((uri.into(), whole));
         }
         let mut names_request = false;
-        for shown in &config.shown {
+        for shown in &config.shown_fields {
             let first = fields.len();
             for field in self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(&shown.name)) {
-                let Some(value) = self.shown(field) else { continue };
-                names_request |= shown.names_request;
+                let Some(value) = self.query_value(field) else { continue };
+                names_request |= shown.is_request_id;
                 match fields.get_mut(first).filter(|_| is_list(&shown.name)) {
                     Some((_, list)) => list.extend([&b", "[..], &value].concat()),
                     None => fields.push((shown.name.to_string().into(), value.into_owned())),
@@ -191,26 +191,34 @@ impl QuestionInput<'_> {
             }
         }
         let (method, authority) = (method.into(), request.authority().into());
-        AuthorizerQuestion { authorizer, key, names_request, method, target, authority, fields }
+        AuthorizerQuestion {
+            authorizer,
+            key,
+            has_request_id: names_request,
+            method,
+            target,
+            authority,
+            fields,
+        }
     }
 
     /// The shown value of a field, as the key includes it.
-    fn value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
-        if self.logs_in && is_cookie(field.name) {
-            return without_ours(field.value);
+    fn key_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
+        if self.hides_login_cookies && is_cookie(field.name) {
+            return without_login_cookies(field.value);
         }
         Some(Cow::Borrowed(field.value))
     }
 
     /// The shown value of a field, with our own `traceparent` where the gateway exports traces.
-    fn shown<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
+    fn query_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         match self.trace {
             Some(trace) if field.name.eq_ignore_ascii_case("traceparent") => {
                 let mut parent = Vec::with_capacity(64);
                 trace.outgoing().write(&mut parent);
                 Some(parent.into())
             }
-            _ => self.value(field),
+            _ => self.key_value(field),
         }
     }
 }

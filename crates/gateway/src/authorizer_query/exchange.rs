@@ -12,12 +12,12 @@ use std::time::Duration;
 use http::HeaderMap;
 use http_engine::deadline::TICK;
 use http_engine::http_stream::{
-    ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, Nominated, OwnField, ResponseView,
+    AddedField, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, NominatedFields, ResponseView,
 };
 use http_engine::labels::Consulted;
 use telemetry::access_log::RequestProtocol;
 
-use crate::authorizer::answer::{AnswerHead, AnswerUnclear};
+use crate::authorizer::answer::{AnswerError, AuthorizerResponse};
 use crate::authorizer::question::AuthorizerQuestion;
 use crate::config::AuthorizerConfig as Config;
 use crate::exchange_error::ExchangeError;
@@ -38,24 +38,24 @@ pub(crate) enum QueryError {
     #[error("{0} queries in flight on this worker, the limit of `max_requests` of its upstream")]
     Busy(usize),
     #[error("no answer within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     #[error("authorizer unreachable or connection lost: {0}")]
     Unreachable(&'static str),
     #[error("unusable answer: {0}")]
-    Unclear(#[from] AnswerUnclear),
+    Unusable(#[from] AnswerError),
     #[error("its answer reflects fewer revocations than are known here")]
-    Behind,
+    Outdated,
 }
 
 impl QueryError {
     /// The metrics label of the failure.
-    pub(crate) fn counted(&self) -> Consulted {
+    pub(crate) fn metric_label(&self) -> Consulted {
         match self {
             Self::Busy(_) => Consulted::Busy,
-            Self::Late(_) => Consulted::Timeout,
+            Self::Timeout(_) => Consulted::Timeout,
             Self::Unreachable(_) => Consulted::Unreachable,
-            Self::Unclear(_) => Consulted::Malformed,
-            Self::Behind => Consulted::Behind,
+            Self::Unusable(_) => Consulted::Malformed,
+            Self::Outdated => Consulted::Behind,
         }
     }
 }
@@ -63,7 +63,7 @@ impl QueryError {
 /// Collects the response in place of a client.
 #[derive(Default)]
 struct AnswerReader {
-    heard: AnswerHead,
+    response: AuthorizerResponse,
     body: Body,
 }
 
@@ -75,12 +75,12 @@ struct Body {
 }
 
 /// Sends a query and returns the response.
-pub(crate) async fn ask(
+pub(crate) async fn send_query(
     config: &Config,
     question: &AuthorizerQuestion,
     worker: &Worker,
     running: &Rc<ActiveConfig>,
-) -> Result<AnswerHead, QueryError> {
+) -> Result<AuthorizerResponse, QueryError> {
     let pool = running.pools[config.upstream].clone();
     let most = pool.config.max_requests;
     let head = QuestionHead {
@@ -90,7 +90,7 @@ pub(crate) async fn ask(
         fields: question.fields().collect(),
     };
     let outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
-        .map_err(|_| AnswerUnclear::Unaskable)?;
+        .map_err(|_| AnswerError::InvalidQuery)?;
     let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
     // Discarded: the request that the query is about has its own record.
     let mut record = RequestRecord::begin(
@@ -103,9 +103,9 @@ pub(crate) async fn ask(
     // The timeouts inside the exchange report the endpoint's health; this one also covers
     // connecting, and interim responses.
     let relayed = match tokio::time::timeout(config.timeout + 2 * TICK, exchanged).await {
-        Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(QueryError::Late(config.timeout)),
+        Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(QueryError::Timeout(config.timeout)),
         Ok(Err(Refusal::Overloaded)) => return Err(QueryError::Busy(most)),
-        Ok(Err(Refusal::UpstreamProtocol)) => return Err(AnswerUnclear::NotHttp.into()),
+        Ok(Err(Refusal::UpstreamProtocol)) => return Err(AnswerError::NotHttp.into()),
         Ok(Err(Refusal::UpstreamClosed)) => {
             return Err(QueryError::Unreachable("connection closed without an answer"));
         }
@@ -113,14 +113,14 @@ pub(crate) async fn ask(
         Ok(Ok(relayed)) => relayed,
     };
     if listening.body.too_large {
-        return Err(AnswerUnclear::TooLarge(MAX_BODY).into());
+        return Err(AnswerError::TooLarge(MAX_BODY).into());
     }
     match relayed.fault {
-        None => Ok(AnswerHead { body: listening.body.bytes, ..listening.heard }),
+        None => Ok(AuthorizerResponse { body: listening.body.bytes, ..listening.response }),
         Some(ExchangeError::UpstreamTimeout | ExchangeError::RequestTimeout) => {
-            Err(QueryError::Late(config.timeout))
+            Err(QueryError::Timeout(config.timeout))
         }
-        Some(ExchangeError::UpstreamProtocol(_)) => Err(AnswerUnclear::NotHttp.into()),
+        Some(ExchangeError::UpstreamProtocol(_)) => Err(AnswerError::NotHttp.into()),
         Some(_) => Err(QueryError::Unreachable("connection lost in the middle of the answer")),
     }
 }
@@ -128,23 +128,23 @@ pub(crate) async fn ask(
 impl Downstream for AnswerReader {
     type Leg = Body;
 
-    fn leg(&mut self) -> &mut Body {
+    fn stream(&mut self) -> &mut Body {
         &mut self.body
     }
 
-    fn inform(&mut self, _: &ResponseView<'_>) -> Result<(), HttpStreamError> {
+    fn send_interim(&mut self, _: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, _: &[OwnField]) -> Result<(), HttpStreamError> {
-        self.heard.status = response.status;
-        let nominated = Nominated::by(response.fields);
-        let fields = nominated.passing(response.fields);
-        self.heard.fields = fields.map(|field| (field.name.into(), field.value.into())).collect();
+    fn send_head(&mut self, response: &ResponseView<'_>, _: &[AddedField]) -> Result<(), HttpStreamError> {
+        self.response.status = response.status;
+        let nominated = NominatedFields::from_fields(response.fields);
+        let fields = nominated.forwarded(response.fields);
+        self.response.fields = fields.map(|field| (field.name.into(), field.value.into())).collect();
         Ok(())
     }
 
-    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<ClientEnd> {
+    fn poll_client_end(&mut self, _: &mut Context<'_>) -> Poll<ClientEnd> {
         Poll::Pending
     }
 
@@ -177,7 +177,7 @@ impl HttpStream for Body {
         Poll::Ready(Ok(()))
     }
 
-    fn rest(&mut self) {}
+    fn release_buffers(&mut self) {}
 
     fn switch_protocol(&mut self) {}
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Client fields that an authorizer is shown by default. The last two let an authorizer that
 /// accepts cookies see which page opens a WebSocket.
-pub const SHOWN: [&str; 8] = [
+pub const DEFAULT_SHOWN_FIELDS: [&str; 8] = [
     "authorization",
     "cookie",
     "x-request-id",
@@ -17,7 +17,7 @@ pub const SHOWN: [&str; 8] = [
 
 /// Fields that identify a single request, for example in logs: the cache key of an answer leaves
 /// them out.
-const NAMES_OF_REQUESTS: [&str; 14] = [
+const REQUEST_ID_FIELDS: [&str; 14] = [
     "x-request-id",
     "request-id",
     "x-correlation-id",
@@ -49,10 +49,10 @@ pub struct AuthorizerConfig {
     /// s.
     pub timeout: Duration,
     /// Client fields that the authorizer is shown. Default [`SHOWN`].
-    pub shown: Box<[ShownField]>,
+    pub shown_fields: Box<[ShownField]>,
     /// Fields of its answer for the upstream, in lower case. A client's field of such a name never
     /// passes.
-    pub given: Box<[Box<str>]>,
+    pub upstream_fields: Box<[Box<str>]>,
     /// Maximum time to cache an answer that cannot be revoked; zero: not at all. Default 10 s.
     pub max_age: Duration,
     /// Maximum time to cache an answer that a followed issuer can revoke. Default 60 s.
@@ -67,14 +67,14 @@ pub struct ShownField {
     /// Field name in lower case.
     pub name: Box<str>,
     /// Whether the field identifies a single request, so that it differs in the next one.
-    pub names_request: bool,
+    pub is_request_id: bool,
 }
 
 impl ShownField {
     /// A field of this name.
     pub fn new(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
-        Self { names_request: NAMES_OF_REQUESTS.contains(&&*name), name: name.into() }
+        Self { is_request_id: REQUEST_ID_FIELDS.contains(&&*name), name: name.into() }
     }
 }
 
@@ -83,7 +83,7 @@ impl ShownField {
 pub enum QuestionForm {
     /// The query has the method, host, path and query of that request, with a prefix (which may be
     /// empty) before the path (Envoy's HTTP service).
-    Itself {
+    SameRequest {
         /// The prefix in canonical form, without a slash at the end.
         prefix: Box<str>,
     },
@@ -105,7 +105,7 @@ impl QuestionForm {
     /// answer's `Vary` may name any.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
-            Self::Itself { .. } => &["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"],
+            Self::SameRequest { .. } => &["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"],
             Self::XOriginal { .. } => &[
                 "host",
                 "x-forwarded-for",

@@ -30,7 +30,7 @@ pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
 
 /// Why a body does not contain exactly one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framed {
+pub(crate) enum FramingError {
     /// The body is shorter or longer than the message.
     Length,
     /// The message is compressed.
@@ -38,14 +38,14 @@ pub(crate) enum Framed {
 }
 
 /// Extracts the only message of a complete body.
-pub(crate) fn message(body: &Bytes) -> Result<Bytes, Framed> {
-    let [compressed, a, b, c, d, ..] = **body else { return Err(Framed::Length) };
+pub(crate) fn message(body: &Bytes) -> Result<Bytes, FramingError> {
+    let [compressed, a, b, c, d, ..] = **body else { return Err(FramingError::Length) };
     if compressed != 0 {
-        return Err(Framed::Compressed);
+        return Err(FramingError::Compressed);
     }
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if body.len() - PREFIX != length {
-        return Err(Framed::Length);
+        return Err(FramingError::Length);
     }
     Ok(body.slice(PREFIX..))
 }
@@ -100,12 +100,12 @@ mod tests {
         assert_eq!(message(&whole).unwrap(), "abc");
         assert_eq!(message(&framed(&Bytes::new())).unwrap(), "");
         for (body, fault) in [
-            (&b""[..], Framed::Length),
-            (b"\0\0\0\0", Framed::Length),
-            (b"\0\0\0\0\x04abc", Framed::Length),
-            (b"\0\0\0\0\x02abc", Framed::Length),
-            (b"\0\xff\xff\xff\xffabc", Framed::Length),
-            (b"\x01\0\0\0\x03abc", Framed::Compressed),
+            (&b""[..], FramingError::Length),
+            (b"\0\0\0\0", FramingError::Length),
+            (b"\0\0\0\0\x04abc", FramingError::Length),
+            (b"\0\0\0\0\x02abc", FramingError::Length),
+            (b"\0\xff\xff\xff\xffabc", FramingError::Length),
+            (b"\x01\0\0\0\x03abc", FramingError::Compressed),
         ] {
             assert_eq!(message(&Bytes::from_static(body)), Err(fault), "{body:?}");
         }

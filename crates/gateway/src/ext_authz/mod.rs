@@ -31,7 +31,7 @@ use self::message::{
     APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
     HttpStatus, OVERWRITE, OkResponse, Status, Struct, Value,
 };
-use crate::auth_response::{AuthResponse, removed};
+use crate::auth_response::{AuthResponse, fields_to_remove};
 use crate::record::RequestRecord;
 use crate::worker::ActiveConfig;
 
@@ -73,7 +73,7 @@ pub(crate) struct CheckQuestion(CheckRequest);
 
 /// Why a check cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum CheckError {
     /// The bytes are not a `CheckRequest`.
     #[error("not a CheckRequest")]
     Message,
@@ -91,10 +91,10 @@ pub(crate) enum Unreadable {
 
 impl CheckQuestion {
     /// Decodes a message.
-    pub(crate) fn decode(bytes: Bytes) -> Result<Self, Unreadable> {
-        let request = CheckRequest::decode(bytes).map_err(|_| Unreadable::Message)?;
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self, CheckError> {
+        let request = CheckRequest::decode(bytes).map_err(|_| CheckError::Message)?;
         let question = Self(request);
-        question.http().ok_or(Unreadable::NoHttp)?;
+        question.http().ok_or(CheckError::NoHttp)?;
         Ok(question)
     }
 
@@ -104,8 +104,8 @@ impl CheckQuestion {
 
     /// The original request's fields: as Envoy received them when it sends them raw, otherwise
     /// joined by name.
-    pub(crate) fn fields(&self, most: usize) -> Result<Fields<'_>, Unreadable> {
-        let http = self.http().ok_or(Unreadable::NoHttp)?;
+    pub(crate) fn fields(&self, most: usize) -> Result<Fields<'_>, CheckError> {
+        let http = self.http().ok_or(CheckError::NoHttp)?;
         let mut fields = Fields::new();
         let raw = http.header_map.iter().flat_map(|map| &map.headers).map(|header| {
             // Only one of the two is set.
@@ -122,17 +122,20 @@ impl CheckQuestion {
                 continue;
             }
             if fields.len() >= most {
-                return Err(Unreadable::TooManyFields);
+                return Err(CheckError::TooManyFields);
             }
             let field = Field { name, value };
-            fields.try_push(field).map_err(|_| Unreadable::TooManyFields)?;
+            fields.try_push(field).map_err(|_| CheckError::TooManyFields)?;
         }
         Ok(fields)
     }
 
     /// The original request with these fields.
-    pub(crate) fn inbound<'a>(&'a self, fields: &'a [Field<'a>]) -> Result<ParsedRequest<'a>, Unreadable> {
-        let http = self.http().ok_or(Unreadable::NoHttp)?;
+    pub(crate) fn original_request<'a>(
+        &'a self,
+        fields: &'a [Field<'a>],
+    ) -> Result<ParsedRequest<'a>, CheckError> {
+        let http = self.http().ok_or(CheckError::NoHttp)?;
         let scheme = match &*http.scheme {
             b"https" => Scheme::Https,
             _ => Scheme::Http,
@@ -150,7 +153,7 @@ impl CheckQuestion {
             nominates: false,
             via: "2.0 postern",
             is_original: true,
-            repeats: if http.header_map.is_some() { Repeats::Apart } else { Repeats::Joined },
+            repeats: if http.header_map.is_some() { Repeats::Separate } else { Repeats::Joined },
             client: self.client(),
         })
     }
@@ -163,8 +166,8 @@ impl CheckQuestion {
     }
 }
 
-fn text(bytes: &Bytes) -> Result<&str, Unreadable> {
-    std::str::from_utf8(bytes).map_err(|_| Unreadable::NotText)
+fn text(bytes: &Bytes) -> Result<&str, CheckError> {
+    std::str::from_utf8(bytes).map_err(|_| CheckError::NotText)
 }
 
 /// The response that permits the request.
@@ -175,12 +178,14 @@ pub(crate) fn allowed(
     record: &mut RequestRecord,
 ) -> Bytes {
     let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
-    let (mut remove, claimed) = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
+    let (mut remove, claimed) =
+        fields_to_remove(&running.config, &running.config.routes[voucher.route], &set, fields);
     record.headers_removed = claimed;
-    let mut set: Vec<_> = voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect();
+    let mut set: Vec<_> =
+        voucher.set.into_iter().map(|(name, value)| overwriting_field(&name, value)).collect();
     match voucher.cookies {
         Some(left) if left.is_empty() => remove.push("cookie".to_owned()),
-        Some(left) => set.push(option("cookie", left.into())),
+        Some(left) => set.push(overwriting_field("cookie", left.into())),
         None => {}
     }
     let identity = voucher.caller.as_ref().map(|caller| &caller.facts.identity);
@@ -190,12 +195,12 @@ pub(crate) fn allowed(
         http_response: Some(HttpResponse::Ok(OkResponse {
             headers: set,
             headers_to_remove: remove,
-            response_headers_to_add: match record.renewed() {
+            response_headers_to_add: match record.renewed_cookie() {
                 // A shared cache must not store a response that contains a session cookie.
                 Some(cookie) => {
                     vec![
-                        added("set-cookie", cookie.to_owned().into()),
-                        added("cache-control", "private".into()),
+                        appended_field("set-cookie", cookie.to_owned().into()),
+                        appended_field("cache-control", "private".into()),
                     ]
                 }
                 None => Vec::new(),
@@ -222,7 +227,7 @@ pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
                 .fields
                 .iter()
                 .map(|(name, value)| denied_field(name, value.clone()))
-                .chain(cookie.map(|cookie| added("set-cookie", cookie.to_owned().into())))
+                .chain(cookie.map(|cookie| appended_field("set-cookie", cookie.to_owned().into())))
                 .collect(),
             body: String::from_utf8_lossy(&answer.body).into_owned(),
         })),
@@ -231,17 +236,21 @@ pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
 }
 
 fn denied_field(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
-    if name.eq_ignore_ascii_case("set-cookie") { added(name, value) } else { option(name, value) }
+    if name.eq_ignore_ascii_case("set-cookie") {
+        appended_field(name, value)
+    } else {
+        overwriting_field(name, value)
+    }
 }
 
-fn option(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
+fn overwriting_field(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
     let header = HeaderValue { key: name.to_ascii_lowercase(), value: value.into_owned() };
     HeaderValueOption { header: Some(header), append_action: OVERWRITE }
 }
 
 /// Adds the field beside existing ones of that name: cookies of other services must stay.
-fn added(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
-    HeaderValueOption { append_action: APPEND, ..option(name, value) }
+fn appended_field(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
+    HeaderValueOption { append_action: APPEND, ..overwriting_field(name, value) }
 }
 
 /// The caller's identity, for Envoy's logs and further filters.
@@ -265,6 +274,6 @@ fn metadata(identity: &Identity) -> Struct {
 
 /// The part of the call's deadline that may be spent on waiting, so that the response still arrives
 /// in time.
-pub(crate) fn patience(timeout: Option<Duration>) -> Option<Duration> {
+pub(crate) fn wait_limit(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| timeout / 8 * 7)
 }

@@ -36,14 +36,14 @@ pub(crate) async fn exchange<D: Downstream>(
     deadline: &Deadline,
     record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
-    let Some(place) = outbound.pool.enter() else { return Err(Refusal::Overloaded) };
-    record.let_through();
+    let Some(place) = outbound.pool.acquire_slot() else { return Err(Refusal::Overloaded) };
+    record.mark_forwarded();
     let lease = match outbound.pool.lease_idle() {
         Some(lease) => Ok(lease),
-        None => awaited(&outbound.pool, IdleConnections::Reuse, &outbound.terms, record).await,
+        None => wait_for_lease(&outbound.pool, IdleConnections::Reuse, &outbound.terms, record).await,
     };
     let result = match lease {
-        Ok(lease) => over(lease, place, outbound, down, deadline, record).await,
+        Ok(lease) => exchange_over_lease(lease, place, outbound, down, deadline, record).await,
         Err(refusal) => Err(refusal),
     };
     record.exchanged(result.as_ref().is_ok_and(|relayed| relayed.status.is_some()));
@@ -51,7 +51,7 @@ pub(crate) async fn exchange<D: Downstream>(
 }
 
 /// Waits for a connection, then checks again: the credential may have been revoked meanwhile.
-async fn awaited(
+async fn wait_for_lease(
     pool: &Rc<Pool>,
     idle: IdleConnections,
     terms: &Terms,
@@ -59,7 +59,7 @@ async fn awaited(
 ) -> Result<Lease, Refusal> {
     let lease = pool.lease(idle).await.map_err(|e| unreachable(&e))?;
     // Boxed, as connecting is: this happens once per connection.
-    Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::unfit)?;
+    Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::authorization_lost)?;
     Ok(lease)
 }
 
@@ -68,7 +68,7 @@ fn unreachable(e: &ConnectError) -> Refusal {
     Refusal::UpstreamUnreachable
 }
 
-async fn over<D: Downstream>(
+async fn exchange_over_lease<D: Downstream>(
     lease: Lease,
     _place: RequestSlot,
     outbound: ForwardedRequest,
@@ -157,15 +157,15 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed an idle connection. No byte was sent, so this is not a repetition.
             lease.retried();
-            let mut fresh = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
+            let mut fresh = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
-                && new.take_over(old)
+                && new.take_unsent_from(old)
             {
                 if let Some(at) = plan.host_at {
                     // The `Host` of the previous endpoint is wrong for this one.
                     let (old, host) = (at..at + host_line(&lease).len(), host_line(&fresh));
                     if let Some(new) = fresh.http1() {
-                        new.out().splice(old, host.bytes());
+                        new.write_buffer().splice(old, host.bytes());
                     }
                 }
                 lease = fresh;
@@ -196,14 +196,14 @@ async fn over_http2<D: Downstream>(
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                lease = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
+                lease = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was
             // sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                lease = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
+                lease = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
             }
             Err(error) => {
                 tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream http/2 request failed");
@@ -247,7 +247,7 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<
         | ExchangeError::ClientStalled
         | ExchangeError::BodyTooLarge
         | ExchangeError::RequestTimeout
-        | ExchangeError::Unfit(_) => {}
+        | ExchangeError::AuthorizationLost(_) => {}
     }
     match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),

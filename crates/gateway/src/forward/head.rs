@@ -84,29 +84,29 @@ pub(super) struct Draft<'a, 'r> {
     pub(super) peer: &'a Peer,
     pub(super) inbound: &'a ParsedRequest<'a>,
     /// Filter for the client's fields.
-    pub(super) sieve: &'a ForwardFilter<'a>,
+    pub(super) filter: &'a ForwardFilter<'a>,
     pub(super) caller: Option<&'a Verified>,
     /// The authorizer's answer, where the route has an authorizer.
-    pub(super) consent: Option<&'a AuthorizerAllowed>,
+    pub(super) authorizer_answer: Option<&'a AuthorizerAllowed>,
     pub(super) record: &'a RequestRecord,
 }
 
 impl<'a> Draft<'a, '_> {
     /// The identity to send upstream; `None` if the authorizer's answer already names the caller.
-    fn told(&self) -> Option<&'a Verified> {
-        self.caller.filter(|_| !self.consent.is_some_and(|consent| consent.names_caller))
+    fn identity(&self) -> Option<&'a Verified> {
+        self.caller.filter(|_| !self.authorizer_answer.is_some_and(|consent| consent.has_identity))
     }
 
     /// Calls `put` with the gateway's fields that are the same for every request of this connection
     /// and caller. (HTTP/1 has them ready as lines.)
-    fn standing_fields(&self, mut put: impl FnMut(&str, &[u8])) {
+    fn connection_fields(&self, mut put: impl FnMut(&str, &[u8])) {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
         }
-        for (name, value) in self.told().iter().flat_map(|caller| &caller.upstream_fields) {
+        for (name, value) in self.identity().iter().flat_map(|caller| &caller.upstream_fields) {
             put(name, value);
         }
-        for (name, value) in self.consent.iter().flat_map(|consent| &consent.fields) {
+        for (name, value) in self.authorizer_answer.iter().flat_map(|consent| &consent.fields) {
             put(name, value);
         }
     }
@@ -154,16 +154,16 @@ impl<'a> Draft<'a, '_> {
         };
         for field in self.inbound.fields {
             if !self.replaces_trace(field.name)
-                && let Some(value) = self.sieve.passed(field)
+                && let Some(value) = self.filter.passing_value(field)
             {
                 put_field(&mut out, field.name, &value);
             }
         }
         out.extend_from_slice(&self.peer.forwarded_http1);
-        if let Some(caller) = self.told() {
+        if let Some(caller) = self.identity() {
             out.extend_from_slice(&caller.http1_block);
         }
-        if let Some(consent) = self.consent {
+        if let Some(consent) = self.authorizer_answer {
             out.extend_from_slice(&consent.http1_block);
         }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
@@ -202,13 +202,13 @@ impl<'a> Draft<'a, '_> {
             if self.replaces_trace(field.name) {
                 continue;
             }
-            if let Some(value) = self.sieve.passed(field) {
+            if let Some(value) = self.filter.passing_value(field) {
                 append(field.name, &value);
             } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
                 append("te", b"trailers"); // HTTP/2 keeps only this value (RFC 9113 §8.2.2)
             }
         }
-        self.standing_fields(&mut append);
+        self.connection_fields(&mut append);
         self.own_fields(worker, &mut append)?;
         if let Framing::Length(n) = self.inbound.framing
             && (n > 0 || self.inbound.has_length)

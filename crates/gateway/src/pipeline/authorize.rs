@@ -12,7 +12,7 @@ use std::sync::Arc;
 use auth::decide::explain::NoTrace;
 use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
 use auth::identity::Facts;
-use auth::policy::route::Disputed;
+use auth::policy::route::AmbiguousRoute;
 use auth::request::Canonical;
 use http_engine::clock::Now;
 use http_engine::parsed_request::ParsedRequest;
@@ -42,9 +42,9 @@ pub(super) struct RouteAuthorizer<'b> {
 pub(super) enum NotAuthorized {
     Denied(Denial),
     /// The routes that guard the new path cannot be determined.
-    Disputed(Disputed),
+    Disputed(AmbiguousRoute),
     /// An authorizer must be queried first.
-    Unasked(Box<AuthorizerQuestion>),
+    QueryNeeded(Box<AuthorizerQuestion>),
     /// An authorizer refuses the request.
     Refused(Arc<AuthorizerAnswer>),
     /// The query to an authorizer failed.
@@ -56,12 +56,12 @@ pub(super) enum NotAuthorized {
 impl NotAuthorized {
     pub(super) fn conclude(self, found: &Lookups) -> Result<Admission, Refusal> {
         match self {
-            Self::Denied(Denial::Unreviewed(questions)) if !found.unreviewed => {
+            Self::Denied(Denial::ReviewPending(questions)) if !found.review_failed => {
                 Ok(Admission::Wait(LookupNeeded::Reviews(questions)))
             }
             Self::Denied(denial) => Err(Refusal::Denied(denial)),
             Self::Disputed(disputed) => Err(Refusal::disputed(disputed)),
-            Self::Unasked(question) => Ok(Admission::Wait(LookupNeeded::Consent(question))),
+            Self::QueryNeeded(question) => Ok(Admission::Wait(LookupNeeded::Authorizer(question))),
             Self::Refused(said) => match &*said {
                 AuthorizerAnswer::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
                 AuthorizerAnswer::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
@@ -81,14 +81,19 @@ impl RouteAuthorizer<'_> {
         facts: Option<&'r Facts>,
     ) -> Result<Permit<'r>, Denial> {
         let policy = &self.running.config.routes[route].policy;
-        self.sit(route, request, |court| {
+        self.with_rule_context(route, request, |court| {
             let matched = MatchedRoute { index: route, policy };
             decide_in(court, matched, request, facts, self.now.wall, &mut NoTrace)
         })
     }
 
     /// Runs `decide` with the inputs that a route's policy may read.
-    fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&RuleContext<'_>) -> T) -> T {
+    fn with_rule_context<T>(
+        &self,
+        route: usize,
+        request: &Canonical<'_>,
+        decide: impl FnOnce(&RuleContext<'_>) -> T,
+    ) -> T {
         let Some(reviewer) = &self.running.reviewer else { return decide(&RuleContext::without_reviews()) };
         let known = review::ReviewResult { reviewer, now: self.now, found: &self.found.reviews };
         let captures = self.running.config.table.captures(route, request);
@@ -96,7 +101,7 @@ impl RouteAuthorizer<'_> {
     }
 
     /// The approval of the route's authorizer; `None`: the route has none.
-    pub(super) fn consent(
+    pub(super) fn query_authorizer(
         &self,
         route: usize,
         request: &Canonical<'_>,
@@ -109,32 +114,38 @@ impl RouteAuthorizer<'_> {
             request,
             fields: self.inbound.fields,
             forwarded: &self.peer.forwarded,
-            logs_in: config.login.is_some(),
+            hides_login_cookies: config.login.is_some(),
             trace,
         };
         if let Some(name) = ambiguous(asked.config(), self.inbound.fields) {
             return Err(NotAuthorized::Ambiguous(name.into()));
         }
         let key = asked.key(&about);
-        let found = self.found.consents.iter().find(|(of, _)| *of == key);
+        let found = self.found.authorizer_results.iter().find(|(of, _)| *of == key);
         let (said, kept) = match found {
             Some((_, Ok(said))) => (said.clone(), false),
             Some((_, Err(AuthorizerUnknown))) => return Err(NotAuthorized::Unknown),
             None => match asked.peek(key, self.now) {
                 Some(said) => (said, true),
                 None => {
-                    return Err(NotAuthorized::Unasked(Box::new(about.question(asked.config(), at, key))));
+                    return Err(NotAuthorized::QueryNeeded(Box::new(about.question(
+                        asked.config(),
+                        at,
+                        key,
+                    ))));
                 }
             },
         };
         match &*said {
-            AuthorizerAnswer::Allowed(_) => Ok(Some(AuthorizerConsent { authorizer: at, kept, said })),
+            AuthorizerAnswer::Allowed(_) => {
+                Ok(Some(AuthorizerConsent { authorizer: at, from_cache: kept, answer: said }))
+            }
             AuthorizerAnswer::Refused(_) => Err(NotAuthorized::Refused(said)),
         }
     }
 
     /// Rewrites the path where the route says so, if all routes that guard the new path agree.
-    pub(super) fn rewritten<'r>(
+    pub(super) fn rewrite<'r>(
         &self,
         permit: Permit<'r>,
         trace: Option<&TraceContext>,
@@ -148,12 +159,13 @@ impl RouteAuthorizer<'_> {
             let policy = &config.routes[other].policy;
             // `confirm` consumes the permit.
             let request = permit.request().clone();
-            let confirmed =
-                self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
+            let confirmed = self.with_rule_context(other, &request, |court| {
+                permit.check_policy(court, policy, self.now.wall, &mut NoTrace)
+            });
             permit = confirmed.map_err(NotAuthorized::Denied)?;
             // The fields for the upstream come from the first authorizer; this one only has to
             // agree.
-            agreed.extend(self.consent(other, permit.request(), trace)?);
+            agreed.extend(self.query_authorizer(other, permit.request(), trace)?);
         }
         Ok((permit, agreed))
     }

@@ -28,7 +28,7 @@ pub(crate) enum LookupNeeded {
     /// Kubernetes access reviews that must all be allowed.
     Reviews(Vec<OwnedReviewQuestion>),
     /// Query an authorizer.
-    Consent(Box<AuthorizerQuestion>),
+    Authorizer(Box<AuthorizerQuestion>),
 }
 
 impl LookupNeeded {
@@ -36,7 +36,7 @@ impl LookupNeeded {
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
-            Self::Reviews(_) | Self::Consent(_) => Phase::Decide,
+            Self::Reviews(_) | Self::Authorizer(_) => Phase::Decide,
         }
     }
 }
@@ -48,21 +48,16 @@ pub(crate) struct Lookups {
     pub(super) session: Option<SessionOutcome>,
     pub(super) reviews: Vec<(OwnedReviewQuestion, bool)>,
     /// Whether some access review failed.
-    pub(super) unreviewed: bool,
+    pub(super) review_failed: bool,
     /// Results of authorizers, by cache key.
-    pub(super) consents: Vec<(CacheKey, AuthorizerResult)>,
+    pub(super) authorizer_results: Vec<(CacheKey, AuthorizerResult)>,
     /// Whether the request has waited.
     pub(super) waited: bool,
 }
 
 impl Lookups {
     /// Runs the lookup. Earlier results are that much older afterwards.
-    pub(crate) async fn find_out(
-        &mut self,
-        wanted: LookupNeeded,
-        worker: &Worker,
-        running: &Rc<ActiveConfig>,
-    ) {
+    pub(crate) async fn run(&mut self, wanted: LookupNeeded, worker: &Worker, running: &Rc<ActiveConfig>) {
         let now = || worker.clock.refresh();
         let before = (self.outcome.is_some(), self.session.is_some());
         self.waited = true;
@@ -73,69 +68,77 @@ impl Lookups {
             LookupNeeded::Session(origin, cookie) => {
                 // Rare and large: kept out of the future of every miss.
                 self.session = Some(match &running.login {
-                    Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
-                    None => (Err(SessionRejected::Silent), CacheUse::Miss),
+                    Some(login) => Box::pin(login.resolve(origin, &cookie)).await,
+                    None => (Err(SessionRejected::Unavailable), CacheUse::Miss),
                 });
             }
             LookupNeeded::Reviews(questions) => {
                 let answers = match &running.reviewer {
                     // Rare and large: kept out of the future of every miss.
-                    Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
+                    Some(reviewer) => Box::pin(reviewer.resolve(questions, now)).await,
                     None => None,
                 };
                 match answers {
                     Some(answers) => self.reviews.extend(answers),
-                    None => self.unreviewed = true,
+                    None => self.review_failed = true,
                 }
             }
-            LookupNeeded::Consent(question) => {
+            LookupNeeded::Authorizer(question) => {
                 let asked = &running.authorizers[question.authorizer()].authorizer;
                 // Rare and large: kept out of the future of every miss.
-                let answer = Box::pin(asked.find_out(&question, worker, running)).await;
-                self.consents.push((question.key(), answer));
+                let answer = Box::pin(asked.resolve(&question, worker, running)).await;
+                self.authorizer_results.push((question.key(), answer));
             }
         }
-        self.forget_doubtful(before);
+        self.drop_possibly_revoked(before);
     }
 
     /// Drops results whose credential may have been revoked meanwhile, so that they are looked up
     /// again. Outcome and session from before the wait are dropped unless they are known to be
     /// valid. Results of this lookup, which another request or thread may have produced, are
     /// dropped only if they are known to be revoked.
-    fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
-        let doubtful =
-            |revocable: Option<&RevocableToken>, before: bool| match revocable.map(RevocableToken::known) {
-                None | Some(Heard::Good(_)) => false,
-                Some(Heard::Denied) => true,
-                Some(Heard::Nothing) => before,
-            };
+    fn drop_possibly_revoked(&mut self, (outcome, session): (bool, bool)) {
+        let doubtful = |revocable: Option<&RevocableToken>, before: bool| match revocable
+            .map(RevocableToken::local_status)
+        {
+            None | Some(Heard::NotRevoked(_)) => false,
+            Some(Heard::Denied) => true,
+            Some(Heard::Unknown) => before,
+        };
         let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
         self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
         self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
         // An authorizer that was queried about this very request is trusted (decision 0021).
         let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
-        self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
+        self.authorizer_results.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
     }
 
     /// The results with this lookup marked as failed, for a lookup that did not finish in time.
-    pub(crate) fn given_up(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
+    pub(crate) fn timed_out(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
         let outcome = match wanted {
-            LookupNeeded::Caller(_) => Some(running.authenticator.not_in_time()),
-            LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+            LookupNeeded::Caller(_) => Some(running.authenticator.timed_out()),
+            LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Authorizer(_) => {
                 self.outcome.clone()
             }
         };
         let session = match wanted {
-            LookupNeeded::Session(..) => Some((Err(SessionRejected::Silent), CacheUse::Miss)),
-            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+            LookupNeeded::Session(..) => Some((Err(SessionRejected::Unavailable), CacheUse::Miss)),
+            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Authorizer(_) => {
                 self.session.clone()
             }
         };
         let unreviewed = matches!(wanted, LookupNeeded::Reviews(_));
-        let mut consents = self.consents.clone();
-        if let LookupNeeded::Consent(question) = wanted {
+        let mut consents = self.authorizer_results.clone();
+        if let LookupNeeded::Authorizer(question) = wanted {
             consents.push((question.key(), Err(AuthorizerUnknown)));
         }
-        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
+        Self {
+            outcome,
+            session,
+            reviews: self.reviews.clone(),
+            review_failed: unreviewed,
+            authorizer_results: consents,
+            waited: true,
+        }
     }
 }

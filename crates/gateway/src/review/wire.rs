@@ -1,7 +1,7 @@
 //! Wire format of a `SubjectAccessReview` and its answer, and the cache key of a review.
 
 use auth::json::{Document, Value};
-use auth::policy::review::{Attributes, OwnedReviewQuestion, ReviewQuestion};
+use auth::policy::review::{OwnedReviewQuestion, ReviewAttributes, ReviewQuestion};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -11,7 +11,7 @@ use serde::ser::{SerializeMap, Serializer};
 pub(super) struct Unclear;
 
 /// Writes a review unambiguously for the cache key: each text is preceded by its length.
-pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_key(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
     fn text(out: &mut Vec<u8>, text: &str) {
         count(out, text.len());
         out.extend_from_slice(text.as_bytes());
@@ -34,8 +34,8 @@ pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
     }
     out.push(u8::from(question.uid.is_some()));
     text(out, question.uid.unwrap_or_default());
-    out.push(u8::from(matches!(question.attributes, Attributes::Resource { .. })));
-    for part in question.attributes.each() {
+    out.push(u8::from(matches!(question.attributes, ReviewAttributes::Resource { .. })));
+    for part in question.attributes.texts() {
         out.push(u8::from(part.is_some()));
         text(out, part.map_or("", |part| part));
     }
@@ -43,7 +43,7 @@ pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
 
 /// Whether an answer allows the request. Some servers omit `allowed` when it is false; otherwise it
 /// must be a boolean. `denied` overrides it.
-pub(super) fn read(answer: Vec<u8>) -> Result<bool, Unclear> {
+pub(super) fn is_allowed(answer: Vec<u8>) -> Result<bool, Unclear> {
     let document = Document::parse(answer).map_err(|_| Unclear)?;
     let root = document.root();
     if root.get("kind").and_then(Value::as_str) != Some("SubjectAccessReview") {
@@ -130,7 +130,7 @@ impl<'q> Review<'q> {
 impl<'q> Spec<'q> {
     fn of(question: &'q OwnedReviewQuestion) -> Self {
         let (resource, path) = match &question.attributes {
-            Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+            ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
                 let resource = Resource {
                     namespace: namespace.as_deref(),
                     verb,
@@ -141,7 +141,7 @@ impl<'q> Spec<'q> {
                 };
                 (Some(resource), None)
             }
-            Attributes::NonResource { path, verb } => (None, Some(NonResource { path, verb })),
+            ReviewAttributes::NonResource { path, verb } => (None, Some(NonResource { path, verb })),
         };
         Self {
             user: &question.user,
@@ -160,8 +160,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_yes_only_when_it_says_so() {
-        let with =
-            |status: &str| read(format!(r#"{{"kind":"SubjectAccessReview","status":{status}}}"#).into());
+        let with = |status: &str| {
+            is_allowed(format!(r#"{{"kind":"SubjectAccessReview","status":{status}}}"#).into())
+        };
         assert!(with(r#"{"allowed":true,"reason":"RBAC"}"#).unwrap());
         for no in [
             "{}",
@@ -182,7 +183,7 @@ mod tests {
             r#"{"kind":"Status","status":"Failure"}"#,
             r#"{"kind":"TokenReview","status":{"allowed":true}}"#,
         ] {
-            assert!(matches!(read(other.into()), Err(Unclear)), "{other}");
+            assert!(matches!(is_allowed(other.into()), Err(Unclear)), "{other}");
         }
     }
 
@@ -192,7 +193,7 @@ mod tests {
             groups: vec!["a".into(), "b".into()],
             extra: vec![("k".into(), vec!["v".into()])],
             uid: None,
-            attributes: Attributes::Resource {
+            attributes: ReviewAttributes::Resource {
                 namespace: Some("ns".into()),
                 verb: "get".into(),
                 group: None,
@@ -209,7 +210,7 @@ mod tests {
     fn no_two_questions_are_spelt_alike() {
         let spelt = |question: &OwnedReviewQuestion| {
             let mut out = Vec::new();
-            spell(&question.borrowed(), &mut out);
+            write_key(&question.borrowed(), &mut out);
             out
         };
         let base = spelt(&question(|_| {}));
@@ -221,9 +222,9 @@ mod tests {
             |q| q.extra[0].1.clear(),
             |q| q.extra.clear(),
             |q| q.uid = Some("".into()),
-            |q| q.attributes = Attributes::NonResource { path: "ns".into(), verb: "get".into() },
+            |q| q.attributes = ReviewAttributes::NonResource { path: "ns".into(), verb: "get".into() },
             |q| {
-                if let Attributes::Resource { namespace, name, .. } = &mut q.attributes {
+                if let ReviewAttributes::Resource { namespace, name, .. } = &mut q.attributes {
                     *name = namespace.take();
                 }
             },

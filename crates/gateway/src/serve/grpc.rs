@@ -19,8 +19,8 @@ use telemetry::phases::Phase;
 use tokio::time::Instant;
 
 use crate::ext_authz::grpc;
-use crate::ext_authz::{self, CheckCall, Unreadable};
-use crate::forward_auth::AskedRequestUnclear;
+use crate::ext_authz::{self, CheckCall, CheckError};
+use crate::forward_auth::OriginalRequestError;
 use crate::pipeline::lookups::{LookupNeeded, Lookups};
 use crate::pipeline::{Admission, admit, authorization};
 use crate::record::RequestRecord;
@@ -31,14 +31,14 @@ use crate::worker::ActiveConfig;
 /// Maximum bytes of a DATA frame of a reply. `h2` copies content below 256 bytes into its buffer,
 /// so replies of calls that arrived together leave in one write. It writes longer content
 /// separately, reply by reply, and most replies are a little longer.
-const GATHERED: usize = 255;
+const MAX_FRAME: usize = 255;
 
 /// A gRPC call that ends without a message: its status and text.
 #[derive(Debug, Clone, Copy)]
 struct Failed(i32, &'static str);
 
 /// Why a call has no usable check.
-enum Unasked {
+enum NoCheck {
     /// The call did not complete: no reply can be sent as a message.
     Failed(Failed),
     /// The call gets a refusal as its reply.
@@ -49,7 +49,7 @@ impl StreamTask {
     /// The gRPC method that a request calls, if this listener serves checks over gRPC. A listener
     /// for checks over HTTP has no calls: there the client controls the content type, and the proxy
     /// would read the 200 of a call as a permission.
-    pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<CheckCall> {
+    pub(super) fn grpc_method(&self, request: &Request<RecvStream>) -> Option<CheckCall> {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
         let asked =
             self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
@@ -73,7 +73,7 @@ impl StreamTask {
         let answer = match call {
             CheckCall::Check => self.check(&head, &mut client, running, record).await,
             CheckCall::Health => {
-                record.answered_locally();
+                record.own_content();
                 Ok(ext_authz::serving())
             }
         };
@@ -95,27 +95,29 @@ impl StreamTask {
     ) -> Result<Bytes, Failed> {
         let timeout = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
         // One limit for all waiting in this call. A time too far ahead to represent means no limit.
-        let until = ext_authz::patience(timeout).and_then(|patience| Instant::now().checked_add(patience));
+        let until = ext_authz::wait_limit(timeout).and_then(|patience| Instant::now().checked_add(patience));
         let refuse = |refusal: &Refusal, record: &mut RequestRecord| {
             let answer = refusal.answer(&running.config.authentication.realm);
-            record.answered_by_us(&answer, false);
-            Ok(ext_authz::denied(&answer, record.renewed()))
+            record.local_reply(&answer, false);
+            Ok(ext_authz::denied(&answer, record.renewed_cookie()))
         };
         // Nothing is read from an untrusted peer.
         if authorization(running, &self.peer).is_none() {
-            return refuse(&Refusal::NotAsked, record);
+            return refuse(&Refusal::UntrustedPeer, record);
         }
-        let unreadable = |fault: Unreadable| {
+        let unreadable = |fault: CheckError| {
             tracing::debug!(%fault, peer = %self.peer.address, "authorization check refused");
             match fault {
-                Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(AskedRequestUnclear::Message),
-                Unreadable::NotText => Refusal::Head(HeadFault::FieldLine),
-                Unreadable::TooManyFields => Refusal::Head(HeadFault::TooManyFields),
+                CheckError::Message | CheckError::NoHttp => {
+                    Refusal::UnclearCheck(OriginalRequestError::Message)
+                }
+                CheckError::NotText => Refusal::Head(HeadFault::FieldLine),
+                CheckError::TooManyFields => Refusal::Head(HeadFault::TooManyFields),
             }
         };
         let question = match self.question(&mut client.bodies).await {
-            Err(Unasked::Failed(failed)) => return Err(failed),
-            Err(Unasked::Refused(refusal)) => return refuse(&refusal, record),
+            Err(NoCheck::Failed(failed)) => return Err(failed),
+            Err(NoCheck::Refused(refusal)) => return refuse(&refusal, record),
             Ok(message) => ext_authz::CheckQuestion::decode(message),
         };
         let question = match question {
@@ -127,20 +129,20 @@ impl StreamTask {
             Ok(fields) => fields,
             Err(fault) => return refuse(&unreadable(fault), record),
         };
-        let inbound = match question.inbound(&fields) {
+        let inbound = match question.original_request(&fields) {
             Ok(inbound) => inbound,
             Err(fault) => return refuse(&unreadable(fault), record),
         };
         let mut found = Lookups::default();
         loop {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
-                Admission::Vouch(voucher) => {
-                    record.vouched();
+                Admission::PermitCheck(voucher) => {
+                    record.check_permitted();
                     return Ok(ext_authz::allowed(*voucher, running, &fields, record));
                 }
                 Admission::Answer(answer) => {
-                    record.answered_by_us(&answer, false);
-                    return Ok(ext_authz::denied(&answer, record.renewed()));
+                    record.local_reply(&answer, false);
+                    return Ok(ext_authz::denied(&answer, record.renewed_cookie()));
                 }
                 // No body is passed: a check contains no client body that is read here.
                 Admission::Serve(served) => {
@@ -153,12 +155,12 @@ impl StreamTask {
                     let answer =
                         answer.unwrap_or_else(|| late().answer(&running.config.authentication.realm));
                     record.end(Phase::Authenticate);
-                    record.answered_by_us(&answer, false);
-                    return Ok(ext_authz::denied(&answer, record.renewed()));
+                    record.local_reply(&answer, false);
+                    return Ok(ext_authz::denied(&answer, record.renewed_cookie()));
                 }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();
-                    found = self.find_out(wanted, found, running, until).await;
+                    found = self.run_lookup(wanted, found, running, until).await;
                     record.end(phase);
                 }
                 // A listener of this kind never forwards.
@@ -171,18 +173,18 @@ impl StreamTask {
 
     /// Runs a lookup until the deadline. A lookup that takes longer continues without this call:
     /// later calls need its result, and would have to start again.
-    async fn find_out(
+    async fn run_lookup(
         &self,
         wanted: LookupNeeded,
         found: Lookups,
         running: &Rc<ActiveConfig>,
         until: Option<Instant>,
     ) -> Lookups {
-        let late = found.given_up(&wanted, running);
+        let late = found.timed_out(&wanted, running);
         let (worker, running) = (self.worker.clone(), running.clone());
         let finding = tokio::task::spawn_local(async move {
             let mut found = found;
-            found.find_out(wanted, &worker, &running).await;
+            found.run(wanted, &worker, &running).await;
             found
         });
         let found = match until {
@@ -196,7 +198,7 @@ impl StreamTask {
     /// Reads the message of a call. An unreadable message is refused like any other check. A gRPC
     /// status other than OK would be a failure to the proxy, and some proxies are configured to let
     /// requests pass on failure.
-    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Unasked> {
+    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, NoCheck> {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.header);
         let mut whole = BytesMut::new();
@@ -214,15 +216,15 @@ impl StreamTask {
                     .poll_due(cx)
                     .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive in time"))),
             });
-            let Some(n) = more.await.map_err(Unasked::Failed)? else { break };
+            let Some(n) = more.await.map_err(NoCheck::Failed)? else { break };
             bodies.consume(n);
             if whole.len() > ext_authz::MAX_QUESTION {
-                return Err(Unasked::Refused(Refusal::Head(HeadFault::TooLarge)));
+                return Err(NoCheck::Refused(Refusal::Head(HeadFault::TooLarge)));
             }
         }
         grpc::message(&whole.freeze()).map_err(|framed| {
             tracing::debug!(?framed, peer = %self.peer.address, "authorization check refused");
-            Unasked::Refused(Refusal::Unclear(AskedRequestUnclear::Message))
+            NoCheck::Refused(Refusal::UnclearCheck(OriginalRequestError::Message))
         })
     }
 }
@@ -245,7 +247,7 @@ impl Client {
         let mut send = self.respond.send_response(response, false)?;
         let mut message = grpc::framed(&message);
         while !message.is_empty() {
-            send.send_data(message.split_to(message.len().min(GATHERED)), false)?;
+            send.send_data(message.split_to(message.len().min(MAX_FRAME)), false)?;
         }
         send.send_trailers(grpc::trailers(grpc::OK, ""))?;
         Ok(())

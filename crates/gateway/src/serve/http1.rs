@@ -15,7 +15,7 @@ use http_engine::deadline::Deadline;
 use http_engine::head::HeadFault;
 use http_engine::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
 use http_engine::http_stream::{
-    BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, OwnField, ResponseView,
+    AddedField, BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, ResponseView,
 };
 use http_engine::http1::connection::Connection;
 use http_engine::http1::writing::{put_decimal, put_field, put_response, response_framing};
@@ -28,7 +28,7 @@ use telemetry::phases::Phase;
 
 use crate::forward::ForwardedRequest;
 use crate::forward::exchange::exchange;
-use crate::forward_filter::is_offer;
+use crate::forward_filter::is_version_offer;
 use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
 use crate::pipeline::lookups::Lookups;
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     speaking: ConnectionProtocol,
 ) {
     let deadline = worker.deadlines.register();
-    let mut session = Http1Connection { worker, peer, connection, speaking, deadline };
+    let mut session = Http1Connection { worker, peer, connection, connection_protocol: speaking, deadline };
     loop {
         match session.next().await {
             Next::Continue => {}
@@ -80,14 +80,14 @@ enum Awaited {
     /// The client closed its side between two requests.
     End,
     /// The connection failed, or its idle limit has passed.
-    Nothing,
+    Failed,
 }
 
 struct Http1Connection {
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     connection: Connection,
-    speaking: ConnectionProtocol,
+    connection_protocol: ConnectionProtocol,
     deadline: Deadline,
 }
 
@@ -105,7 +105,7 @@ struct RequestFacts {
 
 impl RequestFacts {
     /// Values for a head that could not be parsed.
-    const NOTHING: Self = Self {
+    const UNPARSED: Self = Self {
         len: 0,
         framing: Framing::Length(0),
         version: Version::Http11,
@@ -122,7 +122,7 @@ impl Http1Connection {
             Ok(Awaited::Head(n)) => n,
             // Closing TLS properly shows a client that still reads that the response is complete.
             Ok(Awaited::End) if self.peer.scheme == Scheme::Https => return Next::Close,
-            Ok(Awaited::End | Awaited::Nothing) => return Next::Abort,
+            Ok(Awaited::End | Awaited::Failed) => return Next::Abort,
             Err(refusal) => return self.refuse_head(refusal).await,
         };
         let timed = self.peer.sees_timing || self.worker.times_phases();
@@ -130,7 +130,7 @@ impl Http1Connection {
             InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, Timing::when(timed));
         let (running, record) = under_way.parts();
         let next = self.request(head, running, record).await;
-        under_way.over();
+        under_way.complete();
         next
     }
 
@@ -148,16 +148,16 @@ impl Http1Connection {
                     return Poll::Ready(Err(Refusal::Head(fault)));
                 }
                 // The client is gone: no response is possible.
-                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Awaited::Nothing)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Awaited::Failed)),
                 Poll::Pending => {}
             }
             if connection.unread().is_empty() {
-                connection.rest();
-                deadline.rest();
+                connection.release_buffers();
+                deadline.mark_idle();
                 deadline.set_at(worker.draining.get().map_or(rested, |until| until.min(rested)));
-                deadline.poll_due(cx).map(|()| Ok(Awaited::Nothing))
+                deadline.poll_due(cx).map(|()| Ok(Awaited::Failed))
             } else {
-                deadline.stir();
+                deadline.mark_busy();
                 let by = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
                 deadline.set_at(by);
                 deadline.poll_due(cx).map(|()| Err(Refusal::HeadTimeout))
@@ -174,9 +174,9 @@ impl Http1Connection {
             InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, Timing::Off);
         let (running, record) = under_way.parts();
         let answer = refusal.answer(&running.config.authentication.realm);
-        self.connection.stop_reading();
-        let next = self.answer(&answer, RequestFacts::NOTHING, record).await;
-        under_way.over();
+        self.connection.discard_unread();
+        let next = self.answer(&answer, RequestFacts::UNPARSED, record).await;
+        under_way.complete();
         next
     }
 
@@ -189,7 +189,7 @@ impl Http1Connection {
                     self.connection.begin_body(head, seen.framing);
                     return self.forward(*outbound, seen, running, record).await;
                 }
-                Admission::Vouch(voucher) => {
+                Admission::PermitCheck(voucher) => {
                     self.connection.begin_body(head, seen.framing);
                     return self.answer(&voucher.answer(), seen, record).await;
                 }
@@ -197,7 +197,7 @@ impl Http1Connection {
                     if seen.len > 0 {
                         self.connection.begin_body(head, seen.framing);
                     } else {
-                        self.connection.stop_reading();
+                        self.connection.discard_unread();
                     }
                     return self.answer(&answer, seen, record).await;
                 }
@@ -212,7 +212,7 @@ impl Http1Connection {
                 }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();
-                    found.find_out(wanted, &self.worker, running).await;
+                    found.run(wanted, &self.worker, running).await;
                     record.end(phase);
                 }
             }
@@ -222,8 +222,8 @@ impl Http1Connection {
     /// Reads the body of a request that the gateway answers itself, if it is needed.
     async fn body_for(&mut self, served: &ServedHere, seen: &RequestFacts) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
-        if seen.expects && !self.connection.body_read() {
-            self.connection.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        if seen.expects && !self.connection.is_body_read() {
+            self.connection.write_buffer().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         self.deadline.set(self.peer.listener().timeouts.header);
         let mut body = Vec::new();
@@ -248,7 +248,7 @@ impl Http1Connection {
         record: &mut RequestRecord,
     ) -> (Admission, RequestFacts) {
         let bytes = &self.connection.unread()[..head];
-        let mut seen = RequestFacts::NOTHING;
+        let mut seen = RequestFacts::UNPARSED;
         let refuse = |fault| {
             let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
             Admission::Answer(Box::new(answer))
@@ -272,7 +272,7 @@ impl Http1Connection {
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine), RequestFacts { len: 0, ..seen });
         };
-        let inbound = inbound(&parsed, &fields, authority, target, self.peer.scheme);
+        let inbound = parsed_request(&parsed, &fields, authority, target, self.peer.scheme);
         (admit(&self.worker, running, &self.peer, &inbound, found, record), seen)
     }
 
@@ -286,7 +286,7 @@ impl Http1Connection {
         let mut client = Client {
             worker: &self.worker,
             connection: &mut self.connection,
-            speaking: &mut self.speaking,
+            speaking: &mut self.connection_protocol,
             version: seen.version,
             head_request: seen.head_request,
             close: !seen.persists,
@@ -305,7 +305,7 @@ impl Http1Connection {
                 record.failed(&fault);
                 // If no byte of the response was sent yet, a refusal can replace it.
                 if let Some(refusal) = fault.refusal()
-                    && self.connection.take_back()
+                    && self.connection.discard_unsent()
                 {
                     let answer = refusal.answer(&running.config.authentication.realm);
                     return self.answer(&answer, RequestFacts { persists: false, ..seen }, record).await;
@@ -314,7 +314,7 @@ impl Http1Connection {
                 self.connection.reset_on_close();
                 Next::Abort
             }
-            None if close || relayed.switched || !self.connection.body_read() => Next::Close,
+            None if close || relayed.switched || !self.connection.is_body_read() => Next::Close,
             None => {
                 self.connection.next_message();
                 Next::Continue
@@ -324,7 +324,7 @@ impl Http1Connection {
 
     /// Sends a local reply, and drains the rest of the request if it is short.
     async fn answer(&mut self, answer: &LocalReply, seen: RequestFacts, record: &mut RequestRecord) -> Next {
-        record.answered_by_us(answer, seen.head_request);
+        record.local_reply(answer, seen.head_request);
         let draining = self.worker.draining.get().is_some();
         let small = match seen.framing {
             Framing::Length(n) => n <= MAX_DRAIN,
@@ -333,15 +333,15 @@ impl Http1Connection {
         };
         // A client that waited for 100 may now omit its body: the next bytes could be a body or a
         // request.
-        let drains = self.connection.body_read() || (small && !seen.expects);
+        let drains = self.connection.is_body_read() || (small && !seen.expects);
         let mut keep = seen.persists && !answer.close && !draining && drains;
         let connection = match (keep, seen.version) {
             (false, _) => Some("close"),
             (true, Version::Http10) => Some("keep-alive"),
             (true, Version::Http11) => None,
         };
-        let out = self.connection.out();
-        answer.put_http1(out, seen.head_request, connection, record.renewed());
+        let out = self.connection.write_buffer();
+        answer.put_http1(out, seen.head_request, connection, record.renewed_cookie());
         self.deadline.set(self.peer.listener().timeouts.stall);
         let sent = self.before_deadline(Connection::poll_flush_io).await;
         if !matches!(sent, Some(Ok(()))) {
@@ -385,7 +385,7 @@ impl Http1Connection {
     }
 }
 
-fn inbound<'a>(
+fn parsed_request<'a>(
     head: &RequestHead<'a>,
     fields: &'a [Field<'a>],
     authority: Option<&'a [u8]>,
@@ -401,14 +401,14 @@ fn inbound<'a>(
         fields,
         framing: head.framing,
         has_length: head.has_length,
-        upgrade: connection
-            .protocol
-            .filter(|protocol| connection.upgrade && head.version == Version::Http11 && !is_offer(protocol)),
+        upgrade: connection.protocol.filter(|protocol| {
+            connection.upgrade && head.version == Version::Http11 && !is_version_offer(protocol)
+        }),
         nominates: connection.nominates,
         via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
         scheme,
         is_original: false,
-        repeats: Repeats::Apart,
+        repeats: Repeats::Separate,
         client: None,
     }
 }
@@ -444,28 +444,28 @@ struct Client<'a> {
 impl Downstream for Client<'_> {
     type Leg = Connection;
 
-    fn leg(&mut self) -> &mut Connection {
+    fn stream(&mut self) -> &mut Connection {
         self.connection
     }
 
-    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
+    fn send_interim(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
         if self.version == Version::Http11 {
-            let out = self.connection.out();
+            let out = self.connection.write_buffer();
             put_response(out, response);
             out.extend_from_slice(b"\r\n");
         }
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError> {
+    fn send_head(&mut self, response: &ResponseView<'_>, own: &[AddedField]) -> Result<(), HttpStreamError> {
         let status = response.status;
         // Chunks came with HTTP/1.1 (RFC 9112 §7.1).
         let unknown = if self.version == Version::Http11 { Framing::Chunked } else { Framing::UntilClose };
         let framing = response_framing(status, response.body, self.head_request, unknown);
         self.close |= framing == Framing::UntilClose || self.worker.draining.get().is_some();
         self.connection.begin_message();
-        let out = self.connection.out();
+        let out = self.connection.write_buffer();
         put_response(out, response);
         for (name, value) in own {
             put_field(out, name, value);
@@ -495,7 +495,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
+    fn poll_client_end(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         self.connection.poll_closed(cx)
     }
 

@@ -20,7 +20,8 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_engine::head::{Fields, Framing, HeadFault, trim};
 use http_engine::http_stream::{
-    BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, Nominated, OwnField, ResponseView,
+    AddedField, BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, NominatedFields,
+    ResponseView,
 };
 use http_engine::http1::writing::response_framing;
 use http_engine::http2::stream::Http2Body as Bodies;
@@ -50,7 +51,7 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes per stream that may wait for the socket: more would only let a slow reader hold memory.
 const SEND_BUFFER: usize = 128 * 1024;
 /// Time limit for a connection to end after GOAWAY and its last stream, before it is dropped.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const GOAWAY_GRACE: Duration = Duration::from_secs(5);
 /// Request body bytes to accept beyond the window after the response. So a client that reads the
 /// response only after it has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
@@ -61,7 +62,7 @@ const TASKS_PER_STREAM: usize = 2;
 /// out resets all its streams at once, and exactly while this worker is busy. A larger number of
 /// resets ends the connection with all its other streams, so a small limit would turn each timeout
 /// into many.
-const RESET_AT_LEAST: usize = 20;
+const MIN_PENDING_RESETS: usize = 20;
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
@@ -73,7 +74,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     let mut handshake = Box::pin(
         Builder::new()
             .max_concurrent_streams(listener.limits.concurrent_streams)
-            .max_pending_accept_reset_streams(most.max(RESET_AT_LEAST))
+            .max_pending_accept_reset_streams(most.max(MIN_PENDING_RESETS))
             .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -86,7 +87,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     });
     let Some(mut connection) = ready.await else { return };
     let streams = Rc::new(Streams { open: Cell::new(0), ended: Cell::new(0), worker: worker.clone() });
-    let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
+    let mut resting =
+        IdleState { since: deadline.millis_at(Duration::ZERO), limit: header, goaway_sent: false };
     loop {
         let next = poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_accept(cx) {
@@ -96,11 +98,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
         });
         match next.await {
             Some(Ok((request, mut respond))) => {
-                if !resting.leaving {
+                if !resting.goaway_sent {
                     resting.limit = idle;
                 }
-                if is_given_up(&mut respond) {
-                    count_given_up(&worker, &peer);
+                if is_reset_by_client(&mut respond) {
+                    count_reset(&worker, &peer);
                     continue;
                 }
                 if streams.open.get() >= most {
@@ -123,27 +125,27 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
 
 /// Whether the client reset a stream before it was processed. Then the stream gets no task, which
 /// others need, and no decision.
-fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
+fn is_reset_by_client(respond: &mut SendResponse<Bytes>) -> bool {
     respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 /// Counts and logs a stream that its client gave up.
-fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
+fn count_reset(worker: &Rc<Worker>, peer: &Rc<Peer>) {
     let mut under_way = InFlightRequest::begin(worker, peer, RequestProtocol::Http2, Timing::Off);
     under_way.parts().1.failed(&ExchangeError::ClientGone);
-    under_way.over();
+    under_way.complete();
 }
 
 /// Idle state of a connection without streams.
-struct Resting {
+struct IdleState {
     /// Start of the idle time, in milliseconds since the worker's start.
     since: u64,
     limit: Duration,
     /// Whether GOAWAY was sent.
-    leaving: bool,
+    goaway_sent: bool,
 }
 
-impl Resting {
+impl IdleState {
     /// Ready when the connection is to be dropped.
     fn poll(
         &mut self,
@@ -160,17 +162,17 @@ impl Resting {
             let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
             let mut due = self.since.saturating_add(millis);
             if busy {
-                deadline.stir();
+                deadline.mark_busy();
             } else {
-                deadline.rest();
+                deadline.mark_idle();
             }
-            if deadline.is_to_leave() {
+            if deadline.is_asked_to_close() {
                 // The slot is needed now, and this connection has been idle: its last bytes had
                 // their time.
                 self.limit = Duration::ZERO;
                 due = now;
             }
-            if streams.worker.draining.get().is_some() && !self.leaving {
+            if streams.worker.draining.get().is_some() && !self.goaway_sent {
                 due = now; // finish open streams, refuse new ones
             }
             if now < due {
@@ -179,13 +181,13 @@ impl Resting {
                 deadline.set_at(due);
                 return deadline.poll_due(cx);
             }
-            if self.leaving {
+            if self.goaway_sent {
                 return Poll::Ready(());
             }
             connection.graceful_shutdown();
-            self.leaving = true;
+            self.goaway_sent = true;
             self.since = now;
-            self.limit = if deadline.is_to_leave() { Duration::ZERO } else { LAST_WORDS };
+            self.limit = if deadline.is_asked_to_close() { Duration::ZERO } else { GOAWAY_GRACE };
             if let Poll::Ready(None | Some(Err(_))) = connection.poll_accept(cx) {
                 return Poll::Ready(());
             }
@@ -230,13 +232,13 @@ impl StreamTask {
         let mut under_way =
             InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http2, Timing::when(timed));
         let (running, record) = under_way.parts();
-        let mut client = if let Some(call) = self.asked_for(&request) {
+        let mut client = if let Some(call) = self.grpc_method(&request) {
             // Boxed, so that not every stream's future is as large as a call's.
             Box::pin(self.call(call, request, respond, running, record)).await
         } else {
             self.request(request, respond, running, record).await
         };
-        under_way.over();
+        under_way.complete();
         self.drain(&mut client.bodies).await;
     }
 
@@ -263,12 +265,12 @@ impl StreamTask {
                     self.forward(*outbound, &mut client, running, record).await;
                     return client;
                 }
-                Admission::Vouch(voucher) => {
-                    answer_ourselves(&voucher.answer(), &mut client, record);
+                Admission::PermitCheck(voucher) => {
+                    send_local_reply(&voucher.answer(), &mut client, record);
                     return client;
                 }
                 Admission::Answer(answer) => {
-                    answer_ourselves(&answer, &mut client, record);
+                    send_local_reply(&answer, &mut client, record);
                     return client;
                 }
                 Admission::Serve(served) => {
@@ -277,7 +279,7 @@ impl StreamTask {
                         Err(refusal) => refusal.answer(&running.config.authentication.realm),
                     };
                     record.end(Phase::Authenticate);
-                    answer_ourselves(&answer, &mut client, record);
+                    send_local_reply(&answer, &mut client, record);
                     return client;
                 }
                 Admission::Wait(wanted) => {
@@ -316,10 +318,10 @@ impl StreamTask {
         client: &mut Client,
         running: &Rc<ActiveConfig>,
     ) -> Option<()> {
-        let mut answer = pin!(found.find_out(wanted, &self.worker, running));
+        let mut answer = pin!(found.run(wanted, &self.worker, running));
         poll_fn(|cx| match answer.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Some(())),
-            Poll::Pending => client.poll_gone(cx).map(|_| None),
+            Poll::Pending => client.poll_client_end(cx).map(|_| None),
         })
         .await
     }
@@ -381,7 +383,7 @@ impl StreamTask {
             via: "2.0 postern",
             scheme: self.peer.scheme,
             is_original: false,
-            repeats: Repeats::Apart,
+            repeats: Repeats::Separate,
             client: None,
         };
         admit(&self.worker, running, &self.peer, &inbound, found, record)
@@ -398,7 +400,7 @@ impl StreamTask {
         match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
                 let answer = refusal.answer(&running.config.authentication.realm);
-                answer_ourselves(&answer, client, record);
+                send_local_reply(&answer, client, record);
             }
             Ok(relayed) => {
                 if let Some(fault) = relayed.fault {
@@ -431,10 +433,10 @@ impl StreamTask {
     }
 }
 
-fn answer_ourselves(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
-    record.answered_by_us(answer, client.head_request);
+fn send_local_reply(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
+    record.local_reply(answer, client.head_request);
     // Fails when the client is gone; the log records the intended response.
-    let _ = client.answer(answer, record.renewed());
+    let _ = client.answer(answer, record.renewed_cookie());
 }
 
 /// Reads a body and discards it, until its end or an error.
@@ -452,7 +454,7 @@ fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> 
             }
             None => {
                 *budget = 0;
-                bodies.forget();
+                bodies.discard_chunk();
             }
         }
     }
@@ -528,7 +530,7 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, HttpStreamErro
     *response.status_mut() =
         StatusCode::from_u16(view.status).map_err(|_| HttpStreamError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
-    for field in Nominated::by(view.fields).passing(view.fields) {
+    for field in NominatedFields::from_fields(view.fields).forwarded(view.fields) {
         let name = HeaderName::from_bytes(field.name.as_bytes())
             .map_err(|_| HttpStreamError::Head(HeadFault::FieldLine))?;
         let value =
@@ -541,15 +543,15 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, HttpStreamErro
 impl Downstream for Client {
     type Leg = Bodies;
 
-    fn leg(&mut self) -> &mut Bodies {
+    fn stream(&mut self) -> &mut Bodies {
         &mut self.bodies
     }
 
-    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
+    fn send_interim(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         Ok(self.respond.send_informational(response_head(response)?)?)
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError> {
+    fn send_head(&mut self, response: &ResponseView<'_>, own: &[AddedField]) -> Result<(), HttpStreamError> {
         let mut head = response_head(response)?;
         for (name, value) in own {
             if let Ok(value) = HeaderValue::from_bytes(value) {
@@ -569,7 +571,7 @@ impl Downstream for Client {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
+    fn poll_client_end(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         // The end of the request's body is no sign of a disconnect: each request ends with it.
         let reset = match &mut self.bodies.send {
             Some(send) => send.poll_reset(cx),

@@ -18,7 +18,7 @@ use http_engine::http1::connection::Connection;
 use http_engine::http1::writing::put_field;
 use http_engine::io::Stream;
 use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
-use http_engine::listen::{Acceptor, BACKLOG, Connected};
+use http_engine::listen::{AcceptedConnection, Acceptor, BACKLOG};
 use http_engine::proxy_protocol::{self, ProxyOrigin, ProxyProgress};
 use parking_lot::Mutex;
 use telemetry::metrics::ListenerMetrics;
@@ -26,28 +26,28 @@ use telemetry::phases::nanos_between;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use super::{OpenCount, total};
+use super::{OpenCount, total_open};
 use crate::config::{Config, Listener};
 use crate::peer::{Certificate, Peer};
 use crate::serve::http1::{LINGER, MAX_LINGER};
-use crate::server::handoff::{Accepted, Command, Handoff, TURN};
+use crate::server::handoff::{Accepted, Command, Handoff, TASKS_PER_TURN};
 use crate::worker::{ConnectionProtocol, Worker};
 
 /// First bytes of an HTTP/2 client (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A worker passes a new connection on when it has this many more than another, and an eighth more.
-const UNFAIR: usize = 4;
+const IMBALANCE: usize = 4;
 /// Minimum idle time of a connection that may be closed for a new one. Connections in use are idle
 /// for less between requests, and must not lose their place to a client that opens too many.
-const RESTED: Duration = Duration::from_secs(1);
+const MIN_IDLE: Duration = Duration::from_secs(1);
 /// Pause after accept failed for a lasting reason, such as a lack of descriptors or memory.
-const REFUSED: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Dependencies of the accept loops of one worker.
 pub(crate) struct Context {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) shares: Arc<[Handoff]>,
-    pub(crate) doors: Arc<Acceptors>,
+    pub(crate) handoffs: Arc<[Handoff]>,
+    pub(crate) acceptors: Arc<Acceptors>,
     pub(crate) connection_limit: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Context {
 pub(crate) struct Acceptors(Mutex<HashMap<Box<str>, OpenCount>>);
 
 impl Acceptors {
-    fn of(&self, listener: &str) -> OpenCount {
+    fn counter(&self, listener: &str) -> OpenCount {
         let mut doors = self.0.lock();
         if let Some(open) = doors.get(listener) {
             return open.clone();
@@ -81,10 +81,10 @@ pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket:
             Poll::Pending => wake.poll_due(cx).map(|()| None),
         });
         match next.await {
-            None => return empty(&context, &address, socket).await,
+            None => return drain_queue(&context, &address, socket).await,
             Some(Ok((stream, peer))) => {
                 accepted(&context, &address, stream, peer);
-                in_turn = (in_turn + 1) % TURN;
+                in_turn = (in_turn + 1) % TASKS_PER_TURN;
                 if in_turn == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -94,7 +94,7 @@ pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket:
                     counts.accept_failed(&context.worker.metrics);
                 }
                 if !is_of_one_client(&error) {
-                    tokio::time::sleep(REFUSED).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -104,7 +104,7 @@ pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket:
 /// Accepts the connections that are queued already, because the kernel has established them; then
 /// closes the socket. This queries the system directly, because the runtime may not know of the
 /// last ones yet.
-async fn empty(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor) {
+async fn drain_queue(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor) {
     let Ok(socket) = socket.into_listening() else { return };
     // Not more than the queue could hold at first: under load new ones come as fast as these are
     // taken.
@@ -113,7 +113,7 @@ async fn empty(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor)
             Ok((socket, peer)) => adopt(context, Accepted { socket, peer, listener: address.clone() }),
             Err(error) if is_of_one_client(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(_) => tokio::time::sleep(REFUSED).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
@@ -126,19 +126,19 @@ fn is_of_one_client(error: &io::Error) -> bool {
 
 /// The listener configured at an address now, and its counters.
 fn listener(worker: &Worker, address: &ListenAddress) -> Option<(usize, Arc<ListenerMetrics>)> {
-    let running = worker.running();
+    let running = worker.active_config();
     let index = running.config.listeners.iter().position(|l| l.address == *address)?;
     let counts = worker.metrics.metrics().listener(&running.config.listeners[index].name);
     Some((index, counts))
 }
 
 fn accepted(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
-    let Some(other) = fairer(context) else { return begin(context, address, stream, peer) };
+    let Some(other) = less_loaded_worker(context) else { return begin(context, address, stream, peer) };
     // This fails only for a socket that the system has closed; then there is no client to serve
     // either.
-    let Ok(socket) = Connected::take(stream) else { return };
+    let Ok(socket) = AcceptedConnection::from_stream(stream) else { return };
     let accepted = Accepted { socket, peer, listener: address.clone() };
-    if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
+    if let Err(Command::Adopt(accepted)) = context.handoffs[other].send(Command::Adopt(accepted)) {
         adopt(context, accepted);
     }
 }
@@ -152,24 +152,24 @@ pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
 
 /// Finds a worker with clearly fewer connections than this one. None while draining: that worker
 /// may be about to end.
-fn fairer(context: &Context) -> Option<usize> {
+fn less_loaded_worker(context: &Context) -> Option<usize> {
     let own = context.worker.open.load(Ordering::Relaxed);
-    if own < UNFAIR || context.worker.draining.get().is_some() {
+    if own < IMBALANCE || context.worker.draining.get().is_some() {
         return None;
     }
-    let open = |at: &usize| context.shares[*at].open.load(Ordering::Relaxed);
-    let least = (0..context.shares.len()).min_by_key(open)?;
-    (open(&least) + UNFAIR + own / 8 < own).then_some(least)
+    let open = |at: &usize| context.handoffs[*at].open.load(Ordering::Relaxed);
+    let least = (0..context.handoffs.len()).min_by_key(open)?;
+    (open(&least) + IMBALANCE + own / 8 < own).then_some(least)
 }
 
 fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
     let worker = &context.worker;
     let Some((index, counts)) = listener(worker, address) else { return };
-    let config = worker.running().config.clone();
+    let config = worker.active_config().config.clone();
     let listener = &config.listeners[index];
-    let open = OpenConnection::new(worker.clone(), context.doors.of(&listener.name));
-    let here = open.door.load(Ordering::Relaxed);
-    let full = total(&context.shares) > context.connection_limit && !makes_room(worker, &counts);
+    let open = OpenConnection::new(worker.clone(), context.acceptors.counter(&listener.name));
+    let here = open.listener_count.load(Ordering::Relaxed);
+    let full = total_open(&context.handoffs) > context.connection_limit && !frees_slot(worker, &counts);
     if full || here > listener.limits.connections {
         counts.refused(&worker.metrics, Refusal::Limit);
         return;
@@ -186,37 +186,37 @@ fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: S
 
 /// Whether an idle connection gives its slot to a new one. A few are told to close at a time, so
 /// that the walk over all of them is rare.
-fn makes_room(worker: &Worker, counts: &ListenerMetrics) -> bool {
-    let room = match worker.room.get() {
+fn frees_slot(worker: &Worker, counts: &ListenerMetrics) -> bool {
+    let room = match worker.freed_slots.get() {
         0 => {
-            let asked = worker.deadlines.make_room(TURN, RESTED);
-            counts.crowded_out(&worker.metrics, asked);
+            let asked = worker.deadlines.close_idle(TASKS_PER_TURN, MIN_IDLE);
+            counts.closed_for_room(&worker.metrics, asked);
             asked
         }
         room => room,
     };
-    worker.room.set(room.saturating_sub(1));
+    worker.freed_slots.set(room.saturating_sub(1));
     room > 0
 }
 
 /// Counts an open connection until dropped.
 struct OpenConnection {
     worker: Rc<Worker>,
-    door: OpenCount,
+    listener_count: OpenCount,
 }
 
 impl OpenConnection {
     fn new(worker: Rc<Worker>, door: OpenCount) -> Self {
         worker.open.fetch_add(1, Ordering::Relaxed);
         door.fetch_add(1, Ordering::Relaxed);
-        Self { worker, door }
+        Self { worker, listener_count: door }
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.worker.open.fetch_sub(1, Ordering::Relaxed);
-        self.door.fetch_sub(1, Ordering::Relaxed);
+        self.listener_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -252,10 +252,10 @@ impl Incoming {
         let limit = listener.timeouts.handshake;
         let measured = listener.tls.is_some() || !listener.proxy_protocol.is_empty();
         let began = measured.then(|| self.worker.clock.monotonic());
-        let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(stream)).await else {
+        let Ok(Some(stream)) = tokio::time::timeout(limit, self.read_proxy_header(stream)).await else {
             return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
-        let Some((spoken, certificate)) = self.secured(stream, limit, began).await else { return };
+        let Some((spoken, certificate)) = self.negotiate(stream, limit, began).await else { return };
         let protocol = match &spoken {
             DetectedProtocol::Http1(_) => Protocol::Http1,
             DetectedProtocol::Http2(_) => Protocol::Http2,
@@ -296,7 +296,7 @@ impl Incoming {
     }
 
     /// Reads the PROXY header from peers that must send one; it is not accepted from others.
-    async fn proxied(&mut self, mut stream: Stream) -> Option<Stream> {
+    async fn read_proxy_header(&mut self, mut stream: Stream) -> Option<Stream> {
         let ip = self.peer.ip().to_canonical();
         if !self.listener().proxy_protocol.iter().any(|net| net.contains(&ip)) {
             return Some(stream);
@@ -328,15 +328,15 @@ impl Incoming {
     }
 
     /// TLS handshake and protocol selection; without TLS, protocol detection.
-    async fn secured(
+    async fn negotiate(
         &self,
         stream: Stream,
         limit: Duration,
         began: Option<Instant>,
     ) -> Option<(DetectedProtocol, Option<Box<Certificate>>)> {
         let Some(tls) = &self.listener().tls else {
-            self.shook(began);
-            return Some((self.sniffed(stream).await?, None));
+            self.setup_done(began);
+            return Some((self.detect_protocol(stream).await?, None));
         };
         let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream)).into_fallible();
         let stream = match tokio::time::timeout(limit, handshake).await {
@@ -345,7 +345,7 @@ impl Incoming {
                 self.counts.handshake_failed(&self.worker.metrics, handshake_failure(&error));
                 tracing::debug!(peer = %self.peer, %error, "tls handshake failed");
                 // Boxed, so that it does not increase the size of every connection's future.
-                let _ = tokio::time::timeout(LINGER, Box::pin(part(stream))).await;
+                let _ = tokio::time::timeout(LINGER, Box::pin(linger_after_alert(stream))).await;
                 return None;
             }
             Err(_) => {
@@ -353,7 +353,7 @@ impl Incoming {
                 return None;
             }
         };
-        self.shook(began);
+        self.setup_done(began);
         let (_, session) = stream.get_ref();
         let certificate = match (session.peer_certificates(), &tls.client_authorities) {
             (Some(chain), Some(authorities)) => Certificate::new(chain, authorities).map(Box::new),
@@ -373,13 +373,13 @@ impl Incoming {
     }
 
     /// Ends the measured setup of the connection.
-    fn shook(&self, began: Option<Instant>) {
+    fn setup_done(&self, began: Option<Instant>) {
         self.accept_nanos.set(began.map(|began| nanos_between(began, self.worker.clock.monotonic())));
     }
 
     /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else
     /// HTTP/1.
-    async fn sniffed(&self, stream: Stream) -> Option<DetectedProtocol> {
+    async fn detect_protocol(&self, stream: Stream) -> Option<DetectedProtocol> {
         let mut connection = Connection::new(stream, &[]);
         if !self.listener().http2 {
             return Some(DetectedProtocol::Http1(connection));
@@ -401,15 +401,15 @@ impl Incoming {
                 return Some(DetectedProtocol::Http2(connection.into_stream()));
             }
             if compared > 0 && !std::mem::replace(&mut begun, true) {
-                deadline.stir();
+                deadline.mark_busy();
                 deadline.set(self.listener().timeouts.header);
             }
             let read = poll_fn(|cx| match connection.poll_read(cx, PREFACE.len()) {
                 Poll::Ready(read) => Poll::Ready(read.ok()),
                 Poll::Pending => {
-                    connection.rest();
+                    connection.release_buffers();
                     if !begun {
-                        deadline.rest();
+                        deadline.mark_idle();
                         let draining = self.worker.draining.get();
                         deadline.set_at(draining.map_or(rests_until, |until| until.min(rests_until)));
                     }
@@ -426,7 +426,7 @@ impl Incoming {
 /// Lets the peer read the alert that ended its handshake. A TLS 1.3 client sends its request before
 /// it reads the alert. Closing a socket with unread bytes causes a reset, and the reset would
 /// overtake the alert.
-async fn part(mut stream: Box<Stream>) -> io::Result<()> {
+async fn linger_after_alert(mut stream: Box<Stream>) -> io::Result<()> {
     stream.shutdown().await?;
     let (mut chunk, mut left) = ([0; 1024], MAX_LINGER);
     while left > 0 {

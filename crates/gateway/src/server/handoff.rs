@@ -5,14 +5,14 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use http_engine::config::ListenAddress;
-use http_engine::listen::Connected;
+use http_engine::listen::AcceptedConnection;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Generation, OpenCount, Sockets};
 
 /// Tasks started or woken before all other tasks get a turn. Thousands of connections that arrive
 /// or time out together must not delay tasks that carry requests.
-pub(crate) const TURN: usize = 16;
+pub(crate) const TASKS_PER_TURN: usize = 16;
 
 /// A command for a worker thread.
 pub(crate) enum Command {
@@ -29,7 +29,7 @@ pub(crate) enum Command {
 
 /// An accepted connection that is not served yet.
 pub(crate) struct Accepted {
-    pub(crate) socket: Connected,
+    pub(crate) socket: AcceptedConnection,
     pub(crate) peer: SocketAddr,
     /// Configured address of the listener.
     pub(crate) listener: ListenAddress,

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::{Generation, Services, Sockets, accept};
-use crate::server::handoff::{Command, Handoff, TURN};
+use crate::server::handoff::{Command, Handoff, TASKS_PER_TURN};
 use crate::server::yielding::Yielding;
 use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
 
@@ -27,7 +27,7 @@ use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
 const SWEEP_TICKS: u32 = 10;
 /// Maximum idle time of a kept-alive connection while draining. A client about to use it then gets
 /// a response with `Connection: close` instead of a reset.
-const QUIET: Duration = Duration::from_secs(5);
+const DRAIN_IDLE: Duration = Duration::from_secs(5);
 
 /// Parameters for starting a worker.
 pub(crate) struct Start {
@@ -35,7 +35,7 @@ pub(crate) struct Start {
     pub(crate) generation: Generation,
     pub(crate) sockets: Sockets,
     pub(crate) services: Services,
-    pub(crate) shares: Arc<[Handoff]>,
+    pub(crate) handoffs: Arc<[Handoff]>,
     pub(crate) doors: Arc<accept::Acceptors>,
     pub(crate) connection_limit: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Start {
 /// Body of the thread. True when all connections had ended before it did.
 pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     let mut builder = Builder::new_current_thread();
-    give_way(&mut builder);
+    yield_core(&mut builder);
     let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -51,16 +51,16 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
             return false;
         }
     };
-    runtime.block_on(live(start, inbox))
+    runtime.block_on(run_worker(start, inbox))
 }
 
 /// Makes the worker yield its core to other threads after it has run for long. Uses the machine's
 /// clock, not the one that requests see.
-fn give_way(builder: &mut Builder) {
+fn yield_core(builder: &mut Builder) {
     let (worker, began) = (Arc::new(Yielding::default()), SystemClock.monotonic());
     let runs = move || SystemClock.monotonic().duration_since(began);
     let asking = worker.clone();
-    builder.on_thread_park(move || asking.asks(runs()));
+    builder.on_thread_park(move || asking.begin_wait(runs()));
     builder.on_thread_unpark(move || {
         if worker.is_due(runs()) {
             std::thread::yield_now();
@@ -68,8 +68,8 @@ fn give_way(builder: &mut Builder) {
     });
 }
 
-async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
-    let Start { index, generation, sockets, services, shares, doors, connection_limit } = start;
+async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
+    let Start { index, generation, sockets, services, handoffs: shares, doors, connection_limit } = start;
     let Some(metrics) = services.metrics.worker(index) else {
         tracing::error!(index, "no metrics shard is free for this worker");
         return false;
@@ -77,7 +77,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
     let metrics = Rc::new(metrics);
     let clock = CoarseClock::new(services.clock.clone());
     let deadlines = Deadlines::new(clock.now().monotonic);
-    let running = running(&generation, None, &metrics, &deadlines);
+    let running = build_active_config(&generation, None, &metrics, &deadlines);
     let worker = Worker::new(WorkerParts {
         metrics,
         clock,
@@ -87,7 +87,12 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
         deadlines,
         open: shares[index].open.clone(),
     });
-    let context = Rc::new(accept::Context { worker: worker.clone(), shares, doors, connection_limit });
+    let context = Rc::new(accept::Context {
+        worker: worker.clone(),
+        handoffs: shares,
+        acceptors: doors,
+        connection_limit,
+    });
     let mut acceptors = HashMap::new();
     listen(&context, &mut acceptors, sockets);
     let ticker = tokio::task::spawn_local(tick(worker.clone()));
@@ -128,7 +133,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
             Some(Command::Drain { timeout }) => {
                 // Each accept loop empties its queue and closes its socket.
                 emptying.extend(acceptors.drain().map(|(_, task)| task));
-                worker.drain(QUIET.min(timeout / 2));
+                worker.drain(DRAIN_IDLE.min(timeout / 2));
                 stop_at = Some(tokio::time::Instant::now() + timeout);
             }
             Some(Command::Stop) | None => break,
@@ -182,31 +187,31 @@ async fn tick(worker: Rc<Worker>) {
     loop {
         interval.tick().await;
         let now = worker.clock.refresh();
-        for few in worker.deadlines.tick(now.monotonic).chunks(TURN) {
+        for few in worker.deadlines.tick(now.monotonic).chunks(TASKS_PER_TURN) {
             few.iter().for_each(Waker::wake_by_ref);
             tokio::task::yield_now().await;
         }
         worker.flush_log();
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP_TICKS) {
-            for pool in &worker.running().pools {
-                pool.sweep();
+            for pool in &worker.active_config().pools {
+                pool.close_expired();
             }
         }
     }
 }
 
 fn apply(worker: &Worker, generation: &Generation) {
-    let old = worker.running();
-    let new = running(generation, Some(&old), &worker.metrics, &worker.deadlines);
+    let old = worker.active_config();
+    let new = build_active_config(generation, Some(&old), &worker.metrics, &worker.deadlines);
     for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
         pool.retire();
     }
-    *worker.running.borrow_mut() = Rc::new(new);
+    *worker.active_config.borrow_mut() = Rc::new(new);
 }
 
 /// Builds this worker's state for a configuration; pools of unchanged upstreams are kept.
-fn running(
+fn build_active_config(
     generation: &Generation,
     old: Option<&ActiveConfig>,
     metrics: &Rc<telemetry::metrics::WorkerMetrics>,
@@ -218,7 +223,8 @@ fn running(
         .upstreams
         .iter()
         .map(|upstream| {
-            let same = old.and_then(|old| old.pools.iter().find(|pool| pool.config.serves_like(upstream)));
+            let same =
+                old.and_then(|old| old.pools.iter().find(|pool| pool.config.is_compatible_with(upstream)));
             same.cloned().unwrap_or_else(|| {
                 let stats = upstream.endpoints.iter().map(|endpoint| {
                     let counts = all.endpoint(&upstream.name, &endpoint.to_string());

@@ -13,34 +13,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a worker runs before it offers its core.
-const RUN: Duration = Duration::from_micros(250);
+const MAX_RUN: Duration = Duration::from_micros(250);
 /// A wait for events that took longer counts as sleep. A call that finds events returns sooner,
 /// even if the system receives packets meanwhile. After a shorter sleep, offering the core does no
 /// harm.
-const SLEPT: Duration = Duration::from_micros(100);
+const MIN_SLEEP: Duration = Duration::from_micros(100);
 
 /// Sleep times of one worker. Times count from a fixed instant and never decrease.
 #[derive(Default)]
 pub(crate) struct Yielding {
-    asked: AtomicU64,
-    rested: AtomicU64,
+    waiting_since: AtomicU64,
+    last_rest: AtomicU64,
 }
 
 impl Yielding {
     /// The worker waits for events, and sleeps if there are none.
-    pub(crate) fn asks(&self, now: Duration) {
-        self.asked.store(nanos(now), Ordering::Relaxed);
+    pub(crate) fn begin_wait(&self, now: Duration) {
+        self.waiting_since.store(nanos(now), Ordering::Relaxed);
     }
 
     /// The worker has got events. True when it should offer its core first.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         let now = nanos(now);
         // One thread writes both, and nothing depends on their order.
-        let asked = self.asked.load(Ordering::Relaxed);
-        let slept = now.saturating_sub(asked) >= nanos(SLEPT);
-        let due = !slept && now.saturating_sub(self.rested.load(Ordering::Relaxed)) >= nanos(RUN);
+        let asked = self.waiting_since.load(Ordering::Relaxed);
+        let slept = now.saturating_sub(asked) >= nanos(MIN_SLEEP);
+        let due = !slept && now.saturating_sub(self.last_rest.load(Ordering::Relaxed)) >= nanos(MAX_RUN);
         if slept || due {
-            self.rested.store(now, Ordering::Relaxed);
+            self.last_rest.store(now, Ordering::Relaxed);
         }
         due
     }
@@ -58,7 +58,7 @@ mod tests {
 
     /// Waits at `micros` and gets events after `took`.
     fn turn(worker: &Yielding, micros: u64, took: u64) -> bool {
-        worker.asks(Duration::from_micros(micros));
+        worker.begin_wait(Duration::from_micros(micros));
         worker.is_due(Duration::from_micros(micros + took))
     }
 

@@ -26,7 +26,7 @@ struct Running {
 async fn start() -> Running {
     let metrics = Metrics::new(1);
     let worker = metrics.worker(0).unwrap();
-    metrics.route("api").finish(&worker, Outcome::Allowed, 200, 1);
+    metrics.route("api").count_finished(&worker, Outcome::Allowed, 200, 1);
     let draining = Arc::new(AtomicBool::new(false));
     let drains = Arc::clone(&draining);
     let admin = Admin {
@@ -39,7 +39,7 @@ async fn start() -> Running {
         notes: Box::new(|| vec!["the broker\nis away".into()]),
         metrics,
         config: Box::new(|| "password = \"(hidden)\"\n".into()),
-        followed: Box::new(|| "[]".into()),
+        followed_issuers: Box::new(|| "[]".into()),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -13,7 +13,7 @@ use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
 use super::writing::{put_chunk, put_field};
-use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
+use crate::buffer::{BUFFER_SIZE, ReadBuffer, borrow_vec, return_vec};
 use crate::chunked::{Decoded, Decoder};
 use crate::endpoint_stats::OpenConnection;
 use crate::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
@@ -23,9 +23,9 @@ use crate::http_stream::{
 use crate::io::Stream;
 
 /// Bytes collected before a write must wait for the socket.
-const HOLD: usize = 2 * CHUNK;
+const WRITE_BUFFER_LIMIT: usize = 2 * BUFFER_SIZE;
 /// Data of at least this length bypasses an empty write buffer.
-const DIRECT: usize = 4 * 1024;
+const DIRECT_WRITE: usize = 4 * 1024;
 
 /// Maximum length of a response head in bytes.
 const MAX_RESPONSE_HEAD: usize = 64 * 1024;
@@ -66,7 +66,7 @@ pub struct Connection {
     /// Number of bytes of `write` that were written to the socket.
     written: usize,
     /// Whether the stream below may hold unflushed data (TLS).
-    dirty: bool,
+    needs_flush: bool,
     writing: Writing,
     /// Whether any byte of the message being written has reached the socket.
     sent: bool,
@@ -75,7 +75,7 @@ pub struct Connection {
     /// Whether the next response belongs to a HEAD request and has no body (client role).
     pub head_request: bool,
     /// Counts the connection as open (client role).
-    open: Option<OpenConnection>,
+    open_count: Option<OpenConnection>,
 }
 
 impl Connection {
@@ -83,22 +83,22 @@ impl Connection {
     pub fn new(io: Stream, ahead: &[u8]) -> Self {
         Self {
             io,
-            read: ReadBuffer::holding(ahead),
+            read: ReadBuffer::with_data(ahead),
             reading: Reading::Head(HeadScanner::default()),
             write: Vec::new(),
             written: 0,
-            dirty: false,
+            needs_flush: false,
             writing: Writing::Idle,
             sent: false,
             persists: true,
             head_request: false,
-            open: None,
+            open_count: None,
         }
     }
 
     /// Counts the connection as open until it is dropped.
-    pub(crate) fn counted(mut self, open: OpenConnection) -> Self {
-        self.open = Some(open);
+    pub(crate) fn with_open_count(mut self, open: OpenConnection) -> Self {
+        self.open_count = Some(open);
         self
     }
 
@@ -109,7 +109,7 @@ impl Connection {
 
     /// Reads more data into the buffer, up to `max` held bytes; 0 is the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<usize>> {
-        let room = self.read.room(max);
+        let room = self.read.spare(max);
         if room.is_empty() {
             return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
         }
@@ -120,7 +120,7 @@ impl Connection {
             }
             Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
             Poll::Pending => {
-                self.read.rest();
+                self.read.release_if_empty();
                 Poll::Pending
             }
         }
@@ -177,7 +177,7 @@ impl Connection {
     }
 
     /// Drops all unread data and reads no further message, because what follows cannot be framed.
-    pub fn stop_reading(&mut self) {
+    pub fn discard_unread(&mut self) {
         let held = self.read.filled().len();
         self.read.consume(held);
         self.reading = Reading::Length(0);
@@ -196,8 +196,8 @@ impl Connection {
     }
 
     /// Returns empty buffers to the pool while the connection is idle.
-    pub fn rest(&mut self) {
-        self.read.rest();
+    pub fn release_buffers(&mut self) {
+        self.read.release_if_empty();
         if self.write.is_empty() && self.write.capacity() > 0 {
             return_vec(std::mem::take(&mut self.write));
         }
@@ -205,18 +205,21 @@ impl Connection {
 
     /// Whether it holds no buffer.
     #[cfg(any(test, feature = "test_support"))]
-    pub fn is_resting(&self) -> bool {
-        self.write.capacity() == 0 && self.read.is_resting()
+    pub fn holds_no_buffer(&self) -> bool {
+        self.write.capacity() == 0 && self.read.is_released()
     }
 
     /// Whether the connection can carry another message: no unread data, no unwritten data, and the
     /// peer has sent nothing.
-    pub(crate) fn is_quiet(&mut self) -> bool {
-        self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
+    pub(crate) fn is_reusable(&mut self) -> bool {
+        self.writing == Writing::Idle
+            && self.read.is_empty()
+            && self.write.is_empty()
+            && self.io.is_reusable()
     }
 
     /// The write buffer, for appending a head.
-    pub fn out(&mut self) -> &mut Vec<u8> {
+    pub fn write_buffer(&mut self) -> &mut Vec<u8> {
         if self.write.capacity() == 0 {
             self.write = borrow_vec();
         }
@@ -246,7 +249,7 @@ impl Connection {
     /// Moves the message written to `other` to this connection. `false`: some of it has reached the
     /// socket of `other`, or this connection has unwritten data. This is the only case in which an
     /// HTTP/1 request is retried.
-    pub fn take_over(&mut self, other: &mut Self) -> bool {
+    pub fn take_unsent_from(&mut self, other: &mut Self) -> bool {
         if other.sent || !self.write.is_empty() {
             return false;
         }
@@ -269,7 +272,7 @@ impl Connection {
 
     /// Discards the message being written if none of it was sent, so that another can replace it.
     /// `false`: some of it was sent.
-    pub fn take_back(&mut self) -> bool {
+    pub fn discard_unsent(&mut self) -> bool {
         if !self.sent {
             self.write.clear();
             self.writing = Writing::Idle;
@@ -286,13 +289,13 @@ impl Connection {
             }
             self.written += n;
             self.sent = true;
-            self.dirty = true;
+            self.needs_flush = true;
         }
         self.write.clear();
         self.written = 0;
-        if self.dirty {
+        if self.needs_flush {
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-            self.dirty = false;
+            self.needs_flush = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -309,7 +312,7 @@ impl Connection {
             let held = self.read.filled().len();
             self.read.consume(held);
             *budget = budget.saturating_sub(held);
-            if *budget == 0 || ready!(self.poll_read(cx, CHUNK))? == 0 {
+            if *budget == 0 || ready!(self.poll_read(cx, BUFFER_SIZE))? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -321,7 +324,7 @@ impl Connection {
         if !self.read.is_empty() {
             return Poll::Pending;
         }
-        match self.poll_read(cx, CHUNK) {
+        match self.poll_read(cx, BUFFER_SIZE) {
             Poll::Ready(Ok(0)) => Poll::Ready(ClientEnd::Finished),
             Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => Poll::Ready(ClientEnd::Broken),
@@ -363,7 +366,7 @@ impl Connection {
                 }
             }
             // Space for one chunk beyond an incomplete coding line.
-            if ready!(self.poll_read(cx, CHUNK))? == 0 {
+            if ready!(self.poll_read(cx, BUFFER_SIZE))? == 0 {
                 return Poll::Ready(match self.reading {
                     Reading::UntilClose => {
                         self.reading = Reading::Length(0);
@@ -375,22 +378,22 @@ impl Connection {
         }
     }
 
-    fn took(&mut self, n: usize) {
+    fn consume_body(&mut self, n: usize) {
         match &mut self.reading {
             Reading::Length(left) => *left = left.saturating_sub(n as u64),
-            Reading::Chunked(decoder) => decoder.took(n),
+            Reading::Chunked(decoder) => decoder.consumed(n),
             Reading::Head(_) | Reading::UntilClose => {}
         }
         self.read.consume(n);
     }
 
     /// Whether the body being read has been read completely.
-    pub fn body_read(&self) -> bool {
+    pub fn is_body_read(&self) -> bool {
         matches!(self.reading, Reading::Head(_) | Reading::Length(0))
     }
 
-    fn poll_put(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
-        if self.write.len() >= HOLD {
+    fn poll_write_body(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
+        if self.write.len() >= WRITE_BUFFER_LIMIT {
             ready!(self.poll_flush_io(cx))?;
         }
         match &mut self.writing {
@@ -398,7 +401,7 @@ impl Connection {
                 return Poll::Ready(Err(HttpStreamError::Protocol("body written without a message")));
             }
             Writing::Chunked => {
-                let out = self.out();
+                let out = self.write_buffer();
                 put_chunk(out, data);
                 return Poll::Ready(Ok(data.len()));
             }
@@ -412,13 +415,13 @@ impl Connection {
             }
             Writing::UntilClose => {}
         }
-        let n = if self.write.is_empty() && data.len() >= DIRECT {
+        let n = if self.write.is_empty() && data.len() >= DIRECT_WRITE {
             let n = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
             self.sent = true;
-            self.dirty = true;
+            self.needs_flush = true;
             n
         } else {
-            self.out().extend_from_slice(data);
+            self.write_buffer().extend_from_slice(data);
             data.len()
         };
         if let Writing::Length(left) = &mut self.writing {
@@ -433,7 +436,7 @@ impl Connection {
                 return Err(HttpStreamError::Protocol("body shorter than its content-length"));
             }
             Writing::Chunked => {
-                let out = self.out();
+                let out = self.write_buffer();
                 out.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.into_iter().flatten() {
                     put_field(out, name.as_str(), value.as_bytes());
@@ -453,7 +456,7 @@ impl Drop for Connection {
         // close would look like the end of a body that is framed by the close. Requests have no
         // such bodies.
         let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
-        if unfinished && self.sent && self.open.is_none() {
+        if unfinished && self.sent && self.open_count.is_none() {
             self.reset_on_close();
         }
         return_vec(std::mem::take(&mut self.write));
@@ -466,11 +469,11 @@ impl HttpStream for Connection {
     }
 
     fn consume(&mut self, n: usize) {
-        self.took(n);
+        self.consume_body(n);
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
-        self.poll_put(cx, data)
+        self.poll_write_body(cx, data)
     }
 
     fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
@@ -481,8 +484,8 @@ impl HttpStream for Connection {
         self.poll_flush_io(cx).map_err(HttpStreamError::Io)
     }
 
-    fn rest(&mut self) {
-        Self::rest(self);
+    fn release_buffers(&mut self) {
+        Self::release_buffers(self);
     }
 
     fn switch_protocol(&mut self) {

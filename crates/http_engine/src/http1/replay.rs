@@ -47,13 +47,13 @@ pub struct ReplayedMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayEnd {
     /// The recording ended between two messages.
-    Drained,
+    EndOfInput,
     /// The recording ended within a message.
     Truncated,
     /// The last message asked to close the connection (RFC 9112 §9.3); what follows is not read.
-    NotKept,
+    Closed,
     /// Invalid input; nothing after it is read. The last message may be incomplete.
-    Refused,
+    Invalid,
 }
 
 /// Parses a recording that arrives in `pieces`. Each piece arrives when the one before is used up.
@@ -62,9 +62,9 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
     let mut connection = Connection::new(recording, &[]);
     let mut messages = Vec::new();
     let end = loop {
-        match next(&mut connection, &mut messages) {
+        match read_message(&mut connection, &mut messages) {
             Ok(true) => {}
-            Ok(false) => break ReplayEnd::NotKept,
+            Ok(false) => break ReplayEnd::Closed,
             Err(end) => break end,
         }
     };
@@ -72,24 +72,28 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
 }
 
 /// Parses one message. Returns whether another may follow.
-fn next(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Result<bool, ReplayEnd> {
+fn read_message(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Result<bool, ReplayEnd> {
     let mut cx = Context::from_waker(Waker::noop());
-    let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
-        if end == ReplayEnd::Truncated && connection.unread().is_empty() { ReplayEnd::Drained } else { end }
+    let len = expect_ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
+        if end == ReplayEnd::Truncated && connection.unread().is_empty() {
+            ReplayEnd::EndOfInput
+        } else {
+            end
+        }
     })?;
     let mut fields = Fields::new();
     let parsed = parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields)
-        .map_err(|_| ReplayEnd::Refused)?;
+        .map_err(|_| ReplayEnd::Invalid)?;
     let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else {
-        return Err(ReplayEnd::Refused);
+        return Err(ReplayEnd::Invalid);
     };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
-    messages.push(begin(&parsed, &fields, authority, target));
+    messages.push(message_head(&parsed, &fields, authority, target));
     drop(fields);
     connection.begin_body(len, framing);
-    let message = messages.last_mut().ok_or(ReplayEnd::Refused)?;
+    let message = messages.last_mut().ok_or(ReplayEnd::Invalid)?;
     loop {
-        let taken = match ready(connection.poll_fill(&mut cx))? {
+        let taken = match expect_ready(connection.poll_fill(&mut cx))? {
             Fill::Data(data) => {
                 message.body.extend_from_slice(data);
                 data.len()
@@ -106,7 +110,7 @@ fn next(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Res
     Ok(persists)
 }
 
-fn begin(
+fn message_head(
     head: &RequestHead<'_>,
     fields: &Fields<'_>,
     authority: Option<&[u8]>,
@@ -132,13 +136,13 @@ fn begin(
 }
 
 /// A recording never blocks its reader: after its last byte the stream is closed.
-fn ready<T>(poll: Poll<Result<T, HttpStreamError>>) -> Result<T, ReplayEnd> {
+fn expect_ready<T>(poll: Poll<Result<T, HttpStreamError>>) -> Result<T, ReplayEnd> {
     match poll {
         Poll::Ready(Ok(value)) => Ok(value),
         Poll::Ready(Err(HttpStreamError::Io(_) | HttpStreamError::Truncated)) | Poll::Pending => {
             Err(ReplayEnd::Truncated)
         }
-        Poll::Ready(Err(_)) => Err(ReplayEnd::Refused),
+        Poll::Ready(Err(_)) => Err(ReplayEnd::Invalid),
     }
 }
 
@@ -146,7 +150,7 @@ fn ready<T>(poll: Poll<Result<T, HttpStreamError>>) -> Result<T, ReplayEnd> {
 mod tests {
     use super::*;
 
-    fn whole(text: &str) -> (Vec<ReplayedMessage>, ReplayEnd) {
+    fn read_whole_body(text: &str) -> (Vec<ReplayedMessage>, ReplayEnd) {
         replay(&[text.as_bytes()])
     }
 
@@ -155,8 +159,8 @@ mod tests {
         let text = "\r\nPOST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
                     PUT /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n\
                     GET /c HTTP/1.1\r\nHost: h\r\n\r\n";
-        let (messages, end) = whole(text);
-        assert_eq!(end, ReplayEnd::Drained);
+        let (messages, end) = read_whole_body(text);
+        assert_eq!(end, ReplayEnd::EndOfInput);
         let seen: Vec<_> =
             messages.iter().map(|m| (m.target.as_slice(), m.body.as_slice(), m.complete)).collect();
         let expected: [(&[u8], &[u8], bool); 3] =
@@ -172,21 +176,22 @@ mod tests {
     #[test]
     fn nothing_is_read_after_the_end() {
         let (messages, end) =
-            whole("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
-        assert_eq!((messages.len(), end), (1, ReplayEnd::NotKept));
-        let (messages, end) = whole("GET / HTTP/1.1\r\nHost: h\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
-        assert_eq!((messages.len(), end), (0, ReplayEnd::Refused));
-        let (messages, end) =
-            whole("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n");
-        assert_eq!((messages.len(), messages[0].complete, end), (1, false, ReplayEnd::Refused));
+            read_whole_body("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+        assert_eq!((messages.len(), end), (1, ReplayEnd::Closed));
+        let (messages, end) = read_whole_body("GET / HTTP/1.1\r\nHost: h\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+        assert_eq!((messages.len(), end), (0, ReplayEnd::Invalid));
+        let (messages, end) = read_whole_body(
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n",
+        );
+        assert_eq!((messages.len(), messages[0].complete, end), (1, false, ReplayEnd::Invalid));
         assert_eq!(messages[0].body, b"a");
     }
 
     #[test]
     fn a_cut_is_told_from_an_end() {
-        assert_eq!(whole(""), (Vec::new(), ReplayEnd::Drained));
-        assert_eq!(whole("GET / HT"), (Vec::new(), ReplayEnd::Truncated));
-        let (messages, end) = whole("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nab");
+        assert_eq!(read_whole_body(""), (Vec::new(), ReplayEnd::EndOfInput));
+        assert_eq!(read_whole_body("GET / HT"), (Vec::new(), ReplayEnd::Truncated));
+        let (messages, end) = read_whole_body("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nab");
         assert_eq!((messages[0].complete, end), (false, ReplayEnd::Truncated));
     }
 }

@@ -4,7 +4,7 @@
 //! sent.
 
 use crate::head::Framing;
-use crate::http_stream::{BodyLength, Nominated, ResponseView};
+use crate::http_stream::{BodyLength, NominatedFields, ResponseView};
 
 /// Appends `name: value` and CRLF.
 pub fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -68,7 +68,7 @@ pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
 /// final empty line.
 pub fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     put_status_line(out, response.status);
-    for field in Nominated::by(response.fields).passing(response.fields) {
+    for field in NominatedFields::from_fields(response.fields).forwarded(response.fields) {
         put_field(out, field.name, field.value);
     }
 }

@@ -25,26 +25,26 @@ pub struct Http2Body {
     pub recv: Option<RecvStream>,
     chunk: Bytes,
     /// The last piece of data, held back so that it can carry the end of the stream.
-    held: Bytes,
+    pending: Bytes,
 }
 
 impl Http2Body {
     /// A stream; each half may have ended already.
     pub fn new(send: Option<SendStream<Bytes>>, recv: Option<RecvStream>) -> Self {
-        Self { send, recv, chunk: Bytes::new(), held: Bytes::new() }
+        Self { send, recv, chunk: Bytes::new(), pending: Bytes::new() }
     }
 
     /// Discards the data that [`HttpStream::poll_fill`] returned, without opening the flow-control
     /// window for more. The connection's window gets it back when the stream ends.
-    pub fn forget(&mut self) {
+    pub fn discard_chunk(&mut self) {
         self.chunk = Bytes::new();
     }
 
-    fn send_held(&mut self, end: bool) -> Result<(), HttpStreamError> {
+    fn send_pending(&mut self, end: bool) -> Result<(), HttpStreamError> {
         if let Some(send) = &mut self.send
-            && (end || !self.held.is_empty())
+            && (end || !self.pending.is_empty())
         {
-            send.send_data(std::mem::take(&mut self.held), end)?;
+            send.send_data(std::mem::take(&mut self.pending), end)?;
         }
         Ok(())
     }
@@ -82,8 +82,8 @@ impl HttpStream for Http2Body {
         let Some(send) = &mut self.send else {
             return Poll::Ready(Err(HttpStreamError::Protocol("body written where there is none")));
         };
-        if !self.held.is_empty() {
-            send.send_data(std::mem::take(&mut self.held), false)?;
+        if !self.pending.is_empty() {
+            send.send_data(std::mem::take(&mut self.pending), false)?;
         }
         let wanted = data.len().min(FRAME);
         if send.capacity() < wanted {
@@ -96,29 +96,29 @@ impl HttpStream for Http2Body {
             }
         }
         let n = send.capacity().min(wanted);
-        self.held = Bytes::copy_from_slice(&data[..n]);
+        self.pending = Bytes::copy_from_slice(&data[..n]);
         Poll::Ready(Ok(n))
     }
 
     fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
         match trailers {
             Some(trailers) if self.send.is_some() => {
-                self.send_held(false)?;
+                self.send_pending(false)?;
                 if let Some(send) = &mut self.send {
                     send.send_trailers(*trailers)?;
                 }
             }
-            _ => self.send_held(true)?,
+            _ => self.send_pending(true)?,
         }
         self.send = None;
         Ok(())
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>> {
-        Poll::Ready(self.send_held(false))
+        Poll::Ready(self.send_pending(false))
     }
 
-    fn rest(&mut self) {
+    fn release_buffers(&mut self) {
         // No buffers to return: it holds only data in flight.
     }
 
@@ -163,8 +163,8 @@ impl HttpStream for ClientStream {
         self.stream.poll_flush(cx)
     }
 
-    fn rest(&mut self) {
-        self.stream.rest();
+    fn release_buffers(&mut self) {
+        self.stream.release_buffers();
     }
 
     fn switch_protocol(&mut self) {
@@ -184,7 +184,7 @@ impl UpstreamStream for ClientStream {
         if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
             let interim = interim?;
             let mut fields = Fields::new();
-            collect(interim.headers(), &mut fields)?;
+            copy_fields(interim.headers(), &mut fields)?;
             let view = ResponseView {
                 status: interim.status().as_u16(),
                 fields: &fields,
@@ -204,7 +204,7 @@ impl UpstreamStream for ClientStream {
             None => BodyLength::Unknown,
         };
         let mut fields = Fields::new();
-        collect(&head.headers, &mut fields)?;
+        copy_fields(&head.headers, &mut fields)?;
         let shown = f(&ResponseView { status: head.status.as_u16(), fields: &fields, body });
         self.stream.recv = Some(recv);
         Poll::Ready(Ok(shown))
@@ -212,7 +212,7 @@ impl UpstreamStream for ClientStream {
 }
 
 /// Copies the fields of a header map in order, in the codecs' form.
-fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), HttpStreamError> {
+fn copy_fields<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), HttpStreamError> {
     for (name, value) in map {
         fields
             .try_push(Field { name: name.as_str(), value: value.as_bytes() })

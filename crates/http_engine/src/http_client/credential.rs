@@ -21,20 +21,20 @@ use super::CallError;
 use crate::config::ClientCredential;
 
 /// Age after which the file of a secret is read again.
-const REREAD: Duration = Duration::from_secs(10);
+const SECRET_MAX_AGE: Duration = Duration::from_secs(10);
 /// Maximum size of a file with a secret, in bytes.
 const MAX_SECRET: u64 = 64 * 1024;
 
 /// The configured credential, with the secret last read.
 pub(super) struct Credential {
     configured: ClientCredential,
-    secret: Mutex<Option<SecretInUse>>,
+    secret: Mutex<Option<CachedSecret>>,
     /// Health of the file that the secret is read from.
     file: Outage,
 }
 
 /// A secret, and when it was read.
-struct SecretInUse {
+struct CachedSecret {
     secret: Arc<Zeroizing<String>>,
     at: Instant,
 }
@@ -42,7 +42,7 @@ struct SecretInUse {
 impl Credential {
     pub(super) fn new(configured: ClientCredential) -> Self {
         let file = format!("secret file {}", secret_path(&configured).display());
-        let file = Outage::of(file).with_effect("the last secret stays in use");
+        let file = Outage::new(file).with_effect("the last secret stays in use");
         Self { configured, secret: Mutex::default(), file }
     }
 
@@ -97,19 +97,20 @@ impl Credential {
     /// The secret in a file, without surrounding white space; read again after [`REREAD`]. While
     /// the file cannot be read, the last secret stays in use.
     async fn read(&self, path: &Path) -> Result<Arc<Zeroizing<String>>, CallError> {
-        let held = self.secret.lock().as_ref().map(|held| (held.secret.clone(), held.at.elapsed() < REREAD));
+        let held =
+            self.secret.lock().as_ref().map(|held| (held.secret.clone(), held.at.elapsed() < SECRET_MAX_AGE));
         if let Some((secret, true)) = held {
             return Ok(secret);
         }
         let read = read(path).await;
-        self.file.note(&read);
+        self.file.record(&read);
         let secret = match (read, held) {
             (Ok(secret), _) => Arc::new(secret),
             // Kept for as long again: the file is not read for each request.
             (Err(_), Some((last, _))) => last,
             (Err(error), None) => return Err(error),
         };
-        *self.secret.lock() = Some(SecretInUse { secret: secret.clone(), at: Instant::now() });
+        *self.secret.lock() = Some(CachedSecret { secret: secret.clone(), at: Instant::now() });
         Ok(secret)
     }
 }

@@ -12,21 +12,21 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Rate limit: a token bucket whose capacity is one second of requests.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     limit: u32,
     /// Tokens left, and the time of that count.
-    left: Mutex<(f64, Instant)>,
+    tokens: Mutex<(f64, Instant)>,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new(limit: u32) -> Self {
-        Self { limit, left: Mutex::new((f64::from(limit), Instant::now())) }
+        Self { limit, tokens: Mutex::new((f64::from(limit), Instant::now())) }
     }
 
     /// Takes a token from the bucket.
     pub(super) fn take(&self) -> Result<(), CallError> {
         let (limit, now) = (f64::from(self.limit), Instant::now());
-        let mut held = self.left.lock();
+        let mut held = self.tokens.lock();
         let left = (held.0 + limit * now.duration_since(held.1).as_secs_f64()).min(limit);
         let enough = left >= 1.0;
         *held = (if enough { left - 1.0 } else { left }, now);
@@ -57,8 +57,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_has_room_for_so_many() {
-        let pace = Pace::new(10);
-        let taken = |pace: &Pace| (0..25).filter(|_| pace.take().is_ok()).count();
+        let pace = RateLimit::new(10);
+        let taken = |pace: &RateLimit| (0..25).filter(|_| pace.take().is_ok()).count();
         assert_eq!(taken(&pace), 10);
         tokio::time::advance(Duration::from_millis(300)).await;
         assert_eq!(taken(&pace), 3);

@@ -41,7 +41,7 @@ pub use limits::Throttle;
 
 use self::connector::Connector;
 use self::credential::Credential;
-use self::limits::Pace;
+use self::limits::RateLimit;
 use crate::config::{ClientCredential, ServerConfig};
 
 /// How a client connects, and how much it reads. The default is for APIs.
@@ -77,7 +77,7 @@ pub enum HttpVersion {
 
 /// A complete response.
 #[derive(Debug)]
-pub struct HttpAnswer {
+pub struct HttpResponse {
     /// Status code of the response.
     pub status: StatusCode,
     /// Header fields of the response.
@@ -88,13 +88,13 @@ pub struct HttpAnswer {
 
 /// A response whose body is read as it arrives.
 #[derive(Debug)]
-pub struct StreamedAnswer {
+pub struct StreamedResponse {
     /// Status code of the response.
     pub status: StatusCode,
     body: Incoming,
 }
 
-impl StreamedAnswer {
+impl StreamedResponse {
     /// The next data of the body; `None` at its end. There is no time limit.
     ///
     /// # Errors
@@ -113,9 +113,9 @@ pub struct HttpClient {
 struct Inner {
     client: Client<HttpsConnector<Connector>, Full<Bytes>>,
     credential: Credential,
-    places: Arc<Semaphore>,
+    in_flight: Arc<Semaphore>,
     max_requests: usize,
-    pace: Option<Pace>,
+    rate_limit: Option<RateLimit>,
     timeout: Duration,
     max_body: usize,
 }
@@ -155,9 +155,9 @@ impl HttpClient {
         let inner = Inner {
             client,
             credential: Credential::new(server.credential.clone()),
-            places: Arc::new(Semaphore::new(server.max_requests)),
+            in_flight: Arc::new(Semaphore::new(server.max_requests)),
             max_requests: server.max_requests,
-            pace: server.max_per_second.map(Pace::new),
+            rate_limit: server.max_per_second.map(RateLimit::new),
             timeout: server.timeout,
             max_body: options.max_body,
         };
@@ -173,7 +173,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`CallError`] when its file cannot be read.
-    pub async fn own_secret(&self) -> Result<Option<Arc<Zeroizing<String>>>, CallError> {
+    pub async fn client_secret(&self) -> Result<Option<Arc<Zeroizing<String>>>, CallError> {
         self.inner.credential.secret().await
     }
 
@@ -182,7 +182,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`CallError`] when there is no complete response. Every status code counts as a response.
-    pub async fn ask(&self, request: Request<Bytes>) -> Result<HttpAnswer, CallError> {
+    pub async fn ask(&self, request: Request<Bytes>) -> Result<HttpResponse, CallError> {
         self.spawn(request, Additions::Authenticated).await
     }
 
@@ -191,7 +191,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// As [`HttpClient::ask`].
-    pub async fn ask_anonymously(&self, request: Request<Bytes>) -> Result<HttpAnswer, CallError> {
+    pub async fn ask_anonymously(&self, request: Request<Bytes>) -> Result<HttpResponse, CallError> {
         self.spawn(request, Additions::Anonymous).await
     }
 
@@ -199,13 +199,13 @@ impl HttpClient {
     ///
     /// # Errors
     /// As [`HttpClient::ask`].
-    pub async fn send(&self, request: Request<Bytes>) -> Result<HttpAnswer, CallError> {
+    pub async fn send(&self, request: Request<Bytes>) -> Result<HttpResponse, CallError> {
         self.spawn(request, Additions::None).await
     }
 
-    async fn spawn(&self, request: Request<Bytes>, additions: Additions) -> Result<HttpAnswer, CallError> {
+    async fn spawn(&self, request: Request<Bytes>, additions: Additions) -> Result<HttpResponse, CallError> {
         let inner = self.inner.clone();
-        let asking = self.control.spawn(async move { inner.ask(request, additions).await });
+        let asking = self.control.spawn(async move { inner.execute(request, additions).await });
         match AbortOnDrop(asking).wait().await {
             Ok(answer) => answer,
             // The task panicked, or the runtime is shutting down.
@@ -219,13 +219,13 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`CallError`] when there is no response head. Every status code counts as a response.
-    pub async fn stream(&self, request: Request<Bytes>) -> Result<StreamedAnswer, CallError> {
+    pub async fn stream(&self, request: Request<Bytes>) -> Result<StreamedResponse, CallError> {
         let timeout = self.inner.timeout;
         let (head, body) = tokio::time::timeout(timeout, self.inner.begin(request, Additions::Authenticated))
             .await
             .map_err(|_| CallError::Timeout(timeout))??
             .into_parts();
-        Ok(StreamedAnswer { status: head.status, body })
+        Ok(StreamedResponse { status: head.status, body })
     }
 }
 
@@ -244,12 +244,20 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 impl Inner {
-    async fn ask(&self, request: Request<Bytes>, additions: Additions) -> Result<HttpAnswer, CallError> {
-        let _place = self.places.try_acquire().map_err(|_| CallError::Busy(self.max_requests))?;
-        self.pace.as_ref().map_or(Ok(()), Pace::take)?;
+    async fn execute(
+        &self,
+        request: Request<Bytes>,
+        additions: Additions,
+    ) -> Result<HttpResponse, CallError> {
+        let _place = self.in_flight.try_acquire().map_err(|_| CallError::Busy(self.max_requests))?;
+        self.rate_limit.as_ref().map_or(Ok(()), RateLimit::take)?;
         let exchange = async {
             let (head, body) = self.begin(request, additions).await?.into_parts();
-            Ok(HttpAnswer { status: head.status, headers: head.headers, body: self.read(body).await? })
+            Ok(HttpResponse {
+                status: head.status,
+                headers: head.headers,
+                body: self.read_secret_file(body).await?,
+            })
         };
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| CallError::Timeout(self.timeout))?
     }
@@ -276,7 +284,7 @@ impl Inner {
         Ok(response)
     }
 
-    async fn read(&self, mut body: Incoming) -> Result<Bytes, CallError> {
+    async fn read_secret_file(&self, mut body: Incoming) -> Result<Bytes, CallError> {
         let mut whole = BytesMut::new();
         while let Some(data) = next_data(&mut body).await? {
             if whole.len() + data.len() > self.max_body {

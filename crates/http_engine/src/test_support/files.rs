@@ -34,19 +34,19 @@ impl Folder {
 }
 
 /// A certificate authority that signs any request.
-pub struct TestAuthority {
+pub struct TestCa {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate, as PEM.
     pub pem: String,
 }
 
-impl Default for TestAuthority {
+impl Default for TestCa {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl TestAuthority {
+impl TestCa {
     /// A new authority with its own key.
     pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();
@@ -73,6 +73,6 @@ impl TestAuthority {
 }
 
 /// Parameters of a certificate for a DNS name.
-pub fn named(name: &str) -> CertificateParams {
+pub fn certificate_params(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).unwrap()
 }

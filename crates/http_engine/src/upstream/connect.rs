@@ -66,7 +66,7 @@ pub enum ConnectError {
 }
 
 /// Opens a stream to the endpoint, TLS included, within the upstream's connect timeout.
-pub(crate) async fn open(upstream: &Upstream, endpoint: &Endpoint) -> Result<Stream, ConnectError> {
+pub(crate) async fn open_stream(upstream: &Upstream, endpoint: &Endpoint) -> Result<Stream, ConnectError> {
     let limit = upstream.timeouts.connect;
     match tokio::time::timeout(limit, open_untimed(upstream.tls.as_ref(), endpoint)).await {
         Ok(Ok(stream)) => Ok(stream),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::sync::Semaphore;
 
-use super::connect::{ConnectError, MAX_STREAMS, handshake_http2, open};
+use super::connect::{ConnectError, MAX_STREAMS, handshake_http2, open_stream};
 use crate::config::{Upstream, UpstreamProtocol};
 use crate::deadline::Deadlines;
 use crate::endpoint_stats::{EndpointStats, OpenConnection};
@@ -29,7 +29,7 @@ pub struct Pool {
     /// Whether the pool was replaced by a reload. Running exchanges finish; no connection is kept.
     retired: Cell<bool>,
     /// Position for round robin among equally loaded endpoints.
-    turn: Cell<usize>,
+    next_endpoint: Cell<usize>,
     deadlines: Rc<Deadlines>,
 }
 
@@ -42,7 +42,7 @@ struct EndpointState {
     in_flight: Cell<usize>,
     failures: Cell<u32>,
     /// End of the ejection in milliseconds since the worker started; 0: not ejected.
-    out_until: Cell<u64>,
+    ejected_until: Cell<u64>,
     stats: Rc<dyn EndpointStats>,
 }
 
@@ -110,7 +110,7 @@ impl Http2Connection {
     }
 
     /// Whether the connection was closed or is shutting down (GOAWAY).
-    fn is_over(&mut self) -> bool {
+    fn is_closed(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         matches!(self.send.poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
@@ -153,7 +153,7 @@ impl Pool {
                 connecting: Semaphore::new(1),
                 in_flight: Cell::new(0),
                 failures: Cell::new(0),
-                out_until: Cell::new(0),
+                ejected_until: Cell::new(0),
                 stats,
             })
             .collect();
@@ -162,7 +162,7 @@ impl Pool {
             endpoints,
             in_flight: Cell::new(0),
             retired: Cell::new(false),
-            turn: Cell::new(0),
+            next_endpoint: Cell::new(0),
             deadlines,
         })
     }
@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// A slot for a request in flight; `None`: the upstream's limit is reached.
-    pub fn enter(self: &Rc<Self>) -> Option<RequestSlot> {
+    pub fn acquire_slot(self: &Rc<Self>) -> Option<RequestSlot> {
         let n = self.in_flight.get();
         if n >= self.config.max_requests {
             return None;
@@ -199,7 +199,7 @@ impl Pool {
                 Ok(lease) => return Ok(lease),
                 Err(e) => {
                     self.endpoints[at].stats.connect_failed();
-                    self.failed(at, &e);
+                    self.record_failure(at, &e);
                     tried.push(at);
                     if tried.len() >= self.endpoints.len().min(3) {
                         return Err(e);
@@ -233,8 +233,9 @@ impl Pool {
                 {
                     return Ok(self.leased(at, LeasedLink::Http1(Some(connection)), true));
                 }
-                let stream = Box::pin(open(&self.config, endpoint)).await?;
-                let connection = Box::new(Connection::new(stream, &[]).counted(self.counted(at)));
+                let stream = Box::pin(open_stream(&self.config, endpoint)).await?;
+                let connection =
+                    Box::new(Connection::new(stream, &[]).with_open_count(self.count_connection(at)));
                 Ok(self.leased(at, LeasedLink::Http1(Some(connection)), false))
             }
             UpstreamProtocol::Http2 => {
@@ -251,8 +252,8 @@ impl Pool {
                 if let Some(stream) = state.http2_stream() {
                     return Ok(self.leased(at, LeasedLink::Http2(stream), true));
                 }
-                let plain = Box::pin(open(&self.config, endpoint)).await?;
-                let send = Box::pin(handshake_http2(plain, endpoint, self.counted(at))).await?;
+                let plain = Box::pin(open_stream(&self.config, endpoint)).await?;
+                let send = Box::pin(handshake_http2(plain, endpoint, self.count_connection(at))).await?;
                 let since = self.deadlines.now_millis();
                 let connection = Http2Connection { send, streams: Rc::default(), since };
                 let stream = connection.stream();
@@ -266,7 +267,7 @@ impl Pool {
 
     fn leased(self: &Rc<Self>, at: usize, link: LeasedLink, reused: bool) -> Lease {
         let state = &self.endpoints[at];
-        self.turn.set(at + 1);
+        self.next_endpoint.set(at + 1);
         state.in_flight.set(state.in_flight.get() + 1);
         state.stats.request_begun();
         Lease { pool: self.clone(), endpoint: at, link, reused }
@@ -280,58 +281,58 @@ impl Pool {
             return 0;
         }
         let now = self.deadlines.now_millis();
-        let first = self.turn.get() % n;
+        let first = self.next_endpoint.get() % n;
         let order = (first..n).chain(0..first).filter(|at| !tried.contains(at));
-        let in_use = order.clone().filter(|at| self.endpoints[*at].out_until.get() <= now);
+        let in_use = order.clone().filter(|at| self.endpoints[*at].ejected_until.get() <= now);
         in_use
             .min_by_key(|at| self.endpoints[*at].in_flight.get())
-            .or_else(|| order.min_by_key(|at| self.endpoints[*at].out_until.get()))
+            .or_else(|| order.min_by_key(|at| self.endpoints[*at].ejected_until.get()))
             .unwrap_or(first)
     }
 
-    fn failed(&self, at: usize, why: &dyn std::fmt::Display) {
+    fn record_failure(&self, at: usize, why: &dyn std::fmt::Display) {
         let state = &self.endpoints[at];
         state.failures.set(state.failures.get().saturating_add(1));
         if state.failures.get() >= self.config.unhealthy_after {
-            if state.out_until.get() == 0 && !self.retired.get() {
+            if state.ejected_until.get() == 0 && !self.retired.get() {
                 state.stats.ejected();
             }
             state.stats.unhealthy(why);
             let rest = u64::try_from(self.config.unhealthy_for.as_millis()).unwrap_or(u64::MAX);
-            state.out_until.set(self.deadlines.now_millis().saturating_add(rest).max(1));
+            state.ejected_until.set(self.deadlines.now_millis().saturating_add(rest).max(1));
         }
     }
 
-    fn succeeded(&self, at: usize) {
+    fn record_success(&self, at: usize) {
         let state = &self.endpoints[at];
         state.failures.set(0);
-        if state.out_until.replace(0) != 0 && !self.retired.get() {
+        if state.ejected_until.replace(0) != 0 && !self.retired.get() {
             state.stats.readmitted();
         }
         state.stats.healthy();
     }
 
     /// Closes connections that were idle too long or that the peer has closed.
-    pub fn sweep(&self) {
+    pub fn close_expired(&self) {
         let now = self.deadlines.now_millis();
         let limit = u64::try_from(self.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
         for state in &self.endpoints {
             state
                 .idle
                 .borrow_mut()
-                .retain_mut(|idle| now.saturating_sub(idle.since) < limit && idle.connection.is_quiet());
+                .retain_mut(|idle| now.saturating_sub(idle.since) < limit && idle.connection.is_reusable());
             state.http2.borrow_mut().retain_mut(|connection| {
                 if connection.streams.get() > 0 {
                     connection.since = now;
                 }
                 // Without its last handle a connection closes itself.
-                now.saturating_sub(connection.since) < limit && !connection.is_over()
+                now.saturating_sub(connection.since) < limit && !connection.is_closed()
             });
         }
     }
 
     /// Counts a connection to an endpoint until dropped.
-    fn counted(&self, at: usize) -> OpenConnection {
+    fn count_connection(&self, at: usize) -> OpenConnection {
         OpenConnection::new(self.endpoints[at].stats.clone())
     }
 }
@@ -342,7 +343,7 @@ impl EndpointState {
         // expire.
         loop {
             let mut idle = self.idle.borrow_mut().pop()?;
-            if idle.connection.is_quiet() {
+            if idle.connection.is_reusable() {
                 return Some(idle.connection);
             }
         }
@@ -352,7 +353,7 @@ impl EndpointState {
     /// allowed, on the least loaded one.
     fn http2_stream(&self) -> Option<Http2Stream> {
         let mut open = self.http2.borrow_mut();
-        open.retain_mut(|connection| !connection.is_over());
+        open.retain_mut(|connection| !connection.is_closed());
         let room = |c: &Http2Connection| c.send.current_max_send_streams().min(MAX_STREAMS);
         let free = open.iter().find(|c| c.streams.get() < room(c));
         let emptiest =
@@ -365,19 +366,19 @@ impl Lease {
     /// Ends a successful exchange: the endpoint is healthy, and the connection returns to the pool
     /// if it can carry another request.
     pub fn release(mut self) {
-        self.pool.succeeded(self.endpoint);
+        self.pool.record_success(self.endpoint);
         if let LeasedLink::Http1(connection) = &mut self.link
             && let Some(mut connection) = connection.take()
             && connection.persists
-            && connection.body_read()
-            && connection.is_quiet()
+            && connection.is_body_read()
+            && connection.is_reusable()
             && !self.pool.retired.get()
         {
             let state = &self.pool.endpoints[self.endpoint];
             let mut idle = state.idle.borrow_mut();
             if idle.len() < self.pool.config.idle_connections {
                 connection.next_message();
-                connection.rest();
+                connection.release_buffers();
                 idle.push(Idle { connection, since: self.pool.deadlines.now_millis() });
             }
         }
@@ -386,7 +387,7 @@ impl Lease {
     /// Ends an exchange that failed through the endpoint: it broke the connection, or did not
     /// answer in time.
     pub fn fail(self, how: ExchangeFailure, why: &dyn std::fmt::Display) {
-        self.pool.failed(self.endpoint, why);
+        self.pool.record_failure(self.endpoint, why);
         let state = &self.pool.endpoints[self.endpoint];
         if how == ExchangeFailure::Broken {
             return state.stats.reset();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use auth::time::Timestamp;
-use http_engine::test_support::files::{Folder, TestAuthority, named};
-use http_engine::tls::{self, ClientCertificates, Files, Protocols, TlsError, TlsWarning};
+use http_engine::test_support::files::{Folder, TestCa, certificate_params};
+use http_engine::tls::{self, CertificateFiles, ClientCertificates, Protocols, TlsError, TlsWarning};
 use rcgen::{KeyPair, date_time_ymd};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig,
@@ -20,7 +20,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 struct Bench {
     folder: Folder,
-    authority: TestAuthority,
+    authority: TestCa,
     ca: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
@@ -28,27 +28,27 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let (folder, authority) = (Folder::new(), TestAuthority::new());
+        let (folder, authority) = (Folder::new(), TestCa::new());
         let ca = folder.write("ca.crt", &authority.pem);
-        let (certificate, key) = authority.files(&folder, "server", &named("localhost"));
+        let (certificate, key) = authority.files(&folder, "server", &certificate_params("localhost"));
         Self { folder, authority, ca, certificate, key }
     }
 
-    fn files(&self) -> Files<'_> {
-        Files { certificate: &self.certificate, key: &self.key }
+    fn files(&self) -> CertificateFiles<'_> {
+        CertificateFiles { certificate: &self.certificate, key: &self.key }
     }
 
     fn server(&self, clients: ClientCertificates<'_>, protocols: Protocols) -> Arc<ServerConfig> {
         tls::server_config(self.files(), clients, protocols, NOW).unwrap().config
     }
 
-    fn client(&self, identity: Option<Files<'_>>, protocols: Protocols) -> Arc<ClientConfig> {
+    fn client(&self, identity: Option<CertificateFiles<'_>>, protocols: Protocols) -> Arc<ClientConfig> {
         tls::client_config(tls::roots_from_file(&self.ca).unwrap(), identity, protocols, NOW).unwrap().config
     }
 }
 
 fn refused(certificate: &Path, key: &Path) -> TlsError {
-    let files = Files { certificate, key };
+    let files = CertificateFiles { certificate, key };
     tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW).unwrap_err()
 }
 
@@ -142,10 +142,10 @@ fn key_exchange_is_post_quantum_where_both_can() {
 #[test]
 fn client_certificates_are_ignored_optional_or_required() {
     let bench = Bench::new();
-    let (certificate, key) = bench.authority.files(&bench.folder, "client", &named("caller"));
-    let known = bench.client(Some(Files { certificate: &certificate, key: &key }), BOTH);
-    let (certificate, key) = TestAuthority::new().files(&bench.folder, "stranger", &named("caller"));
-    let stranger = bench.client(Some(Files { certificate: &certificate, key: &key }), BOTH);
+    let (certificate, key) = bench.authority.files(&bench.folder, "client", &certificate_params("caller"));
+    let known = bench.client(Some(CertificateFiles { certificate: &certificate, key: &key }), BOTH);
+    let (certificate, key) = TestCa::new().files(&bench.folder, "stranger", &certificate_params("caller"));
+    let stranger = bench.client(Some(CertificateFiles { certificate: &certificate, key: &key }), BOTH);
     let nobody = bench.client(None, BOTH);
     let shown = |client, mode| {
         let (_, server) = shake(client, &bench.server(mode, BOTH)).ok()?;
@@ -185,7 +185,7 @@ fn each_fault_names_its_file_and_a_remedy() {
     let fault = refused(&bench.certificate, &bench.folder.path("absent.key"));
     names(&fault, "absent.key", "check the path");
 
-    let (_, other_key) = bench.authority.files(&bench.folder, "other", &named("localhost"));
+    let (_, other_key) = bench.authority.files(&bench.folder, "other", &certificate_params("localhost"));
     let fault = refused(&bench.certificate, &other_key);
     assert!(matches!(fault, TlsError::KeyMismatch { .. }));
     names(&fault, "other.key", "server.crt");
@@ -236,19 +236,19 @@ fn an_unusable_ca_refuses_to_start() {
     assert!(matches!(tls::roots_from_file(&mixed), Err(TlsError::BadCertificate { number: 2, .. })));
     let outcome = tls::server_config(bench.files(), ClientCertificates::Optional(&mixed), BOTH, NOW);
     assert!(matches!(outcome, Err(TlsError::BadCertificate { .. })));
-    let both = format!("{}{}", bench.authority.pem, TestAuthority::new().pem);
+    let both = format!("{}{}", bench.authority.pem, TestCa::new().pem);
     assert_eq!(tls::roots_from_file(&bench.folder.write("two.pem", &both)).unwrap().len(), 2);
 }
 
 #[test]
 fn dates_are_warned_of() {
     let bench = Bench::new();
-    let mut params = named("localhost");
+    let mut params = certificate_params("localhost");
     params.not_before = date_time_ymd(2030, 1, 1);
     params.not_after = date_time_ymd(2030, 2, 1);
     let (certificate, key) = bench.authority.files(&bench.folder, "dated", &params);
     let warnings = |now: Timestamp| {
-        let files = Files { certificate: &certificate, key: &key };
+        let files = CertificateFiles { certificate: &certificate, key: &key };
         tls::server_config(files, ClientCertificates::Ignored, BOTH, now).unwrap().warnings
     };
     let path = certificate.clone();
@@ -274,10 +274,10 @@ fn keys_of_each_common_kind_are_read() {
         &rcgen::PKCS_RSA_SHA256,
     ] {
         let key = KeyPair::generate_for(algorithm).unwrap();
-        let certificate = named("localhost").self_signed(&key).unwrap();
+        let certificate = certificate_params("localhost").self_signed(&key).unwrap();
         let certificate = bench.folder.write("kind.crt", &certificate.pem());
         let key = bench.folder.write("kind.key", &key.serialize_pem());
-        let files = Files { certificate: &certificate, key: &key };
+        let files = CertificateFiles { certificate: &certificate, key: &key };
         let built = tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW);
         assert!(built.is_ok(), "{algorithm:?}: {:?}", built.err());
     }

@@ -1,7 +1,7 @@
 //! Audit log for operators: list, export and verification.
 
 use serde::{Deserialize, Serialize};
-use store::audit::Recorded;
+use store::audit::AuditRecord;
 
 use super::{Admin, AdminFault, Page, paging};
 
@@ -24,9 +24,9 @@ pub struct AuditEntry {
     pub digest: String,
 }
 
-impl From<Recorded> for AuditEntry {
-    fn from(recorded: Recorded) -> Self {
-        let Recorded { seq, entry, digest } = recorded;
+impl From<AuditRecord> for AuditEntry {
+    fn from(recorded: AuditRecord) -> Self {
+        let AuditRecord { seq, entry, digest } = recorded;
         Self {
             seq,
             at_millis: entry.at.as_millis(),

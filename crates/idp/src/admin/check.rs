@@ -13,15 +13,19 @@ pub const MAX_CLAIMS: usize = 16 * 1024;
 
 /// Checks the name of a user and returns its stored form.
 pub(super) fn user_name(name: &str, faults: &mut Vec<Refused>) -> String {
-    kept(name, names::user_name, faults)
+    normalized(name, names::user_name, faults)
 }
 
 /// Checks the name of a group and returns its stored form.
 pub(super) fn group_name(name: &str, faults: &mut Vec<Refused>) -> String {
-    kept(name, names::group_name, faults)
+    normalized(name, names::group_name, faults)
 }
 
-fn kept(name: &str, form: impl Fn(&str) -> Result<String, NameFault>, faults: &mut Vec<Refused>) -> String {
+fn normalized(
+    name: &str,
+    form: impl Fn(&str) -> Result<String, NameFault>,
+    faults: &mut Vec<Refused>,
+) -> String {
     let fits = (1..=MAX_NAME).contains(&name.chars().count());
     if !fits || name.chars().any(char::is_control) || name.trim() != name {
         let reason = format!(

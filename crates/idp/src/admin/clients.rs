@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::clients::{self as rows, ChangeClient, DeleteClient};
 
-use super::{Admin, AdminFault, Both, Page, Refused, Secret, TRIES, paging, seconds};
+use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, paging, seconds};
 use crate::client::config::{ClientConfig, ClientFaults, ConfiguredSecret};
-use crate::client::{Client, Proof};
+use crate::client::{Client, ClientCredential};
 use crate::client_secret::ClientSecret;
 use crate::revocations;
 use crate::secrets::TagSubject;
 
 /// Prefixes of a page position: in the clients of the configuration, or in those of the database.
-const IN_CONFIGURATION: &str = "configuration/";
-const IN_DATABASE: &str = "database/";
+const CONFIGURATION_PREFIX: &str = "configuration/";
+const DATABASE_PREFIX: &str = "database/";
 
 /// How a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -108,33 +108,34 @@ impl Admin<'_> {
     /// [`AdminFault`] when a parameter is not valid or the store fails.
     pub async fn clients(&self, list: &ListClients) -> Result<Page<ClientView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
-        let after = list.after.as_deref().unwrap_or(IN_CONFIGURATION);
+        let after = list.after.as_deref().unwrap_or(CONFIGURATION_PREFIX);
         let mut views = Vec::new();
-        let stored_after = match (after.strip_prefix(IN_CONFIGURATION), after.strip_prefix(IN_DATABASE)) {
-            (Some(after), _) => {
-                let mut configured: Vec<&Client> = self.provider.clients().configured().collect();
-                configured.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-                views.extend(
-                    configured.into_iter().filter(|client| *client.id > *after).map(of_configuration),
-                );
-                ""
-            }
-            (None, Some(after)) => after,
-            (None, None) => {
-                return Err(AdminFault::refused(
-                    "after",
-                    "malformed page position: use `next` of the previous page",
-                ));
-            }
-        };
+        let stored_after =
+            match (after.strip_prefix(CONFIGURATION_PREFIX), after.strip_prefix(DATABASE_PREFIX)) {
+                (Some(after), _) => {
+                    let mut configured: Vec<&Client> = self.provider.clients().configured().collect();
+                    configured.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+                    views.extend(
+                        configured.into_iter().filter(|client| *client.id > *after).map(configured_view),
+                    );
+                    ""
+                }
+                (None, Some(after)) => after,
+                (None, None) => {
+                    return Err(AdminFault::refused(
+                        "after",
+                        "malformed page position: use `next` of the previous page",
+                    ));
+                }
+            };
         views.truncate(limit as usize + 1);
         let left = limit + 1 - u32::try_from(views.len()).unwrap_or(limit);
         if left > 0 {
             let stored = self.provider.store().clients(stored_after, left).await?;
-            views.extend(stored.iter().map(|row| self.of_database(row)));
+            views.extend(stored.iter().map(|row| self.stored_view(row)));
         }
         Ok(Page::cut(views, limit, |client: &ClientView| {
-            let place = if client.configured { IN_CONFIGURATION } else { IN_DATABASE };
+            let place = if client.configured { CONFIGURATION_PREFIX } else { DATABASE_PREFIX };
             format!("{place}{}", client.id)
         }))
     }
@@ -145,10 +146,11 @@ impl Admin<'_> {
     /// [`AdminFault::NotFound`] when there is no such client.
     pub async fn client(&self, id: &str) -> Result<ClientView, AdminFault> {
         if let Some(client) = self.provider.clients().configured().find(|client| client.id() == id) {
-            return Ok(of_configuration(client));
+            return Ok(configured_view(client));
         }
-        let row = self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))?;
-        Ok(self.of_database(&row))
+        let row =
+            self.provider.store().client(id).await?.ok_or_else(|| AdminFault::not_found("client", id))?;
+        Ok(self.stored_view(&row))
     }
 
     /// Registers a client.
@@ -160,16 +162,17 @@ impl Admin<'_> {
             Some(id) => id,
             None => self.provider.draw_id()?,
         };
-        self.ours(&id)?;
+        self.refuse_configured(&id)?;
         // A client that speaks for itself is its own subject, so no user may have the same id.
         if self.provider.store().user(&id).await?.is_some() {
             return Err(AdminFault::refused("id", "id in use by a user: choose another"));
         }
-        let mut settings = ClientConfig { id: id.clone(), ..no_secrets(add.settings)? };
-        let secret = self.complete(&mut settings)?;
+        let mut settings = ClientConfig { id: id.clone(), ..refuse_secrets(add.settings)? };
+        let secret = self.generate_missing_secret(&mut settings)?;
         self.check(&settings)?;
-        let change = rows::AddClient { id: id.clone(), settings: written(&settings)?, now: self.now() };
-        self.write(change, self.entry("client.add", target(&id), &rights(&settings))).await?;
+        let change =
+            rows::AddClient { id: id.clone(), settings: serialize_settings(&settings)?, now: self.now() };
+        self.write(change, self.entry("client.add", target(&id), &audited_settings(&settings))).await?;
         Ok(ClientChanged { client: self.client(&id).await?, secret })
     }
 
@@ -184,19 +187,19 @@ impl Admin<'_> {
     ) -> Result<ClientChanged, AdminFault> {
         let row = self.client_row(id).await?;
         if row.version != replace.version {
-            return Err(other_version(id, replace.version, row.version));
+            return Err(version_conflict(id, replace.version, row.version));
         }
-        let mut settings = ClientConfig { id: id.to_owned(), ..no_secrets(replace.settings)? };
+        let mut settings = ClientConfig { id: id.to_owned(), ..refuse_secrets(replace.settings)? };
         if !settings.public && settings.keys.is_none() {
-            settings.secrets = read(&row)?.secrets;
+            settings.secrets = parse_settings(&row)?.secrets;
         }
-        let secret = self.complete(&mut settings)?;
+        let secret = self.generate_missing_secret(&mut settings)?;
         self.check(&settings)?;
         let change = self.change(&row, &settings, row.disabled_at, "client changed")?;
-        let entry = self.entry("client.change", target(id), &rights(&settings));
+        let entry = self.entry("client.change", target(id), &audited_settings(&settings));
         if !self.write(change, entry).await? {
             let version = self.client_row(id).await?.version;
-            return Err(other_version(id, replace.version, version));
+            return Err(version_conflict(id, replace.version, version));
         }
         Ok(ClientChanged { client: self.client(id).await?, secret })
     }
@@ -209,8 +212,8 @@ impl Admin<'_> {
     pub async fn rotate_secret(&self, id: &str) -> Result<ClientChanged, AdminFault> {
         let secret = ClientSecret::generate(self.provider.entropy())?;
         let made = ConfiguredSecret::Plain(secret.expose().to_owned());
-        self.retried(id, "client.secret", |row| {
-            let mut settings = read(row)?;
+        self.change_with_retry(id, "client.secret", |row| {
+            let mut settings = parse_settings(row)?;
             if settings.public || settings.keys.is_some() {
                 let reason = "the client does not authenticate with a secret";
                 return Err(AdminFault::refused("id", reason));
@@ -230,10 +233,10 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such client, it is configured, or the change fails.
     pub async fn disable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
         self.client_row(id).await?;
-        self.begin_to_revoke(id, "client disabled").await?;
-        self.retried(id, "client.disable", |row| {
-            let change = self.change(row, &read(row)?, Some(self.now()), "client disabled")?;
-            Ok(Both(change, self.grants_of(id, None, "client disabled")))
+        self.revoke_families_in_batches(id, "client disabled").await?;
+        self.change_with_retry(id, "client.disable", |row| {
+            let change = self.change(row, &parse_settings(row)?, Some(self.now()), "client disabled")?;
+            Ok(Chained(change, self.grants_revocation(id, None, "client disabled")))
         })
         .await?;
         self.client(id).await
@@ -244,8 +247,10 @@ impl Admin<'_> {
     /// # Errors
     /// As for [`Admin::disable_client`].
     pub async fn enable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
-        self.retried(id, "client.enable", |row| self.change(row, &read(row)?, None, "client enabled"))
-            .await?;
+        self.change_with_retry(id, "client.enable", |row| {
+            self.change(row, &parse_settings(row)?, None, "client enabled")
+        })
+        .await?;
         self.client(id).await
     }
 
@@ -255,22 +260,23 @@ impl Admin<'_> {
     /// As for [`Admin::disable_client`].
     pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
         self.client_row(id).await?;
-        self.begin_to_revoke(id, "client deleted").await?;
+        self.revoke_families_in_batches(id, "client deleted").await?;
         let now = self.now();
-        let revocation = revocations::so_far(vec![self.tag(TagSubject::Client(id))], "client deleted", now);
+        let revocation =
+            revocations::revoke_issued_so_far(vec![self.tag(TagSubject::Client(id))], "client deleted", now);
         let change = DeleteClient { id: id.to_owned(), revocation, now };
         let entry = self.entry("client.delete", target(id), &Value::Null);
-        AdminFault::gone_unless(self.write(change, entry).await?, "client", id)
+        AdminFault::found_if(self.write(change, entry).await?, "client", id)
     }
 
     /// Applies a change to the current state of the client; retries after a concurrent change.
-    async fn retried<C: store::Change<Output = bool>>(
+    async fn change_with_retry<C: store::Change<Output = bool>>(
         &self,
         id: &str,
         action: &str,
         change: impl Fn(&rows::ClientRow) -> Result<C, AdminFault>,
     ) -> Result<(), AdminFault> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let change = change(&self.client_row(id).await?)?;
             if self.write(change, self.entry(action, target(id), &Value::Null)).await? {
                 return Ok(());
@@ -290,7 +296,7 @@ impl Admin<'_> {
         Ok(ChangeClient {
             id: row.id.clone(),
             version: row.version,
-            settings: written(settings)?,
+            settings: serialize_settings(settings)?,
             disabled_at,
             revocation: revocations::stale(self.tag(TagSubject::Client(&row.id)), reason, now),
             now,
@@ -299,11 +305,11 @@ impl Admin<'_> {
 
     /// Reads a client that may be changed here.
     async fn client_row(&self, id: &str) -> Result<rows::ClientRow, AdminFault> {
-        self.ours(id)?;
-        self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))
+        self.refuse_configured(id)?;
+        self.provider.store().client(id).await?.ok_or_else(|| AdminFault::not_found("client", id))
     }
 
-    fn ours(&self, id: &str) -> Result<(), AdminFault> {
+    fn refuse_configured(&self, id: &str) -> Result<(), AdminFault> {
         if self.provider.clients().is_configured(id) {
             return Err(AdminFault::Configured(id.to_owned()));
         }
@@ -311,7 +317,7 @@ impl Admin<'_> {
     }
 
     /// Generates the secret of a client that needs one and has none.
-    fn complete(&self, settings: &mut ClientConfig) -> Result<Option<Secret>, AdminFault> {
+    fn generate_missing_secret(&self, settings: &mut ClientConfig) -> Result<Option<Secret>, AdminFault> {
         if settings.public || settings.keys.is_some() || !settings.secrets.is_empty() {
             return Ok(None);
         }
@@ -322,7 +328,7 @@ impl Admin<'_> {
 
     /// Refuses settings with which the client would be unusable.
     fn check(&self, settings: &ClientConfig) -> Result<(), AdminFault> {
-        AdminFault::unless_none(self.faults(settings))
+        AdminFault::refuse_if_any(self.faults(settings))
     }
 
     fn faults(&self, settings: &ClientConfig) -> Vec<Refused> {
@@ -333,7 +339,7 @@ impl Admin<'_> {
         faults.into_iter().map(|fault| Refused::new(placed(fault.path), fault.reason.to_string())).collect()
     }
 
-    fn of_database(&self, row: &rows::ClientRow) -> ClientView {
+    fn stored_view(&self, row: &rows::ClientRow) -> ClientView {
         let (settings, faults) = match ClientConfig::from_stored(row) {
             Ok(settings) => {
                 let faults = self.faults(&settings);
@@ -364,12 +370,12 @@ impl Admin<'_> {
     }
 }
 
-fn of_configuration(client: &Client) -> ClientView {
+fn configured_view(client: &Client) -> ClientView {
     let strings = |list: &[Box<str>]| list.iter().map(ToString::to_string).collect();
     let proof = match client.proof {
-        Proof::Nothing => ProofView::Nothing,
-        Proof::Secret(_) => ProofView::Secret,
-        Proof::Keys(_) => ProofView::Keys,
+        ClientCredential::Nothing => ProofView::Nothing,
+        ClientCredential::Secret(_) => ProofView::Secret,
+        ClientCredential::Keys(_) => ProofView::Keys,
     };
     let settings = ClientConfig {
         id: client.id.to_string(),
@@ -413,28 +419,28 @@ fn of_configuration(client: &Client) -> ClientView {
 }
 
 /// Operators may not set secrets: generated ones are not guessable and not known elsewhere.
-fn no_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
+fn refuse_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
     if settings.secrets.is_empty() {
         return Ok(settings);
     }
     Err(AdminFault::refused("settings.secrets", "remove it: the provider generates the secret"))
 }
 
-fn read(row: &rows::ClientRow) -> Result<ClientConfig, AdminFault> {
+fn parse_settings(row: &rows::ClientRow) -> Result<ClientConfig, AdminFault> {
     ClientConfig::from_stored(row).map_err(|error| {
         AdminFault::Failed(format!("reading the settings of client {:?} failed: {error}", row.id))
     })
 }
 
 /// Serializes settings for the store: secrets become digests.
-fn written(settings: &ClientConfig) -> Result<String, AdminFault> {
+fn serialize_settings(settings: &ClientConfig) -> Result<String, AdminFault> {
     settings
         .to_stored()
         .map_err(|error| AdminFault::Failed(format!("serializing client settings failed: {error}")))
 }
 
 /// The settings that the audit log records.
-fn rights(settings: &ClientConfig) -> Value {
+fn audited_settings(settings: &ClientConfig) -> Value {
     json!({
         "grants": settings.grants,
         "scopes": settings.scopes,
@@ -446,7 +452,7 @@ fn rights(settings: &ClientConfig) -> Value {
     })
 }
 
-fn other_version(id: &str, named: u64, is: u64) -> AdminFault {
+fn version_conflict(id: &str, named: u64, is: u64) -> AdminFault {
     AdminFault::Conflict(format!(
         "client {id:?} has version {is}, not {named}: read it again and repeat the change"
     ))

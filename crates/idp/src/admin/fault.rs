@@ -10,7 +10,7 @@ use crate::{
     EntropyFailed,
     keys::{KeyError, ring::TransitionFault},
     login::SetFault,
-    oauth::error::{Loudness, OAuthFault},
+    oauth::error::{LogLevel, OAuthFault},
     passwords::PoolError,
 };
 
@@ -75,16 +75,16 @@ pub enum AdminFault {
     TokenInvalid,
     /// The access token is valid, but not for administration; holds the reason.
     #[error("the access token is not valid for this interface: {0}")]
-    TokenForeign(&'static str),
+    TokenNotForAdministration(&'static str),
     /// The access token lacks a scope; holds a sufficient one.
     #[error("the access token lacks the scope {0}")]
     ScopeMissing(&'static str),
     /// The body is not declared as JSON.
     #[error("content type is not JSON: send the body as application/json")]
-    NotJson,
+    ContentTypeNotJson,
     /// The body is not valid JSON; holds the parse error.
     #[error("the body is not JSON: {0}")]
-    NoJson(String),
+    InvalidJson(String),
     /// The request cannot be read, or a part shared by all endpoints failed.
     #[error(transparent)]
     Request(OAuthFault),
@@ -92,13 +92,13 @@ pub enum AdminFault {
 
 /// HTTP response and log level of an [`AdminFault`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ErrorResponse {
     /// HTTP status code.
     pub status: StatusCode,
     /// The `error` member.
     pub code: &'static str,
     /// Level of the log line.
-    pub loudness: Loudness,
+    pub level: LogLevel,
     /// The `error_description` member.
     pub text: Cow<'static, str>,
     /// When to try again (`Retry-After`).
@@ -111,29 +111,29 @@ impl AdminFault {
         Self::Refused(vec![Refused::new(path, reason)])
     }
 
-    pub(super) fn no(kind: &'static str, name: &str) -> Self {
+    pub(super) fn not_found(kind: &'static str, name: &str) -> Self {
         Self::NotFound { kind, name: name.to_owned() }
     }
 
     /// Success if the change was made; otherwise not found: the entry was deleted since it was
     /// read.
-    pub(super) fn gone_unless(done: bool, kind: &'static str, name: &str) -> Result<(), Self> {
-        if done { Ok(()) } else { Err(Self::no(kind, name)) }
+    pub(super) fn found_if(done: bool, kind: &'static str, name: &str) -> Result<(), Self> {
+        if done { Ok(()) } else { Err(Self::not_found(kind, name)) }
     }
 
     /// Success if there are no faults; otherwise all of them.
-    pub(super) fn unless_none(faults: Vec<Refused>) -> Result<(), Self> {
+    pub(super) fn refuse_if_any(faults: Vec<Refused>) -> Result<(), Self> {
         if faults.is_empty() { Ok(()) } else { Err(Self::Refused(faults)) }
     }
 
     /// The table. The text may repeat values of the request: its reader may administer the provider
     /// or has not sent a token yet.
-    pub fn row(&self) -> Row {
-        use Loudness::{Debug, Error, Info, Warn};
-        let row = |status, code, loudness| Row {
+    pub fn response(&self) -> ErrorResponse {
+        use LogLevel::{Debug, Error, Info, Warn};
+        let row = |status, code, loudness| ErrorResponse {
             status,
             code,
-            loudness,
+            level: loudness,
             text: self.to_string().into(),
             retry_after: None,
         };
@@ -143,30 +143,31 @@ impl AdminFault {
             Self::Conflict(_) => row(StatusCode::CONFLICT, "conflict", Debug),
             Self::Refused(_) => row(StatusCode::UNPROCESSABLE_ENTITY, "refused", Debug),
             Self::Configured(_) => row(StatusCode::CONFLICT, "configured", Debug),
-            Self::Busy(after) => Row {
+            Self::Busy(after) => ErrorResponse {
                 retry_after: Some(*after),
                 ..row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn)
             },
             Self::Store(error) => Self::from_shared(&error.clone().into()),
-            Self::Failed(_) => Row {
+            Self::Failed(_) => ErrorResponse {
                 text: "internal error: see the provider's log".into(),
                 ..row(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Error)
             },
             Self::TokenMissing => row(StatusCode::UNAUTHORIZED, "invalid_request", Debug),
             Self::TokenMalformed => row(StatusCode::BAD_REQUEST, "invalid_request", Info),
-            Self::TokenInvalid | Self::TokenForeign(_) => {
+            Self::TokenInvalid | Self::TokenNotForAdministration(_) => {
                 row(StatusCode::UNAUTHORIZED, "invalid_token", Warn)
             }
             Self::ScopeMissing(_) => row(StatusCode::FORBIDDEN, "insufficient_scope", Warn),
-            Self::NoJson(_) => row(StatusCode::BAD_REQUEST, "invalid_request", Debug),
-            Self::NotJson => row(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request", Debug),
+            Self::InvalidJson(_) => row(StatusCode::BAD_REQUEST, "invalid_request", Debug),
+            Self::ContentTypeNotJson => row(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request", Debug),
             Self::Request(fault) => Self::from_shared(fault),
         }
     }
 
-    fn from_shared(fault: &OAuthFault) -> Row {
-        let crate::oauth::error::Row { status, code, loudness, text, retry_after } = fault.row();
-        Row { status, code, loudness, text, retry_after }
+    fn from_shared(fault: &OAuthFault) -> ErrorResponse {
+        let crate::oauth::error::ErrorResponse { status, code, level: loudness, text, retry_after } =
+            fault.response();
+        ErrorResponse { status, code, level: loudness, text, retry_after }
     }
 }
 
@@ -174,7 +175,7 @@ impl From<StoreError> for AdminFault {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Taken(what) => Self::Taken(what),
-            StoreError::Dangling => {
+            StoreError::MissingReference => {
                 Self::Conflict("a referenced entry was deleted concurrently: read it again".into())
             }
             other => Self::Store(other),
@@ -231,7 +232,7 @@ mod tests {
 
     fn every() -> Vec<AdminFault> {
         vec![
-            AdminFault::no("user", "ada"),
+            AdminFault::not_found("user", "ada"),
             AdminFault::NoToken,
             AdminFault::Taken("the name"),
             AdminFault::Conflict("look again".into()),
@@ -243,10 +244,10 @@ mod tests {
             AdminFault::TokenMissing,
             AdminFault::TokenMalformed,
             AdminFault::TokenInvalid,
-            AdminFault::TokenForeign("x"),
+            AdminFault::TokenNotForAdministration("x"),
             AdminFault::ScopeMissing("x"),
-            AdminFault::NotJson,
-            AdminFault::NoJson("line 1".into()),
+            AdminFault::ContentTypeNotJson,
+            AdminFault::InvalidJson("line 1".into()),
             AdminFault::Request(OAuthFault::BodyTooLarge),
         ]
     }
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn codes_and_statuses_agree() {
         for fault in every() {
-            let row = fault.row();
+            let row = fault.response();
             let expected: &[u16] = match row.code {
                 "not_found" => &[404],
                 "taken" | "conflict" | "configured" => &[409],
@@ -274,6 +275,6 @@ mod tests {
     #[test]
     fn what_went_wrong_inside_is_told_to_the_log_alone() {
         let fault = AdminFault::Failed("random source failed".into());
-        assert!(!fault.row().text.contains("random") && fault.to_string().contains("random"));
+        assert!(!fault.response().text.contains("random") && fault.to_string().contains("random"));
     }
 }

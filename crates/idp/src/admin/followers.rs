@@ -9,18 +9,18 @@ use std::time::Duration;
 use coherence::LogHead;
 use coherence::consumers::{all_applied, has_applied};
 use serde::Serialize;
-use store::{PATIENCE, StoreError, followers::Listed};
+use store::{StoreError, WRITE_TIMEOUT, followers::FollowerRow};
 use tokio::time::{Instant, sleep};
 
 use super::{Admin, AdminFault};
 use crate::{access_token::Presented, provider::Provider};
 
 /// Largest assumed error of a clock's rate: one part in this many.
-const DRIFT: u32 = 1000;
+const CLOCK_DRIFT: u32 = 1000;
 /// Largest assumed difference between the clocks of two nodes, for the age of an event.
-const CLOCKS: Duration = Duration::from_secs(5);
+const CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// Time between two reads of the list.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Consumer of the revocation log.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -99,13 +99,13 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when the store fails.
     pub async fn in_force(&self) -> Result<InForce, AdminFault> {
-        Ok(in_force(self.provider, Instant::now()).await?)
+        Ok(wait_in_force(self.provider, Instant::now()).await?)
     }
 
     /// Whether a revoked token is refused everywhere by now.
     pub(super) async fn refusal(&self, token: &Presented) -> Result<Refusal, AdminFault> {
         let store = self.provider.store();
-        let (head, denied) = store.confirm(token.tags(self.provider.secrets())).await?;
+        let (head, denied) = store.prove_tags(token.tags(self.provider.secrets())).await?;
         let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.read_at < then));
         // The first matching event decides. A denial without an event is at most as recent as the
         // others.
@@ -127,21 +127,21 @@ impl Admin<'_> {
             // An event that was deleted from the log is older than any lease.
             None => Duration::MAX,
         };
-        let left = lease.map_or(Duration::ZERO, |lease| left_of(lease, age));
+        let left = lease.map_or(Duration::ZERO, |lease| remaining_lease(lease, age));
         let within = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-        let not_yet = late.iter().map(|follower| follower.called.to_string()).collect();
+        let not_yet = late.iter().map(|follower| follower.name.to_string()).collect();
         Ok(Refusal { everywhere: within == 0, not_yet, within: (within > 0).then_some(within) })
     }
 }
 
 /// How long a consumer with this lease may still accept what an event of this age revoked. The time
 /// of the event was taken before it was durable; until then queries did not return it.
-fn left_of(lease: Duration, age: Duration) -> Duration {
-    (lease + lease / DRIFT + PATIENCE + CLOCKS).saturating_sub(age)
+fn remaining_lease(lease: Duration, age: Duration) -> Duration {
+    (lease + lease / CLOCK_DRIFT + WRITE_TIMEOUT + CLOCK_SKEW).saturating_sub(age)
 }
 
 /// Waits until everything that was durable at `since` is refused everywhere.
-pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
+pub(crate) async fn wait_in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
     let store = provider.store();
     // Read after `since`, so the head includes all those events, and the list includes every
     // consumer that may not know them. A consumer that joins later is answered with the events
@@ -152,7 +152,7 @@ pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InFo
     loop {
         let proof = if applied(&listed, head) {
             Some(Proof::Applied)
-        } else if since.elapsed() >= longest + longest / DRIFT {
+        } else if since.elapsed() >= longest + longest / CLOCK_DRIFT {
             Some(Proof::Lapsed)
         } else {
             None
@@ -161,7 +161,7 @@ pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InFo
             let followers = listed.len() as u64;
             return Ok(InForce { proof, followers, seconds: since.elapsed().as_secs_f64() });
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         // A plain read is cheap. Its result counts only if a proven read confirms it.
         if store.followers().await.is_ok_and(|seen| applied(&seen, head))
             && let Ok((_, proven)) = store.prove_followers().await
@@ -171,18 +171,18 @@ pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InFo
     }
 }
 
-fn applied(listed: &[Listed], head: LogHead) -> bool {
+fn applied(listed: &[FollowerRow], head: LogHead) -> bool {
     all_applied(listed.iter().map(|listed| &listed.follower), head)
 }
 
-fn view(listed: &Listed, head: LogHead) -> FollowerView {
+fn view(listed: &FollowerRow, head: LogHead) -> FollowerView {
     let follower = &listed.follower;
     let applied = follower.applied.filter(|applied| applied.epoch == head.epoch);
     FollowerView {
-        name: follower.called.to_string(),
+        name: follower.name.to_string(),
         behind: applied.map(|applied| head.seq.saturating_sub(applied.seq)),
         lease: follower.lease.as_secs_f64(),
-        heard: listed.since.as_secs_f64(),
+        heard: listed.age.as_secs_f64(),
     }
 }
 
@@ -195,8 +195,13 @@ mod tests {
         let (second, lease) = (Duration::from_secs(1), Duration::from_secs(5));
         // The event became durable at the end of the writer's patience. A consumer with a slow
         // clock sent its query just before.
-        let ends = PATIENCE + lease + lease / DRIFT + CLOCKS;
-        assert!(left_of(lease, ends.saturating_sub(second)) >= second && left_of(lease, ends).is_zero());
-        assert!(left_of(lease, Duration::MAX).is_zero() && left_of(lease, Duration::ZERO) == ends);
+        let ends = WRITE_TIMEOUT + lease + lease / CLOCK_DRIFT + CLOCK_SKEW;
+        assert!(
+            remaining_lease(lease, ends.saturating_sub(second)) >= second
+                && remaining_lease(lease, ends).is_zero()
+        );
+        assert!(
+            remaining_lease(lease, Duration::MAX).is_zero() && remaining_lease(lease, Duration::ZERO) == ends
+        );
     }
 }

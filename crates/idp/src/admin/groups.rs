@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
 use store::names;
 
-use super::{Admin, AdminFault, Page, TRIES, check, paging, seconds, users::UserView};
+use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, check, paging, seconds, users::UserView};
 use crate::revocations;
 use crate::secrets::TagSubject;
 
@@ -69,7 +69,7 @@ impl Admin<'_> {
     pub async fn add_group(&self, add: AddGroup) -> Result<GroupView, AdminFault> {
         let mut faults = Vec::new();
         let name = check::group_name(&add.name, &mut faults);
-        AdminFault::unless_none(faults)?;
+        AdminFault::refuse_if_any(faults)?;
         let now = self.now();
         let change = rows::AddGroup { id: self.provider.draw_id()?, name: name.clone(), now };
         self.write(change, self.entry("group.add", target(&name), &Value::Null)).await?;
@@ -122,7 +122,7 @@ impl Admin<'_> {
             now,
         };
         let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
-        AdminFault::gone_unless(self.write(change, entry).await?, "member", user_id)
+        AdminFault::found_if(self.write(change, entry).await?, "member", user_id)
     }
 
     /// Deletes a group and revokes the tokens of its members.
@@ -131,11 +131,11 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such group, users keep joining it, or the store fails.
     pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
         let group = &self.group_row(group).await?.name;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match self.try_delete_group(group).await? {
                 Deleted::Now => return Ok(()),
-                Deleted::Joined => {}
-                Deleted::Unknown => return Err(AdminFault::no("group", group)),
+                Deleted::MembersChanged => {}
+                Deleted::Unknown => return Err(AdminFault::not_found("group", group)),
             }
         }
         Err(AdminFault::Conflict(format!("group {group:?} changed concurrently: try again")))
@@ -150,14 +150,14 @@ impl Admin<'_> {
             all.extend(members.into_iter().map(|user| user.id));
         }
         let (members, now, why) = (all.len(), self.now(), "group deleted");
-        let revocations = if self.provider.tells_others() {
+        let revocations = if self.provider.has_receivers() {
             // Receivers of security events get one event per member.
             let one =
                 |id: &String| revocations::user(self.provider, (id, EventKind::TokenClaimsChange), why, now);
             all.iter().map(one).collect()
         } else {
             let tags = all.iter().map(|id| self.tag(TagSubject::User(id))).collect();
-            vec![revocations::so_far(tags, why, now)]
+            vec![revocations::revoke_issued_so_far(tags, why, now)]
         };
         let change = DeleteGroup { name: group.to_owned(), members: all, revocations, now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
@@ -174,7 +174,7 @@ impl Admin<'_> {
             Ok(form) if form != name => store.group(&form).await?,
             Ok(_) | Err(_) => None,
         };
-        found.ok_or_else(|| AdminFault::no("group", name))
+        found.ok_or_else(|| AdminFault::not_found("group", name))
     }
 }
 

@@ -58,7 +58,7 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when the keys cannot be read.
     pub async fn keys(&self) -> Result<KeyList, AdminFault> {
-        self.provider.keys().refresh(self.provider.place()).await?;
+        self.provider.keys().refresh(self.provider.key_access()).await?;
         Ok(self.key_list())
     }
 
@@ -95,8 +95,8 @@ impl Admin<'_> {
             )
         })?;
         let entry = self.entry("key.rotate", format!("key:{}", key::name(algorithm)), &Value::Null);
-        let (keys, place) = (self.provider.keys(), self.provider.place());
-        keys.rotate_told(place, algorithm, Some(entry), self.now()).await?;
+        let (keys, place) = (self.provider.keys(), self.provider.key_access());
+        keys.rotate_audited(place, algorithm, Some(entry), self.now()).await?;
         Ok(self.key_list())
     }
 
@@ -106,10 +106,10 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such key or the change fails.
     pub async fn revoke_key(&self, kid: &str) -> Result<KeyList, AdminFault> {
         let known = self.keys().await?.items.into_iter().find(|key| key.kid == kid);
-        let algorithm = known.map(|key| key.algorithm).ok_or_else(|| AdminFault::no("key", kid))?;
+        let algorithm = known.map(|key| key.algorithm).ok_or_else(|| AdminFault::not_found("key", kid))?;
         let entry = self.entry("key.revoke", format!("key:{kid}"), &json!({ "algorithm": algorithm }));
-        let (keys, place) = (self.provider.keys(), self.provider.place());
-        keys.revoke_told(place, kid, Some(entry), self.now()).await?;
+        let (keys, place) = (self.provider.keys(), self.provider.key_access());
+        keys.revoke_audited(place, kid, Some(entry), self.now()).await?;
         Ok(self.key_list())
     }
 }

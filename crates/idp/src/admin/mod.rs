@@ -33,7 +33,7 @@ use auth::time::Timestamp;
 use serde_json::Value;
 use store::{
     Change, Tag,
-    audit::{AnnouncedEntry, Audited},
+    audit::{AuditEntry, Audited},
 };
 
 pub use self::{
@@ -44,7 +44,7 @@ pub use self::{
 use crate::provider::Provider;
 
 /// Attempts of a change that conflicts with concurrent changes.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Administration of one provider on behalf of one actor.
 #[derive(Debug, Clone)]
@@ -63,8 +63,8 @@ impl<'p> Admin<'p> {
         self.provider.now()
     }
 
-    fn entry(&self, action: &str, target: String, detail: &Value) -> AnnouncedEntry {
-        AnnouncedEntry {
+    fn entry(&self, action: &str, target: String, detail: &Value) -> AuditEntry {
+        AuditEntry {
             actor: self.actor.clone(),
             action: action.to_owned(),
             target,
@@ -74,7 +74,7 @@ impl<'p> Admin<'p> {
     }
 
     /// Writes a change and its audit entry in one transaction.
-    async fn write<C: Change>(&self, change: C, entry: AnnouncedEntry) -> Result<C::Output, AdminFault> {
+    async fn write<C: Change>(&self, change: C, entry: AuditEntry) -> Result<C::Output, AdminFault> {
         Ok(self.provider.store().write(Audited { change, entry }).await?)
     }
 
@@ -86,29 +86,29 @@ impl<'p> Admin<'p> {
 /// Two changes in one transaction. The second applies only if the first happened; its output is
 /// discarded.
 #[derive(Debug, Clone)]
-struct Both<A, B>(A, B);
+struct Chained<A, B>(A, B);
 
-impl<A: Change, B: Change> Change for Both<A, B>
+impl<A: Change, B: Change> Change for Chained<A, B>
 where
     A::Output: Sync,
 {
     type Output = A::Output;
     const LOCKS_HEAD: bool = A::LOCKS_HEAD || B::LOCKS_HEAD;
 
-    fn gives_names(&self) -> bool {
-        self.0.gives_names() || self.1.gives_names()
+    fn assigns_names(&self) -> bool {
+        self.0.assigns_names() || self.1.assigns_names()
     }
 
     async fn apply(&self, tx: &mut store::Tx<'_>) -> Result<A::Output, store::StoreError> {
         let output = self.0.apply(tx).await?;
-        if A::happened(&output) {
+        if A::took_effect(&output) {
             self.1.apply(tx).await?;
         }
         Ok(output)
     }
 
-    fn happened(output: &Self::Output) -> bool {
-        A::happened(output)
+    fn took_effect(output: &Self::Output) -> bool {
+        A::took_effect(output)
     }
 }
 

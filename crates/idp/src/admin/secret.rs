@@ -11,9 +11,9 @@ use crate::provider::Provider;
 /// Alphabet of a generated password: 32 characters that are hard to confuse.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Characters of a generated password: 100 bits.
-const DRAWN: usize = 20;
+const PASSWORD_LENGTH: usize = 20;
 /// Characters per group, between hyphens.
-const TOGETHER: usize = 5;
+const GROUP_LENGTH: usize = 5;
 
 /// A secret in clear text. It is erased when dropped, and `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -34,11 +34,12 @@ impl Secret {
 
     /// Generates a password that is not guessable and easy to type.
     pub(super) fn draw_password(provider: &Provider) -> Result<Self, AdminFault> {
-        let mut random = Zeroizing::new([0u8; DRAWN]);
+        let mut random = Zeroizing::new([0u8; PASSWORD_LENGTH]);
         provider.entropy().fill(&mut *random)?;
-        let mut text = Zeroizing::new(String::with_capacity(DRAWN + DRAWN / TOGETHER));
+        let mut text =
+            Zeroizing::new(String::with_capacity(PASSWORD_LENGTH + PASSWORD_LENGTH / GROUP_LENGTH));
         for (i, byte) in random.iter().enumerate() {
-            if i > 0 && i % TOGETHER == 0 {
+            if i > 0 && i % GROUP_LENGTH == 0 {
                 text.push('-');
             }
             text.push(char::from(ALPHABET[usize::from(byte % 32)]));

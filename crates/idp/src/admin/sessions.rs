@@ -40,10 +40,10 @@ impl From<SessionRow> for SessionView {
             user_id: session.user_id,
             authenticated_at: seconds(session.authenticated_at),
             methods: session.methods,
-            agent: session.agent,
+            agent: session.user_agent,
             address: session.address,
             created_at: seconds(session.created_at),
-            seen_at: seconds(session.seen_at),
+            seen_at: seconds(session.last_used_at),
             expires_at: seconds(session.expires_at),
             ended_at: session.ended_at.map(seconds),
         }
@@ -91,7 +91,8 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such session or the store fails.
     pub async fn end_session(&self, sid: &str) -> Result<(), AdminFault> {
         let session = self.session_row(sid).await?;
-        let change = session::ending(self.provider, &session.user_id, sid, "session ended by an operator");
+        let change =
+            session::end_change(self.provider, &session.user_id, sid, "session ended by an operator");
         let entry = self.entry("session.end", format!("session:{sid}"), &json!({ "user": session.user_id }));
         // Ending an ended session has no effect.
         self.write(change, entry).await?;
@@ -100,6 +101,6 @@ impl Admin<'_> {
 
     async fn session_row(&self, sid: &str) -> Result<SessionRow, AdminFault> {
         let found = self.provider.store().session_by_sid(sid).await?;
-        found.ok_or_else(|| AdminFault::no("session", sid))
+        found.ok_or_else(|| AdminFault::not_found("session", sid))
     }
 }

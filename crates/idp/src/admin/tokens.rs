@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
     Change, StoreError, Tx,
-    access_tokens::{Revoke, RevokeAccessToken, RevokeNamed},
-    audit::{AnnouncedEntry, Audited},
-    families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants, RevokeSome},
+    access_tokens::{AppendRevocation, RevokeAccessToken, RevokeByJti},
+    audit::{AuditEntry, Audited},
+    families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeFamilyBatch, RevokeGrants},
 };
 
 use super::{Admin, AdminFault, Page, Refused, Secret, followers::Refusal, paging, seconds};
@@ -17,12 +17,12 @@ use crate::secrets::TagSubject;
 use crate::{revocations, session};
 
 /// Reason in the log when an operator revokes an access token.
-const BY_OPERATOR: &str = "access token revoked by an operator";
+const TOKEN_REVOKED_REASON: &str = "access token revoked by an operator";
 /// Reason in the log when an operator revokes everything of a client.
-const ALL: &str = "revoked by an operator";
+const ALL_REVOKED_REASON: &str = "revoked by an operator";
 
 /// Most tokens that one request revokes, in one transaction.
-pub const MOST_TOKENS: usize = 500;
+pub const MAX_TOKENS: usize = 500;
 
 /// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -195,9 +195,9 @@ impl Admin<'_> {
     /// [`AdminFault`] when the store fails.
     pub async fn token(&self, text: &TokenText) -> Result<TokenView, AdminFault> {
         let text = text.token.expose().trim();
-        let (facts, refused) = match opaque::kind(text) {
+        let (facts, refused) = match opaque::parse_kind(text) {
             Some(OpaqueKind::Refresh) => (self.refresh_facts(text).await?, None),
-            _ => match access_token::recognise(self.provider, text).await? {
+            _ => match access_token::look_up(self.provider, text).await? {
                 Some(token) if token.unrevoked => (Some(access_facts(token)), None),
                 Some(token) => (None, Some(self.refusal(&token).await?)),
                 None => (None, None),
@@ -213,7 +213,7 @@ impl Admin<'_> {
         let alive = found.filter(|(token, owned)| owned.family.is_alive(now) && now < token.expires_at);
         let ended = match alive.as_ref().map(|(_, owned)| &owned.family) {
             Some(Family { sid: Some(sid), outlives_session: false, .. }) => {
-                !session::goes_on(self.provider, sid).await?
+                !session::is_valid(self.provider, sid).await?
             }
             _ => false,
         };
@@ -237,7 +237,7 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault::NoToken`] when it is unknown or already revoked.
     pub async fn revoke_token(&self, text: &TokenText) -> Result<Revoked, AdminFault> {
-        let end = self.end(&text.token).await?.ok_or(AdminFault::NoToken)?;
+        let end = self.revocation_of(&text.token).await?.ok_or(AdminFault::NoToken)?;
         match self.provider.store().write(end).await? {
             0 => Err(AdminFault::NoToken),
             count => Ok(Revoked { count }),
@@ -250,21 +250,21 @@ impl Admin<'_> {
     /// [`AdminFault`] when the list has a wrong length, a `jti` is malformed or the store fails.
     pub async fn revoke_tokens(&self, list: &TokenList) -> Result<RevokedTokens, AdminFault> {
         let TokenList { tokens, jtis } = list;
-        if !(1..=MOST_TOKENS).contains(&(tokens.len() + jtis.len())) {
-            let wanted = format!("send 1 to {MOST_TOKENS} tokens, including `jtis`");
+        if !(1..=MAX_TOKENS).contains(&(tokens.len() + jtis.len())) {
+            let wanted = format!("send 1 to {MAX_TOKENS} tokens, including `jtis`");
             return Err(AdminFault::refused("tokens", wanted));
         }
         let mut ends = Vec::with_capacity(tokens.len() + 1);
-        ends.extend(self.end_named(jtis)?);
+        ends.extend(self.revocation_by_jti(jtis)?);
         for token in tokens {
-            ends.extend(self.end(token).await?);
+            ends.extend(self.revocation_of(token).await?);
         }
         let count = self.provider.store().write(ends).await?.into_iter().sum();
         Ok(RevokedTokens { count, worthless: (tokens.len() + jtis.len()) as u64 - count })
     }
 
     /// The change that revokes access tokens by `jti`, with one audit entry for all.
-    fn end_named(&self, jtis: &[String]) -> Result<Option<Audited<End>>, AdminFault> {
+    fn revocation_by_jti(&self, jtis: &[String]) -> Result<Option<Audited<TokenRevocation>>, AdminFault> {
         let refused: Vec<_> = jtis.iter().enumerate().filter(|(_, jti)| !Provider::is_id(jti)).collect();
         if !refused.is_empty() {
             // Not repeated in the error: the malformed text may be a token.
@@ -276,48 +276,50 @@ impl Admin<'_> {
             return Ok(None);
         }
         let now = self.now();
-        let told = |jti: &String| revocations::named_token(self.provider, jti, BY_OPERATOR, now);
-        let change = RevokeNamed { jtis: jtis.to_vec(), revocations: jtis.iter().map(told).collect(), now };
+        let told =
+            |jti: &String| revocations::access_token_by_jti(self.provider, jti, TOKEN_REVOKED_REASON, now);
+        let change = RevokeByJti { jtis: jtis.to_vec(), revocations: jtis.iter().map(told).collect(), now };
         let entry = self.entry("token.revoke", "tokens".to_owned(), &json!({ "jtis": jtis }));
-        Ok(Some(Audited { change: End::Named(change), entry }))
+        Ok(Some(Audited { change: TokenRevocation::ByJti(change), entry }))
     }
 
     /// The change that revokes a token. `None`: it is unknown.
-    async fn end(&self, text: &Secret) -> Result<Option<Audited<End>>, AdminFault> {
+    async fn revocation_of(&self, text: &Secret) -> Result<Option<Audited<TokenRevocation>>, AdminFault> {
         let text = text.expose().trim();
-        match opaque::kind(text) {
-            Some(OpaqueKind::Access) => self.end_opaque(text).await,
+        match opaque::parse_kind(text) {
+            Some(OpaqueKind::Access) => self.opaque_revocation(text).await,
             Some(OpaqueKind::Refresh) => {
                 let digest = self.provider.secrets().digest(text);
                 let found = self.provider.store().refresh_token(&digest).await?;
                 Ok(found.map(|(_, owned)| {
-                    let (change, entry) = self.end_family(&owned.family);
-                    Audited { change: End::Family(change), entry }
+                    let (change, entry) = self.family_revocation(&owned.family);
+                    Audited { change: TokenRevocation::Family(change), entry }
                 }))
             }
             Some(_) => Ok(None),
-            None => Ok(self.end_jwt(text)),
+            None => Ok(self.jwt_revocation(text)),
         }
     }
 
-    async fn end_opaque(&self, text: &str) -> Result<Option<Audited<End>>, AdminFault> {
+    async fn opaque_revocation(&self, text: &str) -> Result<Option<Audited<TokenRevocation>>, AdminFault> {
         let digest = self.provider.secrets().digest(text);
         let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(None) };
         let (token, now) = (standing.token, self.now());
         let entry = self.entry("token.revoke", target(&token.jti), &json!({ "client": token.client_id }));
-        let revocation = revocations::access_token(self.provider, &token.jti, token.expires_at, BY_OPERATOR);
+        let revocation =
+            revocations::access_token(self.provider, &token.jti, token.expires_at, TOKEN_REVOKED_REASON);
         let change = RevokeAccessToken { digest, client_id: token.client_id, revocation, now };
-        Ok(Some(Audited { change: End::Opaque(change), entry }))
+        Ok(Some(Audited { change: TokenRevocation::Opaque(change), entry }))
     }
 
     /// Revokes an expired token too: an exchange that it authorized may still be open.
-    fn end_jwt(&self, text: &str) -> Option<Audited<End>> {
+    fn jwt_revocation(&self, text: &str) -> Option<Audited<TokenRevocation>> {
         let now = self.now();
         let claims = access_token::read_jwt(self.provider, text)?;
         let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
         let revocation =
-            revocations::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
-        Some(Audited { change: End::Jwt(Revoke { revocation, now }), entry })
+            revocations::access_token(self.provider, &claims.jti, claims.expires_at, TOKEN_REVOKED_REASON);
+        Some(Audited { change: TokenRevocation::Jwt(AppendRevocation { revocation, now }), entry })
     }
 
     /// Lists valid families, ordered by id.
@@ -339,13 +341,18 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when there is no such family or the store fails.
     pub async fn revoke_family(&self, id: &str) -> Result<(), AdminFault> {
-        let family = self.provider.store().family(id).await?.ok_or_else(|| AdminFault::no("family", id))?;
-        let (change, entry) = self.end_family(&family);
+        let family = self
+            .provider
+            .store()
+            .family(id)
+            .await?
+            .ok_or_else(|| AdminFault::not_found("token family", id))?;
+        let (change, entry) = self.family_revocation(&family);
         self.write(change, entry).await?;
         Ok(())
     }
 
-    fn end_family(&self, family: &Family) -> (RevokeFamily, AnnouncedEntry) {
+    fn family_revocation(&self, family: &Family) -> (RevokeFamily, AuditEntry) {
         let revocation = revocations::family(self.provider, &family.id, "revoked by an operator");
         let detail = json!({ "client": family.client_id, "user": family.user_id });
         let entry = self.entry("family.revoke", format!("family:{}", family.id), &detail);
@@ -366,9 +373,9 @@ impl Admin<'_> {
         let entry = self.entry("client.revoke", format!("client:{client}"), &detail);
         let begun = match revoke.user {
             Some(_) => 0,
-            None => self.begin_to_revoke(client, ALL).await?,
+            None => self.revoke_families_in_batches(client, ALL_REVOKED_REASON).await?,
         };
-        let change = self.grants_of(client, revoke.user.as_deref(), ALL);
+        let change = self.grants_revocation(client, revoke.user.as_deref(), ALL_REVOKED_REASON);
         Ok(Revoked { count: begun + self.write(change, entry).await? })
     }
 
@@ -376,31 +383,41 @@ impl Admin<'_> {
     /// rest. Returns their number. If there is more than one batch, the log announces the
     /// revocation after the first batch and again with the final change. After an interruption the
     /// same call can be repeated.
-    pub(super) async fn begin_to_revoke(
+    pub(super) async fn revoke_families_in_batches(
         &self,
         client: &str,
         reason: &'static str,
     ) -> Result<u64, AdminFault> {
         let (store, mut all, mut after) = (self.provider.store(), 0, String::new());
         loop {
-            let some = RevokeSome { client_id: client.to_owned(), after, now: self.now() };
+            let some = RevokeFamilyBatch { client_id: client.to_owned(), after, now: self.now() };
             let (count, last) = store.write(some).await?;
             let Some(last) = last else { return Ok(all + count) };
             if all == 0 {
-                let revocation =
-                    revocations::so_far(vec![self.tag(TagSubject::Client(client))], reason, self.now());
-                store.write(Revoke { revocation, now: self.now() }).await?;
+                let revocation = revocations::revoke_issued_so_far(
+                    vec![self.tag(TagSubject::Client(client))],
+                    reason,
+                    self.now(),
+                );
+                store.write(AppendRevocation { revocation, now: self.now() }).await?;
             }
             (all, after) = (all + count, last);
         }
     }
 
     /// The change that revokes everything that a client holds, or holds on behalf of one user.
-    pub(super) fn grants_of(&self, client: &str, user: Option<&str>, reason: &'static str) -> RevokeGrants {
+    pub(super) fn grants_revocation(
+        &self,
+        client: &str,
+        user: Option<&str>,
+        reason: &'static str,
+    ) -> RevokeGrants {
         let now = self.now();
         let revocation = match user {
             Some(user) => revocations::consent(self.provider, (user, client), reason, now),
-            None => revocations::so_far(vec![self.tag(TagSubject::Client(client))], reason, now),
+            None => {
+                revocations::revoke_issued_so_far(vec![self.tag(TagSubject::Client(client))], reason, now)
+            }
         };
         RevokeGrants { client_id: client.to_owned(), user_id: user.map(str::to_owned), revocation, now }
     }
@@ -408,18 +425,18 @@ impl Admin<'_> {
 
 /// A change that revokes tokens. Its output is the number of revoked tokens, as far as it is known.
 #[derive(Debug, Clone)]
-enum End {
+enum TokenRevocation {
     /// Revokes an opaque access token.
     Opaque(RevokeAccessToken),
     /// Revokes the family of a refresh token.
     Family(RevokeFamily),
     /// Revokes a JWT access token, which is not stored.
-    Jwt(Revoke),
+    Jwt(AppendRevocation),
     /// Revokes access tokens by their `jti`.
-    Named(RevokeNamed),
+    ByJti(RevokeByJti),
 }
 
-impl Change for End {
+impl Change for TokenRevocation {
     type Output = u64;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
@@ -427,11 +444,11 @@ impl Change for End {
             Self::Opaque(change) => change.apply(tx).await.map(u64::from),
             Self::Family(change) => change.apply(tx).await.map(u64::from),
             Self::Jwt(change) => change.apply(tx).await.map(|()| 1),
-            Self::Named(change) => change.apply(tx).await.map(|()| change.jtis.len() as u64),
+            Self::ByJti(change) => change.apply(tx).await.map(|()| change.jtis.len() as u64),
         }
     }
 
-    fn happened(output: &u64) -> bool {
+    fn took_effect(output: &u64) -> bool {
         *output > 0
     }
 }

@@ -5,11 +5,11 @@ use auth::token::security_event::EventKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{
-    attempts::ForgetAttempts,
+    login_attempts::DeleteAttempts,
     users::{self as rows, ChangeUser, DeleteUser, EnableUser, StoredPassword, UserRevocation, UserRow},
 };
 
-use super::{Admin, AdminFault, Page, Refused, Secret, TRIES, check, paging, seconds};
+use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, Refused, Secret, check, paging, seconds};
 use crate::login::account_subject;
 use crate::passwords::Password;
 use crate::revocations;
@@ -111,7 +111,7 @@ pub struct UserChange {
     /// New login name, with the rules of a new account.
     pub name: Option<String>,
     /// New email address, or `null` to remove it. It is unverified unless `email_verified` is true.
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present_or_null")]
     #[schema(value_type = Option<String>)]
     pub email: Option<Option<String>>,
     /// Whether the address is verified.
@@ -123,7 +123,7 @@ pub struct UserChange {
 
 /// Distinguishes `null` from an absent member.
 #[expect(clippy::option_option, reason = "absent and null are two things in JSON")]
-fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+fn present_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
@@ -198,7 +198,7 @@ impl Admin<'_> {
     /// [`AdminFault::NotFound`] when there is no such account.
     pub async fn user_id(&self, name: &str) -> Result<String, AdminFault> {
         let found = self.provider.store().user_by_name(name).await?;
-        found.map(|user| user.id).ok_or_else(|| AdminFault::no("user", name))
+        found.map(|user| user.id).ok_or_else(|| AdminFault::not_found("user", name))
     }
 
     /// Lists names and addresses that older versions stored without normalization and that conflict
@@ -223,8 +223,8 @@ impl Admin<'_> {
         if add.email.is_none() && add.email_verified {
             faults.push(Refused::new("email_verified", "no address to verify: send `email`"));
         }
-        AdminFault::unless_none(faults)?;
-        let wanted = self.wanted(add.password, add.generate_password)?;
+        AdminFault::refuse_if_any(faults)?;
+        let wanted = self.given_or_generated(add.password, add.generate_password)?;
         let stored = match &wanted {
             Some((password, _)) => Some(self.hashed(password, &name, add.email.as_deref()).await?),
             None => None,
@@ -258,8 +258,8 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such account, a value is refused or in use, or concurrent
     /// changes persist.
     pub async fn change_user(&self, id: &str, change: UserChange) -> Result<UserView, AdminFault> {
-        let detail = changed(&change);
-        for _ in 0..TRIES {
+        let detail = changed_members(&change);
+        for _ in 0..MAX_ATTEMPTS {
             let row = self.user_change(self.user_row(id).await?, &change)?;
             if self.write(row, self.entry("user.change", target(id), &detail)).await? {
                 self.provider.logins().forget(id);
@@ -286,7 +286,7 @@ impl Admin<'_> {
         if email.is_none() && change.email_verified == Some(true) {
             faults.push(Refused::new("email_verified", "no address to verify: send `email`"));
         }
-        AdminFault::unless_none(faults)?;
+        AdminFault::refuse_if_any(faults)?;
         let now = self.now();
         let same = email == user.email;
         let verified = match change.email_verified {
@@ -300,7 +300,7 @@ impl Admin<'_> {
             email,
             email_verified_at: verified,
             claims: claims.unwrap_or_else(|| user.claims.clone()),
-            revocation: revocations::changed(self.provider, &user.id, "account changed", now),
+            revocation: revocations::user_changed(self.provider, &user.id, "account changed", now),
             now,
             from: user,
         })
@@ -312,13 +312,13 @@ impl Admin<'_> {
     /// [`AdminFault`] when there is no such account, the password is refused, or the change fails.
     pub async fn set_password(&self, id: &str, set: SetPassword) -> Result<PasswordSet, AdminFault> {
         let user = self.user_row(id).await?;
-        let wanted = self.wanted(set.password, set.generate)?;
+        let wanted = self.given_or_generated(set.password, set.generate)?;
         let (password, made) = wanted
             .ok_or_else(|| AdminFault::refused("password", "password missing: send one or set `generate`"))?;
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
         let change = revocations::change_password(self.provider, id, stored);
         let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
-        AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
+        AdminFault::found_if(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(PasswordSet { password: made.then_some(password) })
     }
@@ -328,7 +328,7 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when there is no such account or the store fails.
     pub async fn disable_user(&self, id: &str) -> Result<UserView, AdminFault> {
-        self.end_as(id, UserRevocation::Disabled, "user.disable", "account disabled").await
+        self.revoke_user(id, UserRevocation::Disabled, "user.disable", "account disabled").await
     }
 
     /// Ends all sessions of a user and revokes all tokens: logout everywhere.
@@ -336,10 +336,10 @@ impl Admin<'_> {
     /// # Errors
     /// As for [`Admin::disable_user`].
     pub async fn end_user(&self, id: &str) -> Result<UserView, AdminFault> {
-        self.end_as(id, UserRevocation::Everything, "user.end", "ended by an operator").await
+        self.revoke_user(id, UserRevocation::Everything, "user.end", "ended by an operator").await
     }
 
-    async fn end_as(
+    async fn revoke_user(
         &self,
         id: &str,
         ending: UserRevocation,
@@ -348,7 +348,7 @@ impl Admin<'_> {
     ) -> Result<UserView, AdminFault> {
         let change = revocations::end_user(self.provider, id, ending, reason, self.now());
         let ended = self.write(change, self.entry(action, target(id), &Value::Null)).await?;
-        AdminFault::gone_unless(ended, "user", id)?;
+        AdminFault::found_if(ended, "user", id)?;
         self.provider.logins().forget(id);
         Ok(self.user_row(id).await?.into())
     }
@@ -370,7 +370,7 @@ impl Admin<'_> {
     /// As for [`Admin::disable_user`].
     pub async fn unlock_user(&self, id: &str) -> Result<UserView, AdminFault> {
         let user = self.user_row(id).await?;
-        let change = ForgetAttempts { subject: account_subject(id) };
+        let change = DeleteAttempts { subject: account_subject(id) };
         self.write(change, self.entry("user.unlock", target(id), &Value::Null)).await?;
         Ok(user.into())
     }
@@ -393,17 +393,21 @@ impl Admin<'_> {
             now,
         };
         let entry = self.entry("user.delete", target(id), &json!({ "name": user.name }));
-        AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
+        AdminFault::found_if(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(())
     }
 
     pub(super) async fn user_row(&self, id: &str) -> Result<UserRow, AdminFault> {
-        self.provider.store().user(id).await?.ok_or_else(|| AdminFault::no("user", id))
+        self.provider.store().user(id).await?.ok_or_else(|| AdminFault::not_found("user", id))
     }
 
     /// Returns the given or a generated password, and whether it was generated.
-    fn wanted(&self, given: Option<Secret>, generate: bool) -> Result<Option<(Secret, bool)>, AdminFault> {
+    fn given_or_generated(
+        &self,
+        given: Option<Secret>,
+        generate: bool,
+    ) -> Result<Option<(Secret, bool)>, AdminFault> {
         match (given, generate) {
             (Some(_), true) => {
                 Err(AdminFault::refused("password", "send either a password or a request to generate one"))
@@ -432,7 +436,7 @@ fn target(id: &str) -> String {
 
 /// Names of the changed members, for the audit log. Old values are not recorded: the user may have
 /// requested their deletion.
-fn changed(change: &UserChange) -> Value {
+fn changed_members(change: &UserChange) -> Value {
     let members = [
         ("name", change.name.is_some()),
         ("email", change.email.is_some()),

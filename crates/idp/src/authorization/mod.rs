@@ -10,7 +10,7 @@
 //! Response`. Until client and redirect URI are verified, errors are shown to the user on a page of
 //! the provider: an unverified address must not receive anything.
 
-pub mod next;
+pub mod next_step;
 pub mod pkce;
 pub mod request;
 pub mod response;

@@ -25,7 +25,7 @@ impl Challenge {
     }
 
     /// Whether the challenge was made from `verifier` (RFC 7636 §4.6). Compares in constant time.
-    pub fn is_met_by(&self, verifier: &str) -> bool {
+    pub fn verifies(&self, verifier: &str) -> bool {
         let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         if !VERIFIER.contains(&verifier.len()) || !verifier.bytes().all(unreserved) {
             return false;
@@ -47,9 +47,9 @@ mod tests {
     fn the_example_of_the_standard() {
         let challenge = Challenge::parse(CHALLENGE).unwrap();
         assert_eq!(challenge.as_str(), CHALLENGE);
-        assert!(challenge.is_met_by(VERIFIER));
-        assert!(!challenge.is_met_by(&VERIFIER.replace('d', "e")));
-        assert!(!challenge.is_met_by(CHALLENGE), "not the challenge itself, as with `plain`");
+        assert!(challenge.verifies(VERIFIER));
+        assert!(!challenge.verifies(&VERIFIER.replace('d', "e")));
+        assert!(!challenge.verifies(CHALLENGE), "not the challenge itself, as with `plain`");
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
             ("a".repeat(42) + " ", false),
             ("a".repeat(42) + "é", false),
         ] {
-            assert_eq!(challenge_of(&verifier).is_met_by(&verifier), fits, "{verifier:?}");
+            assert_eq!(challenge_of(&verifier).verifies(&verifier), fits, "{verifier:?}");
         }
     }
 }

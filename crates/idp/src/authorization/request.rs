@@ -30,7 +30,7 @@ pub(crate) const READ_AT: &str = "read_at";
 
 /// Rights and settings of the client that limit its requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Rights<'a> {
+pub struct ClientRights<'a> {
     /// Registered redirect URIs of the client.
     pub redirect_uris: &'a [RedirectUri],
     /// Scopes that it may request.
@@ -45,7 +45,7 @@ pub struct Rights<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prompt {
     /// No page may be shown (`none`).
-    Nothing,
+    NoInteraction,
     /// Pages are shown when necessary; those selected here are always shown.
     AsNeeded {
         /// The user must authenticate again.
@@ -96,7 +96,7 @@ pub struct AuthorizationRequest {
     pub scopes: ScopeSet,
     /// Scopes that need the user's consent: the requested ones and those of claims requested by
     /// name.
-    pub to_allow: ScopeSet,
+    pub consent_scopes: ScopeSet,
     /// Value for the `nonce` claim of the ID token.
     pub nonce: Option<Box<str>>,
     /// PKCE challenge that the token request must satisfy.
@@ -132,7 +132,7 @@ pub enum Refusal {
 struct RequestObject(Map<String, Value>);
 
 impl RequestObject {
-    fn of(form: &Form) -> Self {
+    fn parse(form: &Form) -> Self {
         let read = |object: &str| {
             let claims = URL_SAFE_NO_PAD.decode(object.split('.').nth(1)?).ok()?;
             serde_json::from_slice(&claims).ok()
@@ -149,8 +149,8 @@ impl RequestObject {
 ///
 /// # Errors
 /// [`Refusal`] with the error and who receives it.
-pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Refusal> {
-    let object = RequestObject::of(form);
+pub fn read(form: &Form, rights: ClientRights<'_>) -> Result<AuthorizationRequest, Refusal> {
+    let object = RequestObject::parse(form);
     let asked = form.get("redirect_uri").or_else(|| object.text("redirect_uri"));
     let redirect_uri = redirect_uri(form, asked, rights).map_err(Refusal::Page)?;
     // If the mode is not valid, errors are sent in the default mode.
@@ -164,8 +164,8 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
         state: state.filter(fits).map(Into::into),
     };
     let refuse = |fault| Refusal::Answer(address.clone(), fault);
-    demand(mode != Some(None), RequestFault::ResponseMode).map_err(refuse)?;
-    supported(form).map_err(refuse)?;
+    require(mode != Some(None), RequestFault::ResponseMode).map_err(refuse)?;
+    check_supported(form).map_err(refuse)?;
     let text = |name| match form.get(name) {
         Some(text) if text.len() > MAX_TEXT => Err(refuse(RequestFault::TooLong)),
         text => Ok(text.map(Box::from)),
@@ -175,7 +175,7 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
     let claims = claims(text("claims")?.as_deref()).map_err(refuse)?;
     Ok(AuthorizationRequest {
         redirect_uri: asked.map(Into::into),
-        to_allow: to_allow(&scopes, &claims, rights.scopes),
+        consent_scopes: consent_scopes(&scopes, &claims, rights.scopes),
         scopes,
         challenge: challenge(form, rights.needs_challenge).map_err(refuse)?,
         prompt: form.get("prompt").map_or(Ok(Prompt::default()), prompt).map_err(refuse)?,
@@ -186,7 +186,7 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
         id_token_hint: text("id_token_hint")?,
         ui_locales: text("ui_locales")?,
         acr_values: text("acr_values")?
-            .map_or_else(Vec::new, |t: Box<str>| words(&t).map(Box::from).collect()),
+            .map_or_else(Vec::new, |t: Box<str>| split_words(&t).map(Box::from).collect()),
         address,
     })
 }
@@ -196,40 +196,40 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
 fn redirect_uri<'a>(
     form: &Form,
     asked: Option<&'a str>,
-    rights: Rights<'a>,
+    rights: ClientRights<'a>,
 ) -> Result<&'a str, AddressFault> {
     let openid = match form.get("scope") {
-        Some(scope) => words(scope).any(|word| word == "openid"),
+        Some(scope) => split_words(scope).any(|word| word == "openid"),
         None => rights.default_scopes.contains("openid"),
     };
     match (asked, rights.redirect_uris) {
-        (Some(asked), registered) if registered.iter().any(|uri| uri.admits(asked)) => Ok(asked),
+        (Some(asked), registered) if registered.iter().any(|uri| uri.matches(asked)) => Ok(asked),
         (Some(_), _) => Err(AddressFault::NotRegistered),
         (None, [only]) if !openid => Ok(only.as_str()),
         (None, _) => Err(AddressFault::Missing),
     }
 }
 
-fn supported(form: &Form) -> Result<(), RequestFault> {
-    demand(form.get("request").is_none(), RequestFault::RequestObject)?;
-    demand(form.get("request_uri").is_none(), RequestFault::RequestUri)?;
-    demand(form.get("registration").is_none(), RequestFault::Registration)?;
+fn check_supported(form: &Form) -> Result<(), RequestFault> {
+    require(form.get("request").is_none(), RequestFault::RequestObject)?;
+    require(form.get("request_uri").is_none(), RequestFault::RequestUri)?;
+    require(form.get("registration").is_none(), RequestFault::Registration)?;
     let response_type = form.get("response_type").ok_or(RequestFault::ResponseTypeMissing)?;
-    demand(response_type == "code", RequestFault::ResponseType)
+    require(response_type == "code", RequestFault::ResponseType)
 }
 
 /// The requested scopes that the client may have, or its default scopes (RFC 6749 §3.3).
-fn scopes(form: &Form, rights: Rights<'_>) -> Result<ScopeSet, RequestFault> {
+fn scopes(form: &Form, rights: ClientRights<'_>) -> Result<ScopeSet, RequestFault> {
     let Some(asked) = form.get("scope") else { return Ok(rights.default_scopes.clone()) };
     let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
     let granted = asked.within(rights.scopes);
-    demand(!granted.is_empty(), RequestFault::NoScope)?;
+    require(!granted.is_empty(), RequestFault::NoScope)?;
     Ok(granted)
 }
 
 /// Adds the scopes of claims requested by name, because the consent page shows scopes, not claims.
 /// Only scopes that the client may have are added.
-fn to_allow(scopes: &ScopeSet, claims: &ClaimRequests, own: &ScopeSet) -> ScopeSet {
+fn consent_scopes(scopes: &ScopeSet, claims: &ClaimRequests, own: &ScopeSet) -> ScopeSet {
     let mut all = scopes.clone();
     for claim in claims.id_token.iter().chain(&claims.userinfo) {
         if let Some(scope) = scope_of(&claim.name).filter(|scope| own.contains(scope)) {
@@ -251,11 +251,11 @@ fn challenge(form: &Form, needed: bool) -> Result<Option<Challenge>, RequestFaul
 }
 
 fn prompt(text: &str) -> Result<Prompt, RequestFault> {
-    if words(text).eq(["none"]) {
-        return Ok(Prompt::Nothing);
+    if split_words(text).eq(["none"]) {
+        return Ok(Prompt::NoInteraction);
     }
     let (mut login, mut consent, mut select_account) = (false, false, false);
-    for word in words(text) {
+    for word in split_words(text) {
         *match word {
             "login" => &mut login,
             "consent" => &mut consent,
@@ -312,11 +312,11 @@ fn claim(name: String, how: Value) -> Result<ClaimRequest, RequestFault> {
     Ok(ClaimRequest { name, essential, values })
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(' ').filter(|word| !word.is_empty())
 }
 
-fn demand(holds: bool, fault: RequestFault) -> Result<(), RequestFault> {
+fn require(holds: bool, fault: RequestFault) -> Result<(), RequestFault> {
     if holds { Ok(()) } else { Err(fault) }
 }
 
@@ -355,7 +355,7 @@ mod tests {
         let redirect_uris: Vec<_> = registered.iter().map(|uri| RedirectUri::parse(uri).unwrap()).collect();
         let scopes = ScopeSet::parse("openid profile email").unwrap();
         let default_scopes = ScopeSet::parse("email").unwrap();
-        let rights = Rights {
+        let rights = ClientRights {
             redirect_uris: &redirect_uris,
             scopes: &scopes,
             default_scopes: &default_scopes,
@@ -390,7 +390,7 @@ mod tests {
     fn who_asks_for_no_scope_gets_the_default() {
         let request = ask(&[("scope", "")]).unwrap();
         assert_eq!(request.scopes.to_wire().as_deref(), Some("email"));
-        assert_eq!(request.to_allow, request.scopes, "and it is to be allowed");
+        assert_eq!(request.consent_scopes, request.scopes, "and it is to be allowed");
     }
 
     #[test]
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn prompt_none_stands_alone() {
-        assert_eq!(ask(&[("prompt", "none")]).unwrap().prompt, Prompt::Nothing);
+        assert_eq!(ask(&[("prompt", "none")]).unwrap().prompt, Prompt::NoInteraction);
         for bad in ["none login", "consent none", "create", "Login", "login,consent"] {
             assert_eq!(refused(&[("prompt", bad)]), RequestFault::Prompt, "{bad}");
         }

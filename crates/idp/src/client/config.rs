@@ -11,7 +11,7 @@ use auth::{keyset::KeySet, token::jws::SigningAlgorithm};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Client, ClientDefaults, Introspects, Proof, TokenFormat};
+use super::{Client, ClientCredential, ClientDefaults, Introspects, TokenFormat};
 use crate::client_secret::{SecretDigest, SecretDigests, SecretFault};
 use crate::lifetime::{self, LifetimeFault};
 use crate::oauth::grant_type::GrantType;
@@ -308,7 +308,7 @@ pub struct ClientFault {
 /// A URI of a stored client that is no longer valid and is therefore ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: ignored {uri:?}: {}", RedirectFault::Pattern)]
-pub(crate) struct LeftOut {
+pub(crate) struct IgnoredUri {
     /// Path from [`ClientConfig`].
     path: String,
     /// The URI as registered.
@@ -339,7 +339,7 @@ impl ClientConfig {
     pub(crate) fn check_stored(
         &self,
         defaults: &ClientDefaults,
-    ) -> Result<(Client, Vec<LeftOut>), ClientFaults> {
+    ) -> Result<(Client, Vec<IgnoredUri>), ClientFaults> {
         let mut faults = Faults(Vec::new());
         let client = self.build(defaults, &mut faults);
         // The logout URI is not compared with other URIs, so a pattern there is harmless.
@@ -351,7 +351,7 @@ impl ClientConfig {
     }
 
     /// Redirect URIs that are patterns.
-    fn patterns(&self) -> Vec<LeftOut> {
+    fn patterns(&self) -> Vec<IgnoredUri> {
         let lists = [
             ("redirect_uris", &self.redirect_uris),
             ("post_logout_redirect_uris", &self.post_logout_redirect_uris),
@@ -359,16 +359,16 @@ impl ClientConfig {
         let all =
             lists.iter().flat_map(|(at, uris)| uris.iter().enumerate().map(move |(i, uri)| (at, i, uri)));
         let patterns = all.filter(|(_, _, uri)| RedirectUri::parse(uri) == Err(RedirectFault::Pattern));
-        patterns.map(|(at, i, uri)| LeftOut { path: format!("{at}[{i}]"), uri: uri.clone() }).collect()
+        patterns.map(|(at, i, uri)| IgnoredUri { path: format!("{at}[{i}]"), uri: uri.clone() }).collect()
     }
 
     /// Builds the client and collects faults. `None` only if a fault was added.
     fn build(&self, defaults: &ClientDefaults, faults: &mut Faults) -> Option<Client> {
-        faults.demand(is_client_id(&self.id), || "id".into(), ClientReason::ClientId);
+        faults.require(is_client_id(&self.id), || "id".into(), ClientReason::ClientId);
         let name = self.name.as_deref().unwrap_or(&self.id).trim();
         let fits = (1..=MAX_NAME.max(MAX_CLIENT_ID)).contains(&name.chars().count());
         let plain = fits && !name.chars().any(char::is_control);
-        faults.demand(self.name.is_none() || plain, || "name".into(), ClientReason::Name);
+        faults.require(self.name.is_none() || plain, || "name".into(), ClientReason::Name);
         let proof = self.proof(faults);
         self.check_grants(faults);
         let scopes = check_scopes(&self.scopes, "scopes", faults);
@@ -377,10 +377,10 @@ impl ClientConfig {
             faults.add("default_scopes".into(), ClientReason::DefaultScope(outside.to_owned()));
         }
         self.check_audiences(defaults, faults);
-        faults.demand(self.groups.len() <= MAX_GROUPS, || "groups".into(), ClientReason::TooManyGroups);
+        faults.require(self.groups.len() <= MAX_GROUPS, || "groups".into(), ClientReason::TooManyGroups);
         for (i, group) in self.groups.iter().enumerate() {
             let fits = (1..=MAX_GROUP).contains(&group.len()) && !group.chars().any(char::is_control);
-            faults.demand(fits, || format!("groups[{i}]"), ClientReason::Group);
+            faults.require(fits, || format!("groups[{i}]"), ClientReason::Group);
         }
         let lifetime = self.access_token_lifetime.unwrap_or(defaults.access_token_lifetime);
         if self.access_token_lifetime.is_some() {
@@ -421,52 +421,52 @@ impl ClientConfig {
         })
     }
 
-    fn proof(&self, faults: &mut Faults) -> Option<Proof> {
+    fn proof(&self, faults: &mut Faults) -> Option<ClientCredential> {
         let kinds = usize::from(self.public)
             + usize::from(!self.secrets.is_empty())
             + usize::from(self.keys.is_some());
-        faults.demand(kinds != 0, || "secrets".into(), ClientReason::NoSecret);
-        faults.demand(kinds <= 1, || "secrets".into(), ClientReason::TwoProofs);
+        faults.require(kinds != 0, || "secrets".into(), ClientReason::NoSecret);
+        faults.require(kinds <= 1, || "secrets".into(), ClientReason::TwoProofs);
         let mut digests = Vec::with_capacity(self.secrets.len());
         for (i, secret) in self.secrets.iter().enumerate() {
             let digest = secret.digest().map_err(ClientReason::Secret);
             digests.extend(faults.keep(&format!("secrets[{i}]"), digest));
         }
-        faults.demand(self.secrets.len() <= 2, || "secrets".into(), ClientReason::TooManySecrets);
+        faults.require(self.secrets.len() <= 2, || "secrets".into(), ClientReason::TooManySecrets);
         if self.public {
-            return Some(Proof::Nothing);
+            return Some(ClientCredential::Nothing);
         }
         if let Some(keys) = &self.keys {
-            return faults.keep("keys", read_keys(keys)).map(Proof::Keys);
+            return faults.keep("keys", read_keys(keys)).map(ClientCredential::Keys);
         }
         let mut digests = digests.into_iter();
         let first = digests.next()?;
-        Some(Proof::Secret(SecretDigests::new(first, digests.next())))
+        Some(ClientCredential::Secret(SecretDigests::new(first, digests.next())))
     }
 
     fn check_grants(&self, faults: &mut Faults) {
         use GrantType::{AuthorizationCode, ClientCredentials, DeviceCode, Password, RefreshToken};
         let has = |grant| self.grants.contains(&grant);
-        faults.demand(!self.grants.is_empty(), || "grants".into(), ClientReason::NoGrant);
+        faults.require(!self.grants.is_empty(), || "grants".into(), ClientReason::NoGrant);
         for grant in [ClientCredentials, Password] {
             let sound = !(self.public && has(grant));
-            faults.demand(sound, || "grants".into(), ClientReason::PublicGrant(grant));
+            faults.require(sound, || "grants".into(), ClientReason::PublicGrant(grant));
         }
         let refreshable = has(AuthorizationCode) || has(DeviceCode) || has(Password);
         let sound = !has(RefreshToken) || refreshable;
-        faults.demand(sound, || "grants".into(), ClientReason::NothingToRefresh);
+        faults.require(sound, || "grants".into(), ClientReason::NothingToRefresh);
         let returns = !has(AuthorizationCode) || !self.redirect_uris.is_empty();
-        faults.demand(returns, || "redirect_uris".into(), ClientReason::NoRedirect);
+        faults.require(returns, || "redirect_uris".into(), ClientReason::NoRedirect);
     }
 
     fn check_audiences(&self, defaults: &ClientDefaults, faults: &mut Faults) {
         let meant = !self.audiences.is_empty() || !self.grants.contains(&GrantType::ClientCredentials);
-        faults.demand(meant, || "audiences".into(), ClientReason::NoAudience);
+        faults.require(meant, || "audiences".into(), ClientReason::NoAudience);
         for (i, audience) in self.audiences.iter().enumerate() {
             let known =
                 target::is_audience(audience) && defaults.audiences.iter().any(|known| **known == **audience);
             let unknown = ClientReason::UnknownAudience(audience.clone());
-            faults.demand(known, || format!("audiences[{i}]"), unknown);
+            faults.require(known, || format!("audiences[{i}]"), unknown);
         }
     }
 }
@@ -491,7 +491,7 @@ fn check_scopes(raw: &[String], at: &str, faults: &mut Faults) -> ScopeSet {
 }
 
 fn check_redirects(raw: &[String], at: &str, faults: &mut Faults) -> Vec<RedirectUri> {
-    faults.demand(raw.len() <= MAX_REDIRECTS, || at.to_owned(), ClientReason::TooManyRedirects);
+    faults.require(raw.len() <= MAX_REDIRECTS, || at.to_owned(), ClientReason::TooManyRedirects);
     let uris = raw.iter().enumerate().filter_map(|(i, uri)| {
         faults.keep(&format!("{at}[{i}]"), RedirectUri::parse(uri).map_err(ClientReason::Redirect))
     });
@@ -509,7 +509,7 @@ impl Faults {
         result.map_err(|reason| self.add(path.to_owned(), reason)).ok()
     }
 
-    fn demand(&mut self, holds: bool, path: impl FnOnce() -> String, reason: ClientReason) {
+    fn require(&mut self, holds: bool, path: impl FnOnce() -> String, reason: ClientReason) {
         if !holds {
             self.add(path(), reason);
         }

@@ -26,10 +26,10 @@ use crate::oauth::scope::ScopeSet;
 use crate::oauth::target;
 
 /// Wire names of the supported methods, for `token_endpoint_auth_methods_supported`.
-pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
+pub const AUTH_METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
 
 /// Stored clients that are read in one query.
-const PAGE: u32 = 200;
+const PAGE_SIZE: u32 = 200;
 /// Member of the stored settings that was a boolean in older versions.
 const INTROSPECTS: &str = "introspects";
 
@@ -60,9 +60,9 @@ pub enum Introspects {
 
 impl Introspects {
     const OWN: &str = "own";
-    const ALL_OF_THEM: &str = "all";
-    const WORDS: [(&str, Self); 3] =
-        [(Self::OWN, Self::Own), ("audience", Self::Audience), (Self::ALL_OF_THEM, Self::All)];
+    const ALL: &str = "all";
+    const WIRE_NAMES: [(&str, Self); 3] =
+        [(Self::OWN, Self::Own), ("audience", Self::Audience), (Self::ALL, Self::All)];
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
     pub(crate) fn is_own(&self) -> bool {
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Introspects {
     /// valid ones.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let known = value.as_str().and_then(|word| Self::WORDS.iter().find(|(name, _)| *name == word));
+        let known = value.as_str().and_then(|word| Self::WIRE_NAMES.iter().find(|(name, _)| *name == word));
         known.map(|(_, introspects)| *introspects).ok_or_else(|| {
             serde::de::Error::custom(format!(r#"introspects is "own", "audience" or "all", not {value}"#))
         })
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Introspects {
 
 /// How a client authenticates.
 #[derive(Debug)]
-pub(crate) enum Proof {
+pub(crate) enum ClientCredential {
     /// Not at all: a public client.
     Nothing,
     /// With a client secret.
@@ -112,7 +112,7 @@ pub struct ClientDefaults {
 pub struct Client {
     pub(crate) id: Box<str>,
     pub(crate) name: Box<str>,
-    pub(crate) proof: Proof,
+    pub(crate) proof: ClientCredential,
     pub(crate) grants: Vec<GrantType>,
     pub(crate) redirect_uris: Vec<RedirectUri>,
     pub(crate) post_logout_redirect_uris: Vec<RedirectUri>,
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// The earlier of the client's and another read time, in log time.
-    pub(crate) fn not_read_after(&self, other: Timestamp) -> Timestamp {
+    pub(crate) fn earliest_read_at(&self, other: Timestamp) -> Timestamp {
         self.read_at.map_or(other, |own| own.min(other))
     }
 
@@ -162,8 +162,8 @@ impl Client {
     }
 
     /// Whether this URI is registered for redirects after logout.
-    pub(crate) fn returns_after_logout(&self, uri: &str) -> bool {
-        self.post_logout_redirect_uris.iter().any(|registered| registered.admits(uri))
+    pub(crate) fn allows_post_logout_redirect(&self, uri: &str) -> bool {
+        self.post_logout_redirect_uris.iter().any(|registered| registered.matches(uri))
     }
 
     /// Whether the client may use a grant.
@@ -197,7 +197,8 @@ impl Client {
             let own = self.audiences.iter().find(|own| own.as_ref() == named);
             own.map(AsRef::as_ref).ok_or_else(|| OAuthFault::TargetNotAllowed(named.into()))
         };
-        let mut targets: Vec<&str> = target::named(form)?.into_iter().map(own).collect::<Result<_, _>>()?;
+        let mut targets: Vec<&str> =
+            target::requested_targets(form)?.into_iter().map(own).collect::<Result<_, _>>()?;
         if targets.is_empty() {
             targets.extend(self.audiences.first().map(AsRef::as_ref));
         }
@@ -235,7 +236,7 @@ impl Registry {
         self.configured.values().map(AsRef::as_ref)
     }
 
-    pub(crate) fn with_passwords(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn with_password_grant(&self) -> impl Iterator<Item = &str> {
         self.configured().filter(|c| c.may_use(GrantType::Password)).map(Client::id)
     }
 
@@ -278,10 +279,10 @@ impl Registry {
 
     /// Describes ignored settings of stored clients, one line each: redirect URIs registered by an
     /// older version.
-    pub(crate) async fn left_out(&self, store: &Store) -> Result<Vec<String>, StoreError> {
+    pub(crate) async fn ignored_settings(&self, store: &Store) -> Result<Vec<String>, StoreError> {
         let (mut lines, mut after) = (Vec::new(), String::new());
         loop {
-            let rows = store.clients(&after, PAGE).await?;
+            let rows = store.clients(&after, PAGE_SIZE).await?;
             let Some(last) = rows.last() else { return Ok(lines) };
             after.clone_from(&last.id);
             for row in rows.iter().filter(|row| !self.is_configured(&row.id)) {
@@ -303,7 +304,7 @@ impl ClientConfig {
         let mut settings: Value = serde_json::from_str(&row.settings)?;
         if let Some(introspects) = settings.get_mut(INTROSPECTS) {
             match introspects {
-                Value::Bool(true) => *introspects = Introspects::ALL_OF_THEM.into(),
+                Value::Bool(true) => *introspects = Introspects::ALL.into(),
                 Value::Bool(false) => *introspects = Introspects::OWN.into(),
                 _ => {}
             }
@@ -319,7 +320,7 @@ impl ClientConfig {
     pub fn to_stored(&self) -> serde_json::Result<String> {
         let mut settings = serde_json::to_value(self)?;
         if let Some(introspects) = settings.get_mut(INTROSPECTS)
-            && *introspects == Introspects::ALL_OF_THEM
+            && *introspects == Introspects::ALL
         {
             *introspects = true.into();
         }
@@ -335,7 +336,7 @@ mod tests {
     fn whose_tokens_are_introspected_is_one_of_three_words() {
         let read = |settings: &str| serde_json::from_str::<ClientConfig>(settings).map(|c| c.introspects);
         assert_eq!(read("{}").unwrap(), Introspects::Own);
-        for (word, introspects) in Introspects::WORDS {
+        for (word, introspects) in Introspects::WIRE_NAMES {
             let settings = format!(r#"{{"introspects":"{word}"}}"#);
             assert_eq!(read(&settings).unwrap(), introspects);
             let written = serde_json::to_value(introspects).unwrap();

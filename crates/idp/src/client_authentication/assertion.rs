@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The supported `client_assertion_type`.
-const TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 /// Longest time until an assertion expires; its identifier is stored that long.
 const MAX_LIFETIME: Duration = Duration::from_hours(1);
 /// Largest accepted difference between clocks.
@@ -31,7 +31,7 @@ const MAX_ID: usize = 256;
 /// Reads the assertion and the client that it names, both unverified.
 pub(super) fn read(form: &Form) -> Result<(String, String), OAuthFault> {
     let refused = OAuthFault::AssertionRefused;
-    if form.get("client_assertion_type") != Some(TYPE) {
+    if form.get("client_assertion_type") != Some(ASSERTION_TYPE) {
         return Err(OAuthFault::AuthenticationUnsupported);
     }
     let assertion = form.get("client_assertion").ok_or(refused("client_assertion is missing"))?;
@@ -78,7 +78,7 @@ fn check(
     if text("iss") != Some(client.id()) || text("sub") != Some(client.id()) {
         return Err(refused("iss and sub are not the client's id"));
     }
-    if !names_us(provider, claims) {
+    if !audience_matches(provider, claims) {
         return Err(refused("aud is neither the issuer nor the token endpoint"));
     }
     let expires = seconds(claims, "exp").ok_or(refused("exp is not a time"))?;
@@ -97,7 +97,7 @@ fn check(
 
 /// Whether the audience is the issuer, the token endpoint or the PAR endpoint, which clients
 /// commonly use.
-fn names_us(provider: &Provider, claims: Value<'_>) -> bool {
+fn audience_matches(provider: &Provider, claims: Value<'_>) -> bool {
     let issuer = provider.issuer();
     let ours = |text: &str| {
         text == issuer.as_str()

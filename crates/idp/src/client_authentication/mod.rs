@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
-use crate::client::{Client, Proof};
+use crate::client::{Client, ClientCredential};
 use crate::client_secret::{SecretDigest, SecretDigests};
 use crate::{
     oauth::{
@@ -43,8 +43,8 @@ impl Deref for AuthenticatedClient {
 
 impl AuthenticatedClient {
     /// Whether the client authenticated: it is not a public client.
-    pub fn is_proven(&self) -> bool {
-        !matches!(self.0.proof, Proof::Nothing)
+    pub fn is_confidential(&self) -> bool {
+        !matches!(self.0.proof, ClientCredential::Nothing)
     }
 }
 
@@ -62,7 +62,7 @@ pub async fn authenticate(
     presented.compare(provider, client).await.map(AuthenticatedClient)
 }
 
-enum Evidence {
+enum Credentials {
     Nothing,
     Secret(Zeroizing<String>),
     Assertion(String),
@@ -70,7 +70,7 @@ enum Evidence {
 
 struct Presented {
     id: String,
-    evidence: Evidence,
+    credentials: Credentials,
 }
 
 impl Presented {
@@ -87,15 +87,15 @@ impl Presented {
             (None, Some(secret), None) => {
                 let id = form.get("client_id").ok_or(OAuthFault::AuthenticationMissing)?;
                 let secret = Zeroizing::new(secret.to_owned());
-                Ok(Self { id: id.to_owned(), evidence: Evidence::Secret(secret) })
+                Ok(Self { id: id.to_owned(), credentials: Credentials::Secret(secret) })
             }
             (None, None, Some(_)) => {
                 let (id, assertion) = assertion::read(form)?;
-                Ok(Self { id, evidence: Evidence::Assertion(assertion) })
+                Ok(Self { id, credentials: Credentials::Assertion(assertion) })
             }
             (None, None, None) => {
                 let id = form.get("client_id").ok_or(OAuthFault::AuthenticationMissing)?;
-                Ok(Self { id: id.to_owned(), evidence: Evidence::Nothing })
+                Ok(Self { id: id.to_owned(), credentials: Credentials::Nothing })
             }
             _ => Err(OAuthFault::AuthenticationRepeated),
         }
@@ -124,9 +124,12 @@ impl Presented {
         }
         // An empty secret counts as no secret (RFC 6749 §2.3.1): some libraries send public clients
         // this way.
-        let evidence =
-            if secret.is_empty() { Evidence::Nothing } else { Evidence::Secret(Zeroizing::new(secret)) };
-        Ok(Self { id, evidence })
+        let evidence = if secret.is_empty() {
+            Credentials::Nothing
+        } else {
+            Credentials::Secret(Zeroizing::new(secret))
+        };
+        Ok(Self { id, credentials: evidence })
     }
 
     /// Compares the credentials. An unknown client with a secret costs the same as a wrong secret:
@@ -136,32 +139,34 @@ impl Presented {
         provider: &Provider,
         client: Option<Arc<Client>>,
     ) -> Result<Arc<Client>, OAuthFault> {
-        match &self.evidence {
-            Evidence::Secret(secret) => {
+        match &self.credentials {
+            Credentials::Secret(secret) => {
                 let presented = SecretDigest::of_presented(secret);
                 let decoy = SecretDigests::decoy();
                 let kept = match client.as_deref().map(|c| &c.proof) {
-                    Some(Proof::Secret(digests)) => digests,
+                    Some(ClientCredential::Secret(digests)) => digests,
                     _ => &decoy,
                 };
                 let accepted = kept.accept(&presented);
                 match client {
                     None => Err(OAuthFault::client_unknown(&self.id)),
-                    Some(client) if accepted && matches!(client.proof, Proof::Secret(_)) => Ok(client),
+                    Some(client) if accepted && matches!(client.proof, ClientCredential::Secret(_)) => {
+                        Ok(client)
+                    }
                     Some(_) => Err(OAuthFault::ClientSecretWrong(self.id.into())),
                 }
             }
-            Evidence::Assertion(text) => {
+            Credentials::Assertion(text) => {
                 let client = client.ok_or_else(|| OAuthFault::client_unknown(&self.id))?;
-                let Proof::Keys(keys) = &client.proof else {
+                let ClientCredential::Keys(keys) = &client.proof else {
                     return Err(OAuthFault::AssertionRefused("the client has no keys"));
                 };
                 assertion::verify(provider, &client, keys, text).await?;
                 Ok(client)
             }
-            Evidence::Nothing => match client {
+            Credentials::Nothing => match client {
                 None => Err(OAuthFault::client_unknown(&self.id)),
-                Some(client) if matches!(client.proof, Proof::Nothing) => Ok(client),
+                Some(client) if matches!(client.proof, ClientCredential::Nothing) => Ok(client),
                 Some(_) => Err(OAuthFault::AuthenticationMissing),
             },
         }

@@ -103,7 +103,7 @@ fn lifetimes_brand_and_languages_are_checked() {
     config.lifetimes.code = Duration::ZERO;
     config.lifetimes.session_idle = Duration::from_hours(24);
     config.passwords.min_length = 3;
-    config.passwords.remembered = Some((Duration::from_hours(1), 1));
+    config.passwords.verified_cache = Some((Duration::from_hours(1), 1));
     config.brand.colour = "red".into();
     config.languages = vec![("fr".into(), "x = 1".into())];
     let text = config.check().unwrap_err().to_string();

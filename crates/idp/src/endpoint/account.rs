@@ -10,17 +10,17 @@ use axum::{
     routing::{get, post},
 };
 use store::{
-    audit::{AnnouncedEntry, Audited},
+    audit::{AuditEntry, Audited},
     consents::{Consent as Given, WithdrawConsent},
     families::{Family, RevokeFamily},
     sessions::SessionRow,
     users::{ChangeOwnPassword, UserRow},
 };
 
-use super::answer::only;
+use super::answer::allow_only;
 use super::{authorize, logout as signing_out};
 use crate::authorization_state::{AuthorizationState, Intent};
-use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
 use crate::login::{LoginFault, SetFault};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -41,15 +41,15 @@ const MAX_ROWS: u32 = 100;
 /// Routes of the page and of its forms.
 pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
     Router::new()
-        .route(page, only(get(show)))
-        .route(&format!("{page}/logout"), only(post(logout)))
-        .route(&format!("{page}/end-session"), only(post(end_session)))
-        .route(&format!("{page}/end-others"), only(post(end_others)))
-        .route(&format!("{page}/withdraw"), only(post(withdraw)))
-        .route(&format!("{page}/withdraw-all"), only(post(withdraw_all)))
-        .route(&format!("{page}/revoke"), only(post(revoke)))
-        .route(&format!("{page}/revoke-all"), only(post(revoke_all)))
-        .route(&format!("{page}/password"), only(post(password)))
+        .route(page, allow_only(get(show)))
+        .route(&format!("{page}/logout"), allow_only(post(logout)))
+        .route(&format!("{page}/end-session"), allow_only(post(end_session)))
+        .route(&format!("{page}/end-others"), allow_only(post(end_others)))
+        .route(&format!("{page}/withdraw"), allow_only(post(withdraw)))
+        .route(&format!("{page}/withdraw-all"), allow_only(post(withdraw_all)))
+        .route(&format!("{page}/revoke"), allow_only(post(revoke)))
+        .route(&format!("{page}/revoke-all"), allow_only(post(revoke_all)))
+        .route(&format!("{page}/password"), allow_only(post(password)))
 }
 
 /// URL of the account page.
@@ -78,27 +78,27 @@ async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Respon
 }
 
 /// Content of the page.
-struct Belongings {
+struct AccountData {
     user: UserRow,
     this: SessionRow,
     sessions: Vec<SessionRow>,
     consents: Vec<Given>,
     families: Vec<Family>,
     /// Families that end with a session.
-    passing: Vec<Family>,
+    session_bound: Vec<Family>,
 }
 
-async fn belongings(visit: &BrowserRequest<'_>) -> Result<Option<Belongings>, OAuthFault> {
+async fn account_data(visit: &BrowserRequest<'_>) -> Result<Option<AccountData>, OAuthFault> {
     let (store, now) = (visit.provider.store(), visit.provider.now());
     let Some(this) = visit.browser.session().cloned() else { return Ok(None) };
     let Some(user) = store.user(&this.user_id).await? else { return Ok(None) };
-    let families = store.lasting_families_of(&user.id, now, MAX_ROWS).await?;
-    let passing = store.passing_families_of(&user.id, visit.provider.sessions_at(), MAX_ROWS).await?;
+    let families = store.offline_families_of(&user.id, now, MAX_ROWS).await?;
+    let passing = store.session_families_of(&user.id, visit.provider.sessions_at(), MAX_ROWS).await?;
     let mut sessions = store.sessions_of(&user.id, now).await?;
     // The session of this browser comes first; the others stay ordered, newest first.
     sessions.sort_by_key(|session| session.sid != this.sid);
     let consents = store.consents_of(&user.id).await?;
-    Ok(Some(Belongings { user, this, sessions, consents, families, passing }))
+    Ok(Some(AccountData { user, this, sessions, consents, families, session_bound: passing }))
 }
 
 async fn page(
@@ -106,7 +106,7 @@ async fn page(
     done: Option<AccountDone>,
     problem: Option<PasswordProblem>,
 ) -> Response {
-    let belongings = match belongings(visit).await {
+    let belongings = match account_data(visit).await {
         Ok(Some(belongings)) => belongings,
         Ok(None) => {
             let flow = AuthorizationState::begin(visit.provider, Intent::Account);
@@ -119,7 +119,7 @@ async fn page(
         Err(fault) => return visit.failed(&fault),
     };
     let name_of = |id: &str| names.iter().find(|(known, _)| known == id).map_or("", |(_, name)| name);
-    let browsers: Vec<String> = belongings.sessions.iter().map(|s| browser_name(&s.agent)).collect();
+    let browsers: Vec<String> = belongings.sessions.iter().map(|s| browser_name(&s.user_agent)).collect();
     let sessions: Vec<SessionEntry<'_>> = belongings
         .sessions
         .iter()
@@ -128,8 +128,8 @@ async fn page(
             id: &session.sid,
             browser,
             address: &session.address,
-            last_seen: session.seen_at,
-            this_one: session.sid == belongings.this.sid,
+            last_seen: session.last_used_at,
+            is_current: session.sid == belongings.this.sid,
         })
         .collect();
     let granted: Vec<ScopeSet> =
@@ -158,7 +158,7 @@ async fn page(
         .iter()
         .map(|family| token_row(family, name_of(&family.client_id), None))
         .collect();
-    let passing = belongings.passing.iter().map(|family| {
+    let passing = belongings.session_bound.iter().map(|family| {
         let session = family.sid.as_deref().map(browser_of);
         token_row(family, name_of(&family.client_id), session)
     });
@@ -176,11 +176,11 @@ async fn page(
         sessions: &sessions,
         consents: &consents,
         tokens: &tokens,
-        passing: &passing,
+        session_bound: &passing,
         password: Some(PasswordForm { min_length: visit.provider.logins().min_length(), problem }),
         done,
     }));
-    waiting(page, after)
+    with_retry_after(page, after)
 }
 
 /// Paths of the forms of the account page.
@@ -215,11 +215,11 @@ fn token_row<'r>(family: &'r Family, client: &'r str, session: Option<&'r str>) 
 /// Ids and display names of the clients on the page; a deleted client is shown by its id.
 async fn client_names(
     provider: &Provider,
-    belongings: &Belongings,
+    belongings: &AccountData,
 ) -> Result<Vec<(String, String)>, OAuthFault> {
     let of_consents = belongings.consents.iter().map(|c| &c.client_id);
     let mut names: Vec<(String, String)> = Vec::new();
-    let families = belongings.families.iter().chain(&belongings.passing);
+    let families = belongings.families.iter().chain(&belongings.session_bound);
     for id in of_consents.chain(families.map(|f| &f.client_id)) {
         if names.iter().all(|(known, _)| known != id) {
             let client = provider.clients().find(provider.store(), id).await?;
@@ -231,7 +231,7 @@ async fn client_names(
 }
 
 /// Reads a form of the account page; requires a session.
-async fn form_of(
+async fn begin_account_form(
     provider: &Provider,
     request: Request,
 ) -> Result<(BrowserRequest<'_>, Form, SessionRow), Response> {
@@ -242,12 +242,12 @@ async fn form_of(
     }
 }
 
-fn told(visit: &BrowserRequest<'_>, done: &str) -> Response {
+fn redirect_done(visit: &BrowserRequest<'_>, done: &str) -> Response {
     visit.redirect(&format!("{}?done={done}", address(visit.provider)))
 }
 
-fn entry(session: &SessionRow, action: &str, target: String, now: Timestamp) -> AnnouncedEntry {
-    AnnouncedEntry {
+fn entry(session: &SessionRow, action: &str, target: String, now: Timestamp) -> AuditEntry {
+    AuditEntry {
         actor: format!("user:{}", session.user_id),
         action: action.into(),
         target,
@@ -270,19 +270,19 @@ async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Resp
 
 /// Ends one session of the user.
 async fn end_session(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, form, session) = match form_of(&provider, request).await {
+    let (visit, form, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
     let sid = form.get("session").unwrap_or_default();
     match end_one(&provider, &session, sid).await {
-        Ok(()) => told(&visit, "session"),
+        Ok(()) => redirect_done(&visit, "session"),
         Err(fault) => visit.failed(&fault),
     }
 }
 
 async fn end_one(provider: &Provider, session: &SessionRow, sid: &str) -> Result<(), OAuthFault> {
-    let change = session::ending(provider, &session.user_id, sid, "session ended by its user");
+    let change = session::end_change(provider, &session.user_id, sid, "session ended by its user");
     let entry = entry(session, "session.end", format!("session:{sid}"), change.now);
     provider.store().write(Audited { change, entry }).await?;
     Ok(())
@@ -290,7 +290,7 @@ async fn end_one(provider: &Provider, session: &SessionRow, sid: &str) -> Result
 
 /// Ends all sessions of the user except the current one.
 async fn end_others(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, _, session) = match form_of(&provider, request).await {
+    let (visit, _, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
@@ -303,24 +303,24 @@ async fn end_others(State(provider): State<Arc<Provider>>, request: Request) -> 
             return visit.failed(&fault);
         }
     }
-    told(&visit, "others")
+    redirect_done(&visit, "others")
 }
 
 /// Withdraws the consent to one client.
 async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, form, session) = match form_of(&provider, request).await {
+    let (visit, form, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
     match withdraw_one(&provider, &session, form.get("client_id").unwrap_or_default()).await {
-        Ok(()) => told(&visit, "consent"),
+        Ok(()) => redirect_done(&visit, "consent"),
         Err(fault) => visit.failed(&fault),
     }
 }
 
 /// Withdraws all consents of the user.
 async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, _, session) = match form_of(&provider, request).await {
+    let (visit, _, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
@@ -333,7 +333,7 @@ async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -
             return visit.failed(&fault);
         }
     }
-    told(&visit, "consents")
+    redirect_done(&visit, "consents")
 }
 
 async fn withdraw_one(provider: &Provider, session: &SessionRow, client_id: &str) -> Result<(), OAuthFault> {
@@ -351,7 +351,7 @@ async fn withdraw_one(provider: &Provider, session: &SessionRow, client_id: &str
 
 /// Revokes one token family that outlives sessions.
 async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, form, session) = match form_of(&provider, request).await {
+    let (visit, form, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
@@ -362,21 +362,21 @@ async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Resp
         Err(error) => return visit.failed(&error.into()),
     }
     match revoke_one(&provider, &session, id).await {
-        Ok(()) => told(&visit, "token"),
+        Ok(()) => redirect_done(&visit, "token"),
         Err(fault) => visit.failed(&fault),
     }
 }
 
 /// Revokes all token families that outlive sessions.
 async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (visit, _, session) = match form_of(&provider, request).await {
+    let (visit, _, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
     loop {
-        let some = provider.store().lasting_families_of(&session.user_id, provider.now(), MAX_ROWS).await;
+        let some = provider.store().offline_families_of(&session.user_id, provider.now(), MAX_ROWS).await;
         let families = match some {
-            Ok(families) if families.is_empty() => return told(&visit, "tokens"),
+            Ok(families) if families.is_empty() => return redirect_done(&visit, "tokens"),
             Ok(families) => families,
             Err(error) => return visit.failed(&error.into()),
         };
@@ -399,12 +399,12 @@ async fn revoke_one(provider: &Provider, session: &SessionRow, id: &str) -> Resu
 
 /// Handles the password form.
 async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form, session) = match form_of(&provider, request).await {
+    let (mut visit, form, session) = match begin_account_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
     match try_password(&mut visit, &form, &session).await {
-        Ok(None) => told(&visit, "password"),
+        Ok(None) => redirect_done(&visit, "password"),
         Ok(Some(problem)) => page(&visit, None, Some(problem)).await,
         Err(fault) => visit.failed(&fault),
     }
@@ -422,10 +422,10 @@ async fn try_password(
     let [current, new, again] = [current, new, again].map(|text| Password::new(text.to_owned()));
     let Ok(current) = current else { return Ok(Some(PasswordProblem::WrongCurrent)) };
     let (Ok(new), Ok(again)) = (new, again) else { return Ok(Some(PasswordProblem::TooCommon)) };
-    if !new.is(&again) {
+    if !new.same_form_as(&again) {
         return Ok(Some(PasswordProblem::Differ));
     }
-    if new.is(&current) {
+    if new.same_form_as(&current) {
         return Ok(Some(PasswordProblem::Same));
     }
     let user = provider.store().user(&session.user_id).await?.ok_or(OAuthFault::LoginFailed)?;
@@ -446,7 +446,7 @@ async fn try_password(
         Err(SetFault::Store(error)) => return Err(error.into()),
     };
     // This browser stays logged in, with a new session.
-    let (begins, token) = visit.browser.drawn(provider, &user)?;
+    let (begins, token) = visit.browser.draw_session(provider, &user)?;
     let end = revocations::change_password(provider, &user.id, stored);
     let entry = entry(session, "user.password", format!("user:{}", user.id), end.now);
     let change = ChangeOwnPassword { end, read_at: user.read_at, session: begins.clone() };
@@ -456,7 +456,7 @@ async fn try_password(
         return Ok(Some(PasswordProblem::WrongCurrent));
     }
     logins.forget(&user.id);
-    visit.browser.enter(begins, token);
+    visit.browser.attach(begins, token);
     Ok(None)
 }
 

@@ -21,7 +21,7 @@ use axum::{
 use serde::Serialize;
 
 use crate::{
-    oauth::error::{Loudness, OAuthFault},
+    oauth::error::{LogLevel, OAuthFault},
     provider::Provider,
 };
 
@@ -56,8 +56,8 @@ struct ErrorBody {
 /// The response to a refused request; also writes its log line. `challenge` is sent with 401 (RFC
 /// 9110 §15.5.2); `client` is the authenticated client, only for the log.
 pub fn refuse(fault: &OAuthFault, challenge: &HeaderValue, client: Option<&str>) -> Response {
-    let row = fault.row();
-    log(fault, row.loudness, client);
+    let row = fault.response();
+    log(fault, row.level, client);
     let mut response = json(row.status, &ErrorBody { error: row.code, error_description: row.text });
     if let Some(after) = row.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after(after)));
@@ -73,20 +73,20 @@ pub(crate) fn retry_after(after: Duration) -> u64 {
     after.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX)
 }
 
-fn log(fault: &OAuthFault, loudness: Loudness, client: Option<&str>) {
-    let error = fault.row().code;
+fn log(fault: &OAuthFault, loudness: LogLevel, client: Option<&str>) {
+    let error = fault.response().code;
     match loudness {
-        Loudness::Debug => tracing::debug!(error, reason = %fault, client, "request refused"),
-        Loudness::Info => tracing::info!(error, reason = %fault, client, "request refused"),
-        Loudness::Warn => tracing::warn!(error, reason = %fault, client, "request refused"),
-        Loudness::Error => tracing::error!(error, reason = %fault, client, "request failed"),
+        LogLevel::Debug => tracing::debug!(error, reason = %fault, client, "request refused"),
+        LogLevel::Info => tracing::info!(error, reason = %fault, client, "request refused"),
+        LogLevel::Warn => tracing::warn!(error, reason = %fault, client, "request refused"),
+        LogLevel::Error => tracing::error!(error, reason = %fault, client, "request failed"),
     }
 }
 
 /// Adds the headers of every response: no content sniffing, no framing, no referrer. Unless the
 /// endpoint sets them, also no caching and a policy that loads nothing; pages allow their style
 /// sheet.
-pub async fn harden(mut response: Response) -> Response {
+pub async fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let policy = "default-src 'none'; frame-ancestors 'none'";
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -109,7 +109,7 @@ fn with_headers(status: StatusCode, body: Body, fields: &[(HeaderName, HeaderVal
 
 /// Responds to other methods with 405; axum derives `Allow` from the routes (`GET` includes
 /// `HEAD`).
-pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
+pub(crate) fn allow_only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
     methods.fallback(method_not_allowed)
 }
 
@@ -123,20 +123,20 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_say_otherwise_is_not_stored() {
-        let bare = harden(Response::new(Body::empty())).await;
+        let bare = add_security_headers(Response::new(Body::empty())).await;
         assert_eq!(bare.headers()[CACHE_CONTROL], "no-store");
-        let public = harden(document(Bytes::new(), &HeaderValue::from_static("public"))).await;
+        let public = add_security_headers(document(Bytes::new(), &HeaderValue::from_static("public"))).await;
         assert_eq!(public.headers()[CACHE_CONTROL], "public");
         assert_eq!(public.headers().get_all(CACHE_CONTROL).iter().count(), 1);
     }
 
     #[tokio::test]
     async fn a_page_keeps_its_own_policy_and_everything_else_may_load_nothing() {
-        let bare = harden(Response::new(Body::empty())).await;
+        let bare = add_security_headers(Response::new(Body::empty())).await;
         assert_eq!(bare.headers()[CONTENT_SECURITY_POLICY], "default-src 'none'; frame-ancestors 'none'");
         let mut page = Response::new(Body::empty());
         page.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'"));
-        let page = harden(page).await;
+        let page = add_security_headers(page).await;
         assert_eq!(page.headers().get_all(CONTENT_SECURITY_POLICY).iter().count(), 1);
         assert_eq!(page.headers()[CONTENT_SECURITY_POLICY], "default-src 'self'");
     }

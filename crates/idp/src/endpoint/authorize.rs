@@ -36,13 +36,13 @@ use store::{
 
 use super::form;
 use crate::access_token::origins;
-use crate::authorization::next::{Next, Person as Present, Refused, Situation, next};
+use crate::authorization::next_step::{DecisionInput, Next, Person as Present, Refused, next_step};
 use crate::authorization::request::READ_AT;
-use crate::authorization::request::{AuthorizationRequest, Refusal, Rights, read};
+use crate::authorization::request::{AuthorizationRequest, ClientRights, Refusal, read};
 use crate::authorization::response::{Response as Answer, ReturnAddress};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
-use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
 use crate::id_token::{Authentication, read_hint};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -59,9 +59,9 @@ use crate::provider::Provider;
 /// Prefix of the `request_uri` of a pushed request (RFC 9126 §2.2).
 pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
 /// How long an expired code is stored, to detect a second use.
-const REMEMBERED: std::time::Duration = std::time::Duration::from_mins(10);
+const CODE_RETENTION: std::time::Duration = std::time::Duration::from_mins(10);
 /// Attempts to write a consent that changes concurrently.
-const TRIES: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// Handles `GET /authorize`: begins an authorization request.
 pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Response {
@@ -93,16 +93,16 @@ pub async fn post(State(provider): State<Arc<Provider>>, request: Request) -> Re
 }
 
 /// A parsed authorization request with its client.
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     pub(super) client: Arc<Client>,
     pub(super) request: AuthorizationRequest,
     audiences: String,
     pushed: Option<StoredDigest>,
-    hinted: Option<String>,
+    hinted_subject: Option<String>,
 }
 
 /// Reason why a request cannot continue.
-pub(super) enum Unfit {
+pub(super) enum RequestError {
     /// The error can only be shown to the user.
     Page(ErrorKind, String),
     /// The error is sent to the client.
@@ -111,29 +111,29 @@ pub(super) enum Unfit {
     Fault(OAuthFault),
 }
 
-impl From<OAuthFault> for Unfit {
+impl From<OAuthFault> for RequestError {
     fn from(fault: OAuthFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Reads the form-encoded parameters of a request.
-    pub(super) async fn read(provider: &Provider, parameters: &str) -> Result<Self, Unfit> {
-        let page = |kind, why: &dyn std::fmt::Display| Unfit::Page(kind, why.to_string());
+    pub(super) async fn read(provider: &Provider, parameters: &str) -> Result<Self, RequestError> {
+        let page = |kind, why: &dyn std::fmt::Display| RequestError::Page(kind, why.to_string());
         let form = Form::parse(parameters.as_bytes()).map_err(|fault| page(ErrorKind::BadRequest, &fault))?;
         let id = form.get("client_id").ok_or_else(|| page(ErrorKind::BadRequest, &"client_id is missing"))?;
         let client = provider.clients().find(provider.store(), id).await.map_err(OAuthFault::from)?;
         let client = client.ok_or_else(|| page(ErrorKind::UnknownClient, &OAuthFault::client_unknown(id)))?;
         let (form, pushed) = match form.get("request_uri").and_then(|uri| uri.strip_prefix(PUSHED_URN)) {
             Some(token) => {
-                let (form, digest) = pushed(provider, &client, token).await?;
+                let (form, digest) = read_pushed_request(provider, &client, token).await?;
                 (form, Some(digest))
             }
             None => (form, None),
         };
         let request = read(&form, rights(&client)).map_err(|refusal| match refusal {
-            Refusal::Page(fault) => Unfit::Page(ErrorKind::RedirectMismatch, fault.to_string()),
+            Refusal::Page(fault) => RequestError::Page(ErrorKind::RedirectMismatch, fault.to_string()),
             Refusal::Answer(address, fault) => refused(provider, &client, &address, fault.code(), &fault),
         })?;
         let address = &request.address;
@@ -152,7 +152,7 @@ impl Asked {
         }
         let audiences = client.audiences_for(&form).map(|audiences| audiences.join(" "));
         let audiences =
-            audiences.map_err(|fault| refused(provider, &client, address, fault.row().code, &fault))?;
+            audiences.map_err(|fault| refused(provider, &client, address, fault.response().code, &fault))?;
         let hinted = match request.id_token_hint.as_deref() {
             None => None,
             Some(hint) => match read_hint(provider, hint).filter(|hint| hint.client_id == client.id()) {
@@ -163,7 +163,7 @@ impl Asked {
                 }
             },
         };
-        Ok(Self { client, request, audiences, pushed, hinted })
+        Ok(Self { client, request, audiences, pushed, hinted_subject: hinted })
     }
 
     /// The error response with this code.
@@ -172,14 +172,14 @@ impl Asked {
     }
 
     /// Targets outside the provider that the page's form may lead to.
-    pub(super) fn leads_to(&self) -> Vec<FormTarget> {
+    pub(super) fn form_targets(&self) -> Vec<FormTarget> {
         FormTarget::of_redirect(self.request.address.redirect_uri()).ok().into_iter().collect()
     }
 }
 
 /// Rights and settings of the client that limit its requests.
-pub(super) fn rights(client: &Client) -> Rights<'_> {
-    Rights {
+pub(super) fn rights(client: &Client) -> ClientRights<'_> {
+    ClientRights {
         redirect_uris: &client.redirect_uris,
         scopes: &client.scopes,
         default_scopes: &client.default_scopes,
@@ -193,18 +193,23 @@ fn refused(
     address: &ReturnAddress,
     code: &str,
     why: &dyn std::fmt::Display,
-) -> Unfit {
+) -> RequestError {
     let why = why.to_string();
     let fields = [("error", code), ("error_description", &*why)];
     let answer = address.answer(provider.issuer().as_str(), &fields);
-    Unfit::Answer(client.clone(), answer, why)
+    RequestError::Answer(client.clone(), answer, why)
 }
 
 /// The parameters of a pushed request. Parameters sent beside `request_uri` are ignored (RFC 9126
 /// §4, RFC 9101 §5).
-async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Form, StoredDigest), Unfit> {
-    let expired = || Unfit::Page(ErrorKind::Expired, "request_uri unknown, expired or already used".into());
-    if opaque::kind(token) != Some(OpaqueKind::Pushed) {
+async fn read_pushed_request(
+    provider: &Provider,
+    client: &Client,
+    token: &str,
+) -> Result<(Form, StoredDigest), RequestError> {
+    let expired =
+        || RequestError::Page(ErrorKind::Expired, "request_uri unknown, expired or already used".into());
+    if opaque::parse_kind(token) != Some(OpaqueKind::Pushed) {
         return Err(expired());
     }
     let digest = provider.secrets().digest(token);
@@ -221,25 +226,25 @@ pub(super) async fn proceed(
     parameters: &str,
     allowed_at: Option<Timestamp>,
 ) -> Response {
-    let asked = match Asked::read(visit.provider, parameters).await {
+    let asked = match ParsedRequest::read(visit.provider, parameters).await {
         Ok(asked) => asked,
-        Err(unfit) => return unfit_answer(visit, unfit),
+        Err(unfit) => return error_response(visit, unfit),
     };
-    visit.speak(asked.request.ui_locales.as_deref());
+    visit.select_language(asked.request.ui_locales.as_deref());
     let consented = match consented(visit, &asked.client).await {
         Ok(consented) => consented,
         Err(fault) => return visit.failed(&fault),
     };
-    let situation = Situation {
-        person: visit.browser.session().map(present),
-        hinted: asked.hinted.as_deref(),
+    let situation = DecisionInput {
+        person: visit.browser.session().map(session_user),
+        hinted: asked.hinted_subject.as_deref(),
         consented: consented.as_ref(),
         asks_consent: asked.client.asks_consent,
         allowed_at,
         began_at: flow.began(),
         now: visit.provider.now(),
     };
-    match next(&asked.request, &situation) {
+    match next_step(&asked.request, &situation) {
         Next::Login(_) => login_page(visit, &flow, Some(&asked), None, None),
         Next::Consent(new) => consent_page(visit, flow, &asked, &new).await,
         Next::Refuse(refused) => refuse(visit, &asked, refused),
@@ -247,7 +252,7 @@ pub(super) async fn proceed(
     }
 }
 
-fn present(session: &SessionRow) -> Present<'_> {
+fn session_user(session: &SessionRow) -> Present<'_> {
     Present {
         subject: &session.user_id,
         authenticated_at: session.authenticated_at,
@@ -255,19 +260,19 @@ fn present(session: &SessionRow) -> Present<'_> {
     }
 }
 
-fn refuse(visit: &BrowserRequest<'_>, asked: &Asked, refused: Refused) -> Response {
+fn refuse(visit: &BrowserRequest<'_>, asked: &ParsedRequest, refused: Refused) -> Response {
     tracing::debug!(client = asked.client.id(), error = refused.code(), "authorization refused");
     visit.answer(&asked.client, asked.refuse(visit.provider, refused.code()))
 }
 
-pub(super) fn unfit_answer(visit: &BrowserRequest<'_>, unfit: Unfit) -> Response {
+pub(super) fn error_response(visit: &BrowserRequest<'_>, unfit: RequestError) -> Response {
     match unfit {
-        Unfit::Page(kind, why) => visit.error(kind, &why),
-        Unfit::Answer(client, answer, why) => {
+        RequestError::Page(kind, why) => visit.error(kind, &why),
+        RequestError::Answer(client, answer, why) => {
             tracing::info!(client = client.id(), reason = why, "authorization request refused");
             visit.answer(&client, answer)
         }
-        Unfit::Fault(fault) => visit.failed(&fault),
+        RequestError::Fault(fault) => visit.failed(&fault),
     }
 }
 
@@ -287,19 +292,19 @@ fn allowed(consent: &Given) -> ScopeSet {
 pub(super) fn login_page(
     visit: &BrowserRequest<'_>,
     flow: &AuthorizationState,
-    asked: Option<&Asked>,
+    asked: Option<&ParsedRequest>,
     hint: Option<&str>,
     problem: Option<LoginProblem>,
 ) -> Response {
     if problem.is_none()
-        && let Some(way) = visit.by_address(paths::LOGIN, flow)
+        && let Some(way) = visit.redirect_to_page(paths::LOGIN, flow)
     {
         return way;
     }
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
-    let leads_to = asked.map(Asked::leads_to).unwrap_or_default();
+    let leads_to = asked.map(ParsedRequest::form_targets).unwrap_or_default();
     let hint = hint.or_else(|| asked.and_then(|asked| asked.request.login_hint.as_deref()));
     let denied = asked.and_then(|asked| match asked.refuse(visit.provider, "access_denied") {
         Answer::Redirect(url) => Href::parse(&url).ok(),
@@ -318,18 +323,18 @@ pub(super) fn login_page(
         hint,
         problem,
         back,
-        leads_to: &leads_to,
+        form_targets: &leads_to,
     }));
-    waiting(page, after)
+    with_retry_after(page, after)
 }
 
 async fn consent_page(
     visit: &BrowserRequest<'_>,
     flow: AuthorizationState,
-    asked: &Asked,
+    asked: &ParsedRequest,
     new: &ScopeSet,
 ) -> Response {
-    if let Some(way) = visit.by_address(paths::CONSENT, &flow) {
+    if let Some(way) = visit.redirect_to_page(paths::CONSENT, &flow) {
         return way;
     }
     let Some(session) = visit.browser.session() else {
@@ -339,13 +344,13 @@ async fn consent_page(
         Ok(user) => user.map(|user| user.name).unwrap_or_default(),
         Err(error) => return visit.failed(&error.into()),
     };
-    let flow = flow.shown_to(&session.user_id);
+    let flow = flow.for_user(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
     let scopes: Vec<Scope<'_>> = asked
         .request
-        .to_allow
+        .consent_scopes
         .iter()
         .map(|name| Scope { name, meaning: None, new: new.contains(name) })
         .collect();
@@ -356,7 +361,7 @@ async fn consent_page(
         user: &user,
         scopes: &scopes,
         returns_to: host(asked.request.address.redirect_uri()),
-        leads_to: &asked.leads_to(),
+        form_targets: &asked.form_targets(),
     }))
 }
 
@@ -373,18 +378,18 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
         return visit.error(ErrorKind::FormRejected, &"form belongs to another page");
     };
     // Another user logged in meanwhile in another tab; that user must decide.
-    let same = visit.browser.session().is_some_and(|session| flow.was_shown_to(&session.user_id));
+    let same = visit.browser.session().is_some_and(|session| flow.is_for_user(&session.user_id));
     if !same {
         return proceed(&mut visit, flow, &parameters, None).await;
     }
-    let asked = match Asked::read(&provider, &parameters).await {
+    let asked = match ParsedRequest::read(&provider, &parameters).await {
         Ok(asked) => asked,
-        Err(unfit) => return unfit_answer(&visit, unfit),
+        Err(unfit) => return error_response(&visit, unfit),
     };
     if form.get("decision") != Some("allow") {
         return visit.answer(&asked.client, asked.refuse(&provider, "access_denied"));
     }
-    if let Err(fault) = remember(&visit, &asked).await {
+    if let Err(fault) = store_consent(&visit, &asked).await {
         return visit.failed(&fault);
     }
     let now = provider.now();
@@ -392,13 +397,13 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
 }
 
 /// Stores the consent: adds the allowed scopes to those granted before.
-async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuthFault> {
+async fn store_consent(visit: &BrowserRequest<'_>, asked: &ParsedRequest) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
     let (store, client_id) = (visit.provider.store(), asked.client.id());
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let before = store.consent(&session.user_id, client_id).await?;
         let mut scopes = before.as_ref().map(allowed).unwrap_or_default();
-        for scope in asked.request.to_allow.iter() {
+        for scope in asked.request.consent_scopes.iter() {
             scopes.insert(scope)?;
         }
         let consent = Given {
@@ -408,7 +413,7 @@ async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuth
             given_at: visit.provider.now(),
         };
         // If another tab withdrew or gave a consent meanwhile, the new state is the base.
-        if store.write(GiveConsent { consent, before: before.map(|before| before.scopes) }).await? {
+        if store.write(GiveConsent { consent, previous_scopes: before.map(|before| before.scopes) }).await? {
             return Ok(());
         }
     }
@@ -416,13 +421,13 @@ async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuth
 }
 
 /// Issues a code and sends it to the client.
-async fn issue(visit: &BrowserRequest<'_>, asked: &Asked, scopes: &ScopeSet) -> Response {
+async fn issue(visit: &BrowserRequest<'_>, asked: &ParsedRequest, scopes: &ScopeSet) -> Response {
     match issue_code(visit, asked, scopes).await {
         Ok(Ok(code)) => {
             let issuer = visit.provider.issuer().as_str();
             visit.answer(&asked.client, asked.request.address.answer(issuer, &[("code", &code)]))
         }
-        Ok(Err(Issued::Answered)) => visit.error(ErrorKind::Expired, &"pushed request already used"),
+        Ok(Err(Issued::RequestUsed)) => visit.error(ErrorKind::Expired, &"pushed request already used"),
         Ok(Err(_)) => visit.error(ErrorKind::Expired, &"session ended during authorization"),
         Err(fault) => visit.failed(&fault),
     }
@@ -430,11 +435,11 @@ async fn issue(visit: &BrowserRequest<'_>, asked: &Asked, scopes: &ScopeSet) -> 
 
 async fn issue_code(
     visit: &BrowserRequest<'_>,
-    asked: &Asked,
+    asked: &ParsedRequest,
     scopes: &ScopeSet,
 ) -> Result<Result<String, Issued>, OAuthFault> {
     let provider = visit.provider;
-    let Some(session) = visit.browser.session() else { return Ok(Err(Issued::Over)) };
+    let Some(session) = visit.browser.session() else { return Ok(Err(Issued::GrantEnded)) };
     let (now, lifetimes, request) = (provider.now(), provider.lifetimes(), &asked.request);
     let names = |claims: &[crate::authorization::request::ClaimRequest]| -> Vec<String> {
         let about_people =
@@ -473,7 +478,7 @@ async fn issue_code(
         created_at: now,
         expires_at,
         revoked_at: None,
-        read_at: asked.client.not_read_after(session.read_at),
+        read_at: asked.client.earliest_read_at(session.read_at),
     };
     let code_ends = now.plus(lifetimes.code);
     let code = Code {
@@ -483,16 +488,17 @@ async fn issue_code(
         nonce: request.nonce.as_deref().map(str::to_owned),
         issued_at: now,
         expires_at: code_ends,
-        kept_until: code_ends.plus(REMEMBERED),
+        kept_until: code_ends.plus(CODE_RETENTION),
     };
-    let needed = asked.client.asks_consent.then(|| request.to_allow.iter().map(str::to_owned).collect());
+    let needed =
+        asked.client.asks_consent.then(|| request.consent_scopes.iter().map(str::to_owned).collect());
     let origins = origins(provider, asked.client.id(), Some(&session.user_id));
     match provider
         .store()
-        .write(IssueCode { family, origins, code, consented: needed, answers: asked.pushed })
+        .write(IssueCode { family, origins, code, required_consent: needed, pushed_request: asked.pushed })
         .await?
     {
-        Issued::Now => {
+        Issued::Stored => {
             tracing::debug!(client = asked.client.id(), user = session.user_id, "code issued");
             Ok(Ok(token.to_string()))
         }

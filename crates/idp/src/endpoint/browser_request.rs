@@ -29,7 +29,7 @@ use crate::provider::Provider;
 use crate::session::{Browser, Caller};
 
 /// Longest URL with a sealed state: shorter than common limits of servers and proxies.
-const MAX_ADDRESS: usize = 6 * 1024;
+const MAX_URL: usize = 6 * 1024;
 
 /// One request of a browser.
 pub(super) struct BrowserRequest<'p> {
@@ -39,7 +39,7 @@ pub(super) struct BrowserRequest<'p> {
     /// returned to without sending the form again.
     posted: bool,
     language: &'p Language,
-    accepts: Option<String>,
+    accept_language: Option<String>,
     /// Id that connects an error page with the log.
     id: String,
 }
@@ -49,13 +49,13 @@ impl<'p> BrowserRequest<'p> {
     pub(super) async fn begin(provider: &'p Provider, parts: &mut Parts) -> Result<Self, Response> {
         let caller = Extension::<Caller>::from_request_parts(parts, &()).await;
         let caller = caller.map(|Extension(caller)| caller).unwrap_or_default();
-        let accepts = accepted(&parts.headers);
+        let accepts = accept_language(&parts.headers);
         let language = provider.pages().languages().choose(None, accepts.as_deref());
         let id = provider.draw_id().unwrap_or_default();
         match Browser::read(provider, (&parts.method, &parts.headers), caller).await {
             Ok(browser) => {
                 let posted = parts.method == Method::POST;
-                Ok(Self { provider, browser, posted, language, accepts, id })
+                Ok(Self { provider, browser, posted, language, accept_language: accepts, id })
             }
             Err(fault) => Err(failed(provider, language, &id, &fault)),
         }
@@ -84,8 +84,8 @@ impl<'p> BrowserRequest<'p> {
     }
 
     /// Selects the first supported language that the client requests.
-    pub(super) fn speak(&mut self, ui_locales: Option<&str>) {
-        self.language = self.provider.pages().languages().choose(ui_locales, self.accepts.as_deref());
+    pub(super) fn select_language(&mut self, ui_locales: Option<&str>) {
+        self.language = self.provider.pages().languages().choose(ui_locales, self.accept_language.as_deref());
     }
 
     /// The proof for forms in the response.
@@ -116,10 +116,10 @@ impl<'p> BrowserRequest<'p> {
     /// Redirects a posted form to the page of the next step below `at`, which can be reloaded and
     /// returned to. `None`: the request does not post a form, or the sealed state is too long for a
     /// URL.
-    pub(super) fn by_address(&self, at: &str, flow: &AuthorizationState) -> Option<Response> {
+    pub(super) fn redirect_to_page(&self, at: &str, flow: &AuthorizationState) -> Option<Response> {
         let sealed = self.posted.then(|| flow.seal(self.provider, &self.browser).ok())??;
         let to = format!("{}?flow={sealed}", self.provider.issuer().endpoint(at));
-        (to.len() <= MAX_ADDRESS).then(|| self.redirect(&to))
+        (to.len() <= MAX_URL).then(|| self.redirect(&to))
     }
 
     /// The authorization response to a client.
@@ -132,7 +132,7 @@ impl<'p> BrowserRequest<'p> {
                     action: &action,
                     fields: &fields,
                     client: client.name(),
-                    leads_to: &leads_to,
+                    form_targets: &leads_to,
                 }))
             }
         }
@@ -155,29 +155,29 @@ impl<'p> BrowserRequest<'p> {
 
     /// An error page for a fault.
     pub(super) fn failed(&self, fault: &OAuthFault) -> Response {
-        let (kind, after) = shown(fault);
-        if let OAuthFault::StoreAway(reason) = fault {
+        let (kind, after) = error_kind(fault);
+        if let OAuthFault::StoreUnavailable(reason) = fault {
             tracing::debug!(reason, request = self.id, "page failed");
-            return waiting(self.error_page(kind), after);
+            return with_retry_after(self.error_page(kind), after);
         }
-        waiting(self.error(kind, fault), after)
+        with_retry_after(self.error(kind, fault), after)
     }
 }
 
 /// The error page if the cookies could not be read.
 fn failed(provider: &Provider, language: &Language, id: &str, fault: &OAuthFault) -> Response {
-    let (kind, after) = shown(fault);
-    if let OAuthFault::StoreAway(reason) = fault {
+    let (kind, after) = error_kind(fault);
+    if let OAuthFault::StoreUnavailable(reason) = fault {
         tracing::debug!(reason, request = id, "page failed");
     } else {
         tracing::error!(error = kind.row().1, reason = %fault, request = id, "page failed");
     }
     let page = Page::Error(ErrorPage { kind, request_id: id, back: None });
-    waiting(provider.pages().answer(language, &page), after)
+    with_retry_after(provider.pages().answer(language, &page), after)
 }
 
 /// Adds `Retry-After` to a response.
-pub(super) fn waiting(mut response: Response, after: Option<Duration>) -> Response {
+pub(super) fn with_retry_after(mut response: Response, after: Option<Duration>) -> Response {
     if let Some(after) = after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
     }
@@ -185,8 +185,8 @@ pub(super) fn waiting(mut response: Response, after: Option<Duration>) -> Respon
 }
 
 /// The error page for a fault, and when to try again.
-fn shown(fault: &OAuthFault) -> (ErrorKind, Option<Duration>) {
-    let row = fault.row();
+fn error_kind(fault: &OAuthFault) -> (ErrorKind, Option<Duration>) {
+    let row = fault.response();
     let kind = match row.status {
         StatusCode::SERVICE_UNAVAILABLE => ErrorKind::Unavailable,
         StatusCode::TOO_MANY_REQUESTS => ErrorKind::TooMany(row.retry_after.unwrap_or_default()),
@@ -197,6 +197,6 @@ fn shown(fault: &OAuthFault) -> (ErrorKind, Option<Duration>) {
     (kind, row.retry_after)
 }
 
-fn accepted(headers: &HeaderMap) -> Option<String> {
+fn accept_language(headers: &HeaderMap) -> Option<String> {
     headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }

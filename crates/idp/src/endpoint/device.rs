@@ -22,7 +22,7 @@ use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
 use crate::client_authentication::AuthenticatedClient;
 use crate::device::{Decision, draw_user_code, read_user_code};
-use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
 use crate::id_token::Authentication;
 use crate::login::LoginFault;
 use crate::oauth::error::OAuthFault;
@@ -39,12 +39,12 @@ use crate::provider::Provider;
 /// Interval at which a device may poll.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// How long an expired code is stored, to detect a second use.
-const REMEMBERED: Duration = Duration::from_mins(10);
+const CODE_RETENTION: Duration = Duration::from_mins(10);
 /// Attempts to draw a user code that is not in use.
-const DRAWS: usize = 5;
+const MAX_DRAWS: usize = 5;
 
 #[derive(Serialize)]
-struct Begun {
+struct DeviceAuthorizationResponse {
     device_code: String,
     user_code: String,
     verification_uri: String,
@@ -61,7 +61,11 @@ pub async fn begin(State(provider): State<Arc<Provider>>, asked: ClientRequest) 
     asked.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
 }
 
-async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Begun, OAuthFault> {
+async fn issue(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    form: &Form,
+) -> Result<DeviceAuthorizationResponse, OAuthFault> {
     if !client.may_use(GrantType::DeviceCode) {
         return Err(OAuthFault::GrantNotAllowed);
     }
@@ -69,7 +73,7 @@ async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -
     let audiences = client.audiences_for(form)?.join(" ");
     let token = provider.draw_token(OpaqueKind::Device)?;
     let (now, lifetime) = (provider.now(), provider.lifetimes().device_code);
-    for _ in 0..DRAWS {
+    for _ in 0..MAX_DRAWS {
         let user_code = draw_user_code(provider.entropy())?;
         let code = DeviceCode {
             digest: provider.secrets().digest(&token),
@@ -77,15 +81,15 @@ async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -
             client_id: client.id().to_owned(),
             scopes: scopes.to_wire().unwrap_or_default(),
             audiences: audiences.clone(),
-            wait: INTERVAL,
+            interval: INTERVAL,
             issued_at: now,
             expires_at: now.plus(lifetime),
-            kept_until: now.plus(lifetime).plus(REMEMBERED),
+            kept_until: now.plus(lifetime).plus(CODE_RETENTION),
         };
         match provider.store().write(IssueDeviceCode(code)).await {
             Ok(()) => {
                 let verification_uri = provider.issuer().endpoint(paths::DEVICE);
-                return Ok(Begun {
+                return Ok(DeviceAuthorizationResponse {
                     device_code: token.to_string(),
                     verification_uri_complete: format!("{verification_uri}?user_code={user_code}"),
                     user_code,
@@ -106,7 +110,7 @@ fn user_code_digest(provider: &Provider, code: &str) -> store::StoredDigest {
 }
 
 /// Handles `GET /device`: asks for the user code, or continues a sealed state.
-pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+pub async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
@@ -130,7 +134,7 @@ async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
 }
 
 /// Handles `POST /device`: a user code was entered.
-pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+pub async fn submit_code(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
@@ -145,7 +149,7 @@ fn code_page(visit: &BrowserRequest<'_>, code: Option<&str>, problem: Option<Dev
         Some(DeviceProblem::TooMany(after)) => Some(after),
         _ => None,
     };
-    waiting(visit.page(&Page::DeviceCode(CodePage { form, code, problem })), after)
+    with_retry_after(visit.page(&Page::DeviceCode(CodePage { form, code, problem })), after)
 }
 
 /// Asks the user to allow or deny the device with this code; requires a session.
@@ -154,32 +158,36 @@ pub(super) async fn confirm_page(visit: &mut BrowserRequest<'_>, typed: &str) ->
         let flow = AuthorizationState::begin(visit.provider, Intent::Device(typed.to_owned()));
         return authorize::login_page(visit, &flow, None, None, None);
     };
-    match found(visit, &session, typed).await {
-        Ok(Found::Waiting(user_code, code, client)) => {
+    match find_pending(visit, &session, typed).await {
+        Ok(PendingDevice::Waiting(user_code, code, client)) => {
             let flow = AuthorizationState::begin(visit.provider, Intent::Device(user_code.clone()));
-            if let Some(way) = visit.by_address(paths::DEVICE, &flow) {
+            if let Some(way) = visit.redirect_to_page(paths::DEVICE, &flow) {
                 return way;
             }
             show_confirm(visit, &session, &user_code, &code, &client).await
         }
-        Ok(Found::Nothing(problem)) => code_page(visit, Some(typed), Some(problem)),
+        Ok(PendingDevice::Nothing(problem)) => code_page(visit, Some(typed), Some(problem)),
         Err(fault) => visit.failed(&fault),
     }
 }
 
-enum Found {
+enum PendingDevice {
     Waiting(String, Box<DeviceCode>, Arc<Client>),
     Nothing(DeviceProblem),
 }
 
 /// Finds the pending device with a code. A wrong code counts as a failure of the account, because
 /// otherwise codes could be guessed.
-async fn found(visit: &BrowserRequest<'_>, session: &SessionRow, typed: &str) -> Result<Found, OAuthFault> {
+async fn find_pending(
+    visit: &BrowserRequest<'_>,
+    session: &SessionRow,
+    typed: &str,
+) -> Result<PendingDevice, OAuthFault> {
     let (provider, now) = (visit.provider, visit.provider.now());
     let guesses = format!("device codes of {}", session.user_id);
-    match provider.logins().gate(provider.store(), &guesses, now).await {
+    match provider.logins().check_subject(provider.store(), &guesses, now).await {
         Ok(()) => {}
-        Err(LoginFault::Locked(after)) => return Ok(Found::Nothing(DeviceProblem::TooMany(after))),
+        Err(LoginFault::Locked(after)) => return Ok(PendingDevice::Nothing(DeviceProblem::TooMany(after))),
         Err(fault) => return Err(fault.into()),
     }
     if let Some(user_code) = read_user_code(typed) {
@@ -187,11 +195,11 @@ async fn found(visit: &BrowserRequest<'_>, session: &SessionRow, typed: &str) ->
         if let Some(code) = provider.store().device_code(&digest, now).await?
             && let Some(client) = provider.clients().find(provider.store(), &code.client_id).await?
         {
-            return Ok(Found::Waiting(user_code, Box::new(code), client));
+            return Ok(PendingDevice::Waiting(user_code, Box::new(code), client));
         }
     }
-    provider.logins().failed(provider.store(), guesses, now).await?;
-    Ok(Found::Nothing(DeviceProblem::Unknown))
+    provider.logins().count_failure(provider.store(), guesses, now).await?;
+    Ok(PendingDevice::Nothing(DeviceProblem::Unknown))
 }
 
 async fn show_confirm(
@@ -206,7 +214,7 @@ async fn show_confirm(
         Err(error) => return visit.failed(&error.into()),
     };
     let flow = AuthorizationState::begin(visit.provider, Intent::Device(user_code.to_owned()))
-        .shown_to(&session.user_id);
+        .for_user(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
@@ -234,18 +242,18 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     let Intent::Device(user_code) = &flow.intent else {
         return visit.error(ErrorKind::FormRejected, &"form belongs to another page");
     };
-    let session = visit.browser.session().cloned().filter(|session| flow.was_shown_to(&session.user_id));
+    let session = visit.browser.session().cloned().filter(|session| flow.is_for_user(&session.user_id));
     let Some(session) = session else { return confirm_page(&mut visit, user_code).await };
-    let (code, client) = match found(&visit, &session, user_code).await {
-        Ok(Found::Waiting(_, code, client)) => (code, client),
-        Ok(Found::Nothing(problem)) => return code_page(&visit, None, Some(problem)),
+    let (code, client) = match find_pending(&visit, &session, user_code).await {
+        Ok(PendingDevice::Waiting(_, code, client)) => (code, client),
+        Ok(PendingDevice::Nothing(problem)) => return code_page(&visit, None, Some(problem)),
         Err(fault) => return visit.failed(&fault),
     };
     let allowed = form.get("decision") == Some("allow");
-    match note(&provider, &session, &code, allowed).await {
+    match store_decision(&provider, &session, &code, allowed).await {
         Ok(true) => {
             let decided = Intent::Decided { client_id: client.id().to_owned(), allowed };
-            let way = visit.by_address(paths::DEVICE, &AuthorizationState::begin(&provider, decided));
+            let way = visit.redirect_to_page(paths::DEVICE, &AuthorizationState::begin(&provider, decided));
             way.unwrap_or_else(|| visit.failed(&OAuthFault::EntropyFailed))
         }
         Ok(false) => code_page(&visit, None, Some(DeviceProblem::Expired)),
@@ -263,7 +271,7 @@ pub(super) async fn done_page(visit: &BrowserRequest<'_>, client_id: &str, allow
     visit.page(&Page::DeviceDone(DeviceDone { client, allowed }))
 }
 
-async fn note(
+async fn store_decision(
     provider: &Provider,
     session: &SessionRow,
     code: &DeviceCode,

@@ -28,14 +28,14 @@ pub async fn read(parts: &Parts, body: Body) -> Result<Form, OAuthFault> {
     if !declares_form(&parts.headers) {
         return Err(OAuthFault::NotForm);
     }
-    Ok(Form::parse(&whole(body).await?)?)
+    Ok(Form::parse(&read_body(body).await?)?)
 }
 
 /// Reads a whole body within [`MAX_BODY`] and [`BODY_DEADLINE`].
 ///
 /// # Errors
 /// [`OAuthFault`] when the body is too large, too slow or broken.
-pub async fn whole(body: Body) -> Result<Bytes, OAuthFault> {
+pub async fn read_body(body: Body) -> Result<Bytes, OAuthFault> {
     tokio::time::timeout(BODY_DEADLINE, collect(body)).await.map_err(|_| OAuthFault::BodyTimeout)?
 }
 

@@ -84,7 +84,7 @@ pub async fn introspect(
     headers: HeaderMap,
     asked: ClientRequest,
 ) -> Response {
-    let told = tell(&provider, &asked, accepts_signed(&headers)).await;
+    let told = introspection_response(&provider, &asked, accepts_signed(&headers)).await;
     asked.answered(&provider, told)
 }
 
@@ -109,24 +109,28 @@ fn accepts_signed(headers: &HeaderMap) -> bool {
     signed > 0.0_f32 && signed >= plain
 }
 
-async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Result<Response, OAuthFault> {
-    if !asked.client.is_proven() {
+async fn introspection_response(
+    provider: &Provider,
+    asked: &ClientRequest,
+    signed: bool,
+) -> Result<Response, OAuthFault> {
+    if !asked.client.is_confidential() {
         return Err(OAuthFault::ClientNotAllowed("introspect without authentication"));
     }
-    let found = access_token::present(provider, asked.required("token")?).await?;
-    let Some(token) = found.filter(|token| may_hear(&asked.client, token)) else {
+    let found = access_token::look_up_valid(provider, asked.required("token")?).await?;
+    let Some(token) = found.filter(|token| may_introspect(&asked.client, token)) else {
         return respond(provider, asked, signed, &Inactive { active: false });
     };
     let groups = groups(provider, &token).await?;
-    let mut response = respond(provider, asked, signed, &told(provider, &token, groups))?;
-    if let Ok(value) = HeaderValue::from_str(&revocable(provider, &token).to_string()) {
-        response.headers_mut().insert(revocation_tags::FIELD, value);
+    let mut response = respond(provider, asked, signed, &active_claims(provider, &token, groups))?;
+    if let Ok(value) = HeaderValue::from_str(&revocation_tags_of(provider, &token).to_string()) {
+        response.headers_mut().insert(revocation_tags::REVOCATION_FIELD, value);
     }
     Ok(response)
 }
 
 /// Revocation data for a gateway that caches the response and follows the revocation log.
-fn revocable(provider: &Provider, token: &Presented) -> RevocationTags {
+fn revocation_tags_of(provider: &Provider, token: &Presented) -> RevocationTags {
     RevocationTags {
         as_of: token.as_of,
         // Realistic times fit into `i64`.
@@ -176,7 +180,7 @@ async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, O
 }
 
 /// Whether the client may learn the status: it holds the token, or its `introspects` covers it.
-fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
+fn may_introspect(client: &AuthenticatedClient, token: &Presented) -> bool {
     let is_for_it = |audience: &str| {
         audience == client.id() || client.audiences.iter().any(|own| own.as_ref() == audience)
     };
@@ -188,7 +192,7 @@ fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
         }
 }
 
-fn told<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<String>) -> Active<'a> {
+fn active_claims<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<String>) -> Active<'a> {
     let mut audiences: Vec<&str> = token.audiences.split_ascii_whitespace().collect();
     Active {
         active: true,

@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 
-use super::authorize::{self, Asked};
+use super::authorize::{self, ParsedRequest};
 use super::{account, device};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::endpoint::browser_request::BrowserRequest;
@@ -27,8 +27,8 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"page expired") };
     match try_login(&mut visit, &form).await {
-        Ok(Ok(())) => go_on(&mut visit, flow).await,
-        Ok(Err(problem)) => again(&mut visit, flow, form.get("username"), problem).await,
+        Ok(Ok(())) => continue_interaction(&mut visit, flow).await,
+        Ok(Err(problem)) => login_page_with_problem(&mut visit, flow, form.get("username"), problem).await,
         Err(fault) => visit.failed(&fault.into()),
     }
 }
@@ -49,7 +49,7 @@ pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> 
 /// Continues the interaction of a sealed state.
 async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
     match AuthorizationState::open(visit.provider, &visit.browser, sealed) {
-        Some(flow) => go_on(visit, flow).await,
+        Some(flow) => continue_interaction(visit, flow).await,
         None => visit.error(ErrorKind::Expired, &"page expired"),
     }
 }
@@ -83,7 +83,7 @@ async fn try_login(
 }
 
 /// Continues the interaction that required the login.
-async fn go_on(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Response {
+async fn continue_interaction(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Response {
     match flow.intent.clone() {
         Intent::Authorize(parameters) => authorize::proceed(visit, flow, &parameters, None).await,
         Intent::Device(code) => device::confirm_page(visit, &code).await,
@@ -93,19 +93,19 @@ async fn go_on(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Resp
 }
 
 /// Shows the login page again, with a problem.
-async fn again(
+async fn login_page_with_problem(
     visit: &mut BrowserRequest<'_>,
     flow: AuthorizationState,
     name: Option<&str>,
     problem: LoginProblem,
 ) -> Response {
     let asked = match &flow.intent {
-        Intent::Authorize(parameters) => match Asked::read(visit.provider, parameters).await {
+        Intent::Authorize(parameters) => match ParsedRequest::read(visit.provider, parameters).await {
             Ok(asked) => Some(asked),
-            Err(unfit) => return authorize::unfit_answer(visit, unfit),
+            Err(unfit) => return authorize::error_response(visit, unfit),
         },
         Intent::Device(_) | Intent::Decided { .. } | Intent::Account | Intent::Logout(_) => None,
     };
-    visit.speak(asked.as_ref().and_then(|asked| asked.request.ui_locales.as_deref()));
+    visit.select_language(asked.as_ref().and_then(|asked| asked.request.ui_locales.as_deref()));
     authorize::login_page(visit, &flow, asked.as_ref(), name, Some(problem))
 }

@@ -14,7 +14,7 @@ use axum::{
 
 use super::authorize::path;
 use super::form;
-use crate::authorization_state::{Afterwards, AuthorizationState, Intent};
+use crate::authorization_state::{AuthorizationState, Intent, PostLogout};
 use crate::client::Client;
 use crate::endpoint::browser_request::BrowserRequest;
 use crate::id_token::{Hint, read_hint};
@@ -45,27 +45,27 @@ pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> 
         let to = format!("{}?{}", provider.issuer().endpoint(paths::END_SESSION), form.to_query());
         return visit.redirect(&to);
     }
-    visit.speak(form.get("ui_locales"));
+    visit.select_language(form.get("ui_locales"));
     let (client, hint, afterwards) = match read(&provider, &form).await {
         Ok(read) => read,
-        Err(Unfit::Page(kind, why)) => return visit.error(kind, &why),
-        Err(Unfit::Fault(fault)) => return visit.failed(&fault),
+        Err(RequestError::Page(kind, why)) => return visit.error(kind, &why),
+        Err(RequestError::Fault(fault)) => return visit.failed(&fault),
     };
-    let Some(session) = visit.browser.to_end() else {
-        return done(&mut visit, client.as_deref(), &afterwards).await;
+    let Some(session) = visit.browser.session_to_end() else {
+        return end_and_respond(&mut visit, client.as_deref(), &afterwards).await;
     };
     let meant = hint.is_some_and(|hint| match &hint.sid {
         Some(sid) => *sid == session.sid,
         None => hint.subject == session.user_id,
     });
     if meant {
-        done(&mut visit, client.as_deref(), &afterwards).await
+        end_and_respond(&mut visit, client.as_deref(), &afterwards).await
     } else {
-        ask(&visit, client.as_deref(), afterwards).await
+        confirm_page(&visit, client.as_deref(), afterwards).await
     }
 }
 
-enum Unfit {
+enum RequestError {
     Page(ErrorKind, &'static str),
     Fault(OAuthFault),
 }
@@ -74,8 +74,8 @@ enum Unfit {
 async fn read(
     provider: &Provider,
     form: &Form,
-) -> Result<(Option<Arc<Client>>, Option<Hint>, Afterwards), Unfit> {
-    let bad = |why| Unfit::Page(ErrorKind::BadRequest, why);
+) -> Result<(Option<Arc<Client>>, Option<Hint>, PostLogout), RequestError> {
+    let bad = |why| RequestError::Page(ErrorKind::BadRequest, why);
     let hint = match form.get("id_token_hint") {
         Some(text) => {
             Some(read_hint(provider, text).ok_or(bad("id_token_hint is not an ID token of this provider"))?)
@@ -92,8 +92,8 @@ async fn read(
     let client = match &id {
         Some(id) => {
             let found = provider.clients().find(provider.store(), id).await;
-            let found = found.map_err(|error| Unfit::Fault(error.into()))?;
-            Some(found.ok_or(Unfit::Page(ErrorKind::UnknownClient, "unknown client"))?)
+            let found = found.map_err(|error| RequestError::Fault(error.into()))?;
+            Some(found.ok_or(RequestError::Page(ErrorKind::UnknownClient, "unknown client"))?)
         }
         None => None,
     };
@@ -101,20 +101,24 @@ async fn read(
     match (&redirect_uri, &client) {
         (Some(_), None) => {
             let why = "post_logout_redirect_uri without id_token_hint or client_id";
-            return Err(Unfit::Page(ErrorKind::NoLogoutHint, why));
+            return Err(RequestError::Page(ErrorKind::NoLogoutHint, why));
         }
-        (Some(uri), Some(client)) if !client.returns_after_logout(uri) => {
+        (Some(uri), Some(client)) if !client.allows_post_logout_redirect(uri) => {
             let why = "post_logout_redirect_uri is not registered for this client";
-            return Err(Unfit::Page(ErrorKind::RedirectMismatch, why));
+            return Err(RequestError::Page(ErrorKind::RedirectMismatch, why));
         }
         _ => {}
     }
     let state = form.get("state").map(str::to_owned);
-    Ok((client, hint, Afterwards { client_id: id, redirect_uri, state }))
+    Ok((client, hint, PostLogout { client_id: id, redirect_uri, state }))
 }
 
-async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
-    let Some(session) = visit.browser.to_end() else {
+async fn confirm_page(
+    visit: &BrowserRequest<'_>,
+    client: Option<&Client>,
+    afterwards: PostLogout,
+) -> Response {
+    let Some(session) = visit.browser.session_to_end() else {
         return visit.error(ErrorKind::Server, &"logout confirmation without a session");
     };
     let user = match visit.provider.store().user(&session.user_id).await {
@@ -124,7 +128,7 @@ async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Af
     let leads_to: Vec<FormTarget> =
         afterwards.redirect_uri.iter().filter_map(|uri| FormTarget::of_redirect(uri).ok()).collect();
     let flow =
-        AuthorizationState::begin(visit.provider, Intent::Logout(afterwards)).shown_to(&session.user_id);
+        AuthorizationState::begin(visit.provider, Intent::Logout(afterwards)).for_user(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
@@ -133,7 +137,7 @@ async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Af
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         user: &user,
         client: client.map(Client::name),
-        leads_to: &leads_to,
+        form_targets: &leads_to,
     }))
 }
 
@@ -158,7 +162,7 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
         },
         None => None,
     };
-    done(&mut visit, client.as_deref(), &afterwards).await
+    end_and_respond(&mut visit, client.as_deref(), &afterwards).await
 }
 
 /// URL of the page that confirms the logout: this endpoint, which has no session to ask about then.
@@ -172,7 +176,11 @@ pub(super) fn signed_out(provider: &Provider, client: Option<&Client>) -> String
 }
 
 /// Ends the session, then redirects to the client's URI or shows the confirmation page.
-async fn done(visit: &mut BrowserRequest<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
+async fn end_and_respond(
+    visit: &mut BrowserRequest<'_>,
+    client: Option<&Client>,
+    afterwards: &PostLogout,
+) -> Response {
     if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
         return visit.failed(&fault);
     }

@@ -21,7 +21,7 @@ use crate::oauth::grant_type::GrantType;
 use crate::provider::Provider;
 
 #[derive(Serialize)]
-struct Pushed {
+struct PushResponse {
     request_uri: String,
     /// Lifetime of the request in seconds.
     expires_in: u64,
@@ -29,11 +29,15 @@ struct Pushed {
 
 /// Handles `POST /par`: checks and stores a request.
 pub async fn push(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let pushed = keep(&provider, &asked.client, &asked.form).await;
+    let pushed = store_request(&provider, &asked.client, &asked.form).await;
     asked.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
 }
 
-async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Pushed, OAuthFault> {
+async fn store_request(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    form: &Form,
+) -> Result<PushResponse, OAuthFault> {
     if !client.may_use(GrantType::AuthorizationCode) {
         return Err(OAuthFault::GrantNotAllowed);
     }
@@ -52,5 +56,5 @@ async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) ->
         expires_at: provider.now().plus(lifetime),
     };
     provider.store().write(push).await?;
-    Ok(Pushed { request_uri: format!("{PUSHED_URN}{}", &**token), expires_in: lifetime.as_secs() })
+    Ok(PushResponse { request_uri: format!("{PUSHED_URN}{}", &**token), expires_in: lifetime.as_secs() })
 }

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use auth::token::opaque::{self, OpaqueKind};
 use axum::{body::Body, extract::State, response::Response};
 use store::{
-    access_tokens::{RevokeAccessToken, RevokeOnce},
+    access_tokens::{RevokeAccessToken, RevokeJwt},
     families::RevokeFamily,
 };
 use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
-use crate::admin::followers::in_force;
+use crate::admin::followers::wait_in_force;
 use crate::client_authentication::AuthenticatedClient;
 use crate::oauth::error::OAuthFault;
 use crate::provider::Provider;
@@ -27,15 +27,15 @@ use crate::secrets::TagSubject;
 use crate::{access_token, revocations};
 
 /// Reason in the log when a client revokes its access token.
-const REVOKED: &str = "access token revoked";
+const REVOKED_REASON: &str = "access token revoked";
 
 /// Handles `POST /revoke`: revokes a token of the client.
 pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let done = obey(&provider, &asked).await;
+    let done = handle(&provider, &asked).await;
     asked.answered(&provider, done)
 }
 
-async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, OAuthFault> {
+async fn handle(provider: &Provider, asked: &ClientRequest) -> Result<Response, OAuthFault> {
     let wait = match asked.form.get("wait") {
         None | Some("false") => false,
         Some("true") => true,
@@ -45,7 +45,7 @@ async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, OA
     let durable = Instant::now();
     tracing::debug!(client = asked.client.id(), revoked, "revocation requested");
     if wait {
-        in_force(provider, durable).await?;
+        wait_in_force(provider, durable).await?;
     }
     Ok(Response::new(Body::empty()))
 }
@@ -57,7 +57,7 @@ async fn revoke_token(
     client: &AuthenticatedClient,
     text: &str,
 ) -> Result<bool, OAuthFault> {
-    match opaque::kind(text) {
+    match opaque::parse_kind(text) {
         Some(OpaqueKind::Access) => revoke_opaque(provider, client, text).await,
         Some(OpaqueKind::Refresh) => revoke_family(provider, client, text).await,
         Some(_) => Ok(false),
@@ -79,7 +79,7 @@ async fn revoke_opaque(
             provider,
             &standing.token.jti,
             standing.token.expires_at,
-            REVOKED,
+            REVOKED_REASON,
         ),
         now: provider.now(),
     };
@@ -108,8 +108,8 @@ async fn revoke_jwt(
 ) -> Result<bool, OAuthFault> {
     let claims = access_token::read_jwt(provider, text).filter(|claims| claims.client_id == client.id());
     let Some(claims) = claims else { return Ok(false) };
-    let revocation = revocations::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
+    let revocation = revocations::access_token(provider, &claims.jti, claims.expires_at, REVOKED_REASON);
     // A revoked token is not announced again; otherwise repeated requests would fill the log.
     let tag = provider.secrets().tag(TagSubject::Token(&claims.jti));
-    Ok(provider.store().write(RevokeOnce { tag, revocation, now: provider.now() }).await?)
+    Ok(provider.store().write(RevokeJwt { tag, revocation, now: provider.now() }).await?)
 }

@@ -11,27 +11,27 @@ use serde::Deserialize;
 use serde_json::json;
 use store::{
     StoreError,
-    security_events::{Acknowledge, Occurred},
+    security_events::{Acknowledge, OccurrenceRow},
 };
 
 use super::{answer, form};
 use crate::oauth::error::OAuthFault;
 use crate::paths;
 use crate::provider::Provider;
-use crate::receivers::{GIVEN_UP, Receiver};
+use crate::receivers::{MAX_EVENT_AGE, Receiver};
 use crate::signals::set;
 
 /// Most tokens of one response; a request may ask for fewer.
-const MOST: u32 = 100;
+const MAX_EVENTS: u32 = 100;
 /// Longest time that a poll waits for events; short, so that it does not delay a shutdown.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// How often a waiting poll looks for events of other nodes.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Poll request (RFC 8936 §2.4).
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Question {
+struct PollRequest {
     max_events: Option<u32>,
     return_immediately: bool,
     ack: Vec<String>,
@@ -41,7 +41,7 @@ struct Question {
 /// Handles `GET /.well-known/ssf-configuration`. Streams are configured, not managed, so the
 /// document has no management endpoints.
 pub async fn configuration(State(provider): State<Arc<Provider>>) -> Response {
-    if !provider.tells_others() {
+    if !provider.has_receivers() {
         return answer::refuse(&OAuthFault::NotFound, provider.challenge(), None);
     }
     let issuer = provider.issuer().as_str();
@@ -65,53 +65,54 @@ pub async fn poll(
     // The response without a valid token does not disclose which receivers exist.
     let receivers = provider.receivers();
     let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.as_bytes().strip_prefix(b"Bearer "));
-    let known = receivers.polling(&name).filter(|(_, bearer)| shown.is_some_and(|shown| bearer.is(shown)));
+    let known =
+        receivers.poll_receiver(&name).filter(|(_, bearer)| shown.is_some_and(|shown| bearer.matches(shown)));
     let Some((receiver, _)) = known else {
         let error = json!({ "err": "authentication_failed", "description": "bearer token not valid for this receiver" });
         let mut response = answer::json(StatusCode::UNAUTHORIZED, &error);
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     };
-    let body = match form::whole(request.into_body()).await {
+    let body = match form::read_body(request.into_body()).await {
         Ok(body) => body,
         Err(fault) => return answer::refuse(&fault, provider.challenge(), None),
     };
     // Serde would accept an array, with its items as members in order.
     let is_object = body.trim_ascii_start().starts_with(b"{");
-    let Some(question) = serde_json::from_slice::<Question>(&body).ok().filter(|_| is_object) else {
+    let Some(question) = serde_json::from_slice::<PollRequest>(&body).ok().filter(|_| is_object) else {
         let error =
             json!({ "err": "invalid_request", "description": "body is not a poll request (RFC 8936)" });
         return answer::json(StatusCode::BAD_REQUEST, &error);
     };
-    match answered(&provider, receiver, &question).await {
+    match poll_response(&provider, receiver, &question).await {
         Ok(response) => response,
         Err(fault) => answer::refuse(&fault, provider.challenge(), None),
     }
 }
 
-async fn answered(
+async fn poll_response(
     provider: &Provider,
     receiver: &Receiver,
-    question: &Question,
+    question: &PollRequest,
 ) -> Result<Response, OAuthFault> {
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + MAX_WAIT;
     let mut made = provider.store().appended();
-    heard(provider, receiver, question).await?;
-    let most = question.max_events.unwrap_or(MOST).min(MOST);
+    acknowledge(provider, receiver, question).await?;
+    let most = question.max_events.unwrap_or(MAX_EVENTS).min(MAX_EVENTS);
     let (events, more) = loop {
-        let (events, more) = next(provider, receiver, most).await?;
+        let (events, more) = next_events(provider, receiver, most).await?;
         let is_over = tokio::time::Instant::now() >= until;
         if !events.is_empty() || most == 0 || question.return_immediately || is_over {
             break (events, more);
         }
         // Wakes up for an event of this node; other nodes' events are found after the timeout.
-        let _ = tokio::time::timeout(LOOK, made.recv()).await;
+        let _ = tokio::time::timeout(POLL_INTERVAL, made.recv()).await;
     };
     let epoch = provider.store().head().await?.epoch;
     let mut sets = serde_json::Map::new();
     for event in &events {
-        let jti = set::name(epoch, event.seq);
-        let token = set::of(provider, receiver, event, &jti)?;
+        let jti = set::jti(epoch, event.seq);
+        let token = set::mint(provider, receiver, event, &jti)?;
         sets.insert(jti, token.into());
     }
     Ok(answer::json(StatusCode::OK, &json!({ "sets": sets, "moreAvailable": more })))
@@ -119,38 +120,42 @@ async fn answered(
 
 /// Records acknowledged and refused events. A receiver would refuse an event again, so refused
 /// events are finished too.
-async fn heard(provider: &Provider, receiver: &Receiver, question: &Question) -> Result<(), StoreError> {
+async fn acknowledge(
+    provider: &Provider,
+    receiver: &Receiver,
+    question: &PollRequest,
+) -> Result<(), StoreError> {
     let epoch = provider.store().head().await?.epoch;
     for (jti, error) in &question.set_errs {
         let why: String = error.to_string().chars().take(200).collect();
         tracing::warn!(receiver = receiver.name, jti, why, "receiver refused security event");
     }
-    let seq = |name: &String| set::seq(epoch, name);
+    let seq = |name: &String| set::parse_jti(epoch, name);
     let acknowledged: Vec<u64> = question.ack.iter().filter_map(seq).collect();
     let refused: Vec<u64> = question.set_errs.keys().filter_map(seq).collect();
     let counts = [("delivered", acknowledged.len()), ("refused", refused.len())];
     let acknowledge = Acknowledge {
         receiver: receiver.name.clone(),
-        heard: acknowledged.into_iter().chain(refused).collect(),
-        before: provider.now().minus(GIVEN_UP),
+        acknowledged: acknowledged.into_iter().chain(refused).collect(),
+        before: provider.now().minus(MAX_EVENT_AGE),
     };
     let given_up = provider.store().write(acknowledge).await?;
-    provider.receivers().gave_up(&receiver.name, given_up);
+    provider.receivers().record_dropped(&receiver.name, given_up);
     for (outcome, count) in counts {
-        provider.receivers().count(&receiver.name, outcome, count as u64);
+        provider.receivers().record_outcome(&receiver.name, outcome, count as u64);
     }
     Ok(())
 }
 
 /// The next events of a receiver, and whether there are more. Events of kinds that the receiver
 /// does not want are marked as delivered.
-async fn next(
+async fn next_events(
     provider: &Provider,
     receiver: &Receiver,
     most: u32,
-) -> Result<(Vec<Occurred>, bool), StoreError> {
+) -> Result<(Vec<OccurrenceRow>, bool), StoreError> {
     loop {
-        let all = provider.store().unheard(&receiver.name, most.saturating_add(1)).await?;
+        let all = provider.store().unacknowledged(&receiver.name, most.saturating_add(1)).await?;
         let (mut wanted, unwanted): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|event| receiver.wants(event.what.kind));
         if unwanted.is_empty() {
@@ -159,7 +164,10 @@ async fn next(
             return Ok((wanted, more));
         }
         let heard = unwanted.iter().map(|event| event.seq).collect();
-        let before = provider.now().minus(GIVEN_UP);
-        provider.store().write(Acknowledge { receiver: receiver.name.clone(), heard, before }).await?;
+        let before = provider.now().minus(MAX_EVENT_AGE);
+        provider
+            .store()
+            .write(Acknowledge { receiver: receiver.name.clone(), acknowledged: heard, before })
+            .await?;
     }
 }

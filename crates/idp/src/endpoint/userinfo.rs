@@ -20,7 +20,7 @@ use crate::client_authentication::split_scheme;
 use crate::id_token::Authentication;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::scope::ScopeSet;
-use crate::person::{Person, Told};
+use crate::person::{ClaimSelection, Person};
 use crate::provider::Provider;
 
 /// Reason why no claims are returned (RFC 6750 §3.1).
@@ -46,22 +46,22 @@ impl From<OAuthFault> for Refused {
 /// Handles `GET` and `POST /userinfo`: returns claims, plain or signed.
 pub async fn userinfo(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match tell(&provider, parts, body).await {
+    match claims_response(&provider, parts, body).await {
         Ok(response) => response,
         Err(refused) => refuse(&provider, &refused),
     }
 }
 
-async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response, Refused> {
+async fn claims_response(provider: &Provider, parts: Parts, body: Body) -> Result<Response, Refused> {
     let token = bearer(parts, body).await?;
-    let token = access_token::present(provider, &token).await?.ok_or(Refused::Token)?;
+    let token = access_token::look_up_valid(provider, &token).await?.ok_or(Refused::Token)?;
     let scopes = ScopeSet::parse(&token.scopes).unwrap_or_default();
     if !scopes.contains("openid") {
         return Err(Refused::Scope);
     }
     let user = token.user_id.as_deref().ok_or(Refused::Token)?;
-    let names = asked_by_name(provider, &token).await?;
-    let told = Told { scopes: &scopes, names: &names };
+    let names = requested_claims(provider, &token).await?;
+    let told = ClaimSelection { scopes: &scopes, names: &names };
     let person = Person::find(provider.store(), user, told).await.map_err(OAuthFault::from)?;
     let person = person.ok_or(Refused::Token)?;
     let mut claims = Map::new();
@@ -83,7 +83,7 @@ async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response,
     Ok(response)
 }
 
-async fn asked_by_name(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
+async fn requested_claims(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
     match (&token.userinfo, &token.family_id) {
         (Some(names), _) => Ok(names.clone()),
         (None, Some(family)) => {

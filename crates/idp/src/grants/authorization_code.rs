@@ -5,9 +5,9 @@
 //! attempt revokes the family of the first.
 
 use auth::token::opaque::OpaqueKind;
-use store::{families::OwnedFamily, redeem::Once};
+use store::{families::OwnedFamily, redeem::SecretKind};
 
-use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
+use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
 use crate::authorization::pkce::Challenge;
 use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::Authentication;
@@ -21,7 +21,7 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, OAuthFault> {
-    let digest = presented(provider, form, "code", OpaqueKind::Code)?;
+    let digest = secret_digest(provider, form, "code", OpaqueKind::Code)?;
     let Some((code, OwnedFamily { family, user })) = provider.store().code(&digest).await? else {
         return Err(OAuthFault::GrantInvalid("unknown code"));
     };
@@ -42,23 +42,23 @@ pub(super) async fn redeem(
     }
     match (code.challenge.as_deref().map(Challenge::parse), form.get("code_verifier")) {
         (None, None) => {}
-        (Some(Some(challenge)), Some(verifier)) if challenge.is_met_by(verifier) => {}
+        (Some(Some(challenge)), Some(verifier)) if challenge.verifies(verifier) => {}
         // A verifier without a challenge: an attacker may have removed the challenge from the
         // request (RFC 9700 §2.1.1).
         _ => return Err(OAuthFault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
-    let scopes = scopes_of(&family.scopes);
-    let person = still_open(provider, user, authentication.told(&scopes)).await?;
+    let scopes = stored_scopes(&family.scopes);
+    let person = enabled_user(provider, user, authentication.claim_selection(&scopes)).await?;
     let grant = Grant {
         client,
         person: &person,
         scopes: &scopes,
-        audiences: audiences_of(form, &family.audiences)?,
+        audiences: narrowed_audiences(form, &family.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
         outlives_session: family.outlives_session,
         nonce: code.nonce.as_deref(),
         authentication: &authentication,
     };
-    grant.redeem(provider, Once::Code, digest).await
+    grant.redeem(provider, SecretKind::Code, digest).await
 }

@@ -22,7 +22,7 @@ pub(super) async fn grant(
     let read_at = match client.read_at {
         Some(read_at) => read_at,
         // A client of the configuration cannot be disabled, but its tokens can be revoked.
-        None => provider.store().read_at().await?,
+        None => provider.store().log_time().await?,
     };
     let granted = Granted {
         client,

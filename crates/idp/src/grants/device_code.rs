@@ -4,11 +4,11 @@
 use auth::{time::Timestamp, token::opaque::OpaqueKind};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
-    device_codes::{PollDeviceCode, Polled, RedeemDeviceCode},
+    device_codes::{PollDeviceCode, PollResult, RedeemDeviceCode},
     families::Family,
 };
 
-use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
+use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
 use crate::access_token::origins;
 use crate::client_authentication::AuthenticatedClient;
 use crate::device::Decision;
@@ -24,22 +24,22 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, OAuthFault> {
-    let digest = presented(provider, form, "device_code", OpaqueKind::Device)?;
+    let digest = secret_digest(provider, form, "device_code", OpaqueKind::Device)?;
     let now = provider.now();
     let poll = PollDeviceCode { digest, client_id: client.id().to_owned(), now };
     let (user, sid, details) = match provider.store().write(poll).await? {
-        Polled::Pending => return Err(OAuthFault::AuthorizationPending),
-        Polled::TooSoon => return Err(OAuthFault::SlowDown),
-        Polled::Denied => return Err(OAuthFault::AccessDenied),
-        Polled::Expired => return Err(OAuthFault::DeviceCodeExpired),
-        Polled::Unknown => return Err(OAuthFault::GrantInvalid("unknown device code")),
-        Polled::Approved { user_id, sid, details } => (user_id, sid, details),
+        PollResult::Pending => return Err(OAuthFault::AuthorizationPending),
+        PollResult::TooSoon => return Err(OAuthFault::SlowDown),
+        PollResult::Denied => return Err(OAuthFault::AccessDenied),
+        PollResult::Expired => return Err(OAuthFault::DeviceCodeExpired),
+        PollResult::Unknown => return Err(OAuthFault::GrantInvalid("unknown device code")),
+        PollResult::Approved { user_id, sid, details } => (user_id, sid, details),
     };
     let decision =
         Decision::read(&details).ok_or(OAuthFault::GrantInvalid("stored decision is malformed"))?;
-    let scopes = scopes_of(&decision.scopes);
+    let scopes = stored_scopes(&decision.scopes);
     let account = provider.store().user(&user).await?;
-    let person = still_open(provider, account, decision.authentication.told(&scopes)).await?;
+    let person = enabled_user(provider, account, decision.authentication.claim_selection(&scopes)).await?;
     let family = Family {
         // The id is derived from the code, so that a second redemption revokes the family of the
         // first.
@@ -65,7 +65,7 @@ pub(super) async fn redeem(
         client,
         person: &person,
         scopes: &scopes,
-        audiences: audiences_of(form, &decision.audiences)?,
+        audiences: narrowed_audiences(form, &decision.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: None,
         outlives_session: true,
@@ -78,7 +78,7 @@ pub(super) async fn redeem(
     let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
     tracing::debug!(approved_in = sid, ?redeemed, "device code redemption attempted");
-    tokens.handed_out(client, redeemed, "device code")
+    tokens.into_response(client, redeemed, "device code")
 }
 
 /// Id of the family that follows from a device code.

@@ -23,7 +23,7 @@ use auth::{
 use serde::Serialize;
 use store::{
     StoredDigest,
-    redeem::{Once, Redeem, Redeemed, Successors},
+    redeem::{Redeem, RedeemResult, SecretKind, Successors},
     refresh_tokens::RefreshToken,
     users::UserRow,
 };
@@ -37,7 +37,7 @@ use crate::oauth::form::Form;
 use crate::oauth::grant_type::GrantType;
 use crate::oauth::scope::ScopeSet;
 use crate::oauth::target;
-use crate::person::{Person, Told};
+use crate::person::{ClaimSelection, Person};
 use crate::provider::Provider;
 use crate::revocations;
 use crate::session::Caller;
@@ -117,19 +117,19 @@ struct Tokens {
 
 impl Tokens {
     /// The response with the tokens, if their secret was redeemed; `secret` names its kind.
-    fn handed_out(
+    fn into_response(
         self,
         client: &AuthenticatedClient,
-        redeemed: Redeemed,
+        redeemed: RedeemResult,
         secret: &'static str,
     ) -> Result<TokenResponse, OAuthFault> {
         match redeemed {
-            Redeemed::Now => {
+            RedeemResult::Redeemed => {
                 tracing::debug!(client = client.id(), jti = self.jti, "{secret} redeemed");
                 Ok(self.response)
             }
-            Redeemed::Before => Err(OAuthFault::Replayed(secret)),
-            Redeemed::Dead => Err(OAuthFault::GrantInvalid("expired, or its family was revoked")),
+            RedeemResult::Replayed => Err(OAuthFault::Replayed(secret)),
+            RedeemResult::Invalid => Err(OAuthFault::GrantInvalid("expired, or its family was revoked")),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Grant<'_> {
     /// Mints the tokens: the access token, a refresh token if the client may use them, an ID token
     /// for the scope `openid`. Also returns the rows to be stored before the response is sent.
     fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), OAuthFault> {
-        let read_at = self.client.not_read_after(self.person.read_at());
+        let read_at = self.client.earliest_read_at(self.person.read_at());
         let minted = access_token::mint(
             provider,
             &Granted {
@@ -146,7 +146,7 @@ impl Grant<'_> {
                 person: Some(self.person),
                 scopes: self.scopes,
                 audiences: self.audiences.clone(),
-                family: self.family.map(|(id, ends)| (id, self.ends_at_rest(provider, ends))),
+                family: self.family.map(|(id, ends)| (id, self.access_token_end(provider, ends))),
                 // The claim `sid` lets consumers of the revocation log revoke the token with its
                 // session.
                 sid: self.sid.filter(|_| !self.outlives_session),
@@ -187,7 +187,7 @@ impl Grant<'_> {
 
     /// When an access token expires at the latest, in a family that expires at `ends`. If the
     /// family ends with its session, that is at most one idle timeout from now.
-    fn ends_at_rest(&self, provider: &Provider, ends: Timestamp) -> Timestamp {
+    fn access_token_end(&self, provider: &Provider, ends: Timestamp) -> Timestamp {
         if self.sid.is_some() && !self.outlives_session {
             ends.min(provider.now().plus(provider.lifetimes().session_idle))
         } else {
@@ -199,57 +199,57 @@ impl Grant<'_> {
     async fn redeem(
         &self,
         provider: &Provider,
-        what: Once,
+        what: SecretKind,
         digest: StoredDigest,
     ) -> Result<TokenResponse, OAuthFault> {
         let (secret, twice) = match what {
-            Once::Code => ("code", "code redeemed twice"),
-            Once::RefreshToken => ("refresh token", "refresh token redeemed twice"),
+            SecretKind::Code => ("code", "code redeemed twice"),
+            SecretKind::RefreshToken => ("refresh token", "refresh token redeemed twice"),
         };
         let (tokens, successors) = self.mint(provider)?;
         let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("no token family"))?;
         let on_replay = revocations::family(provider, family, twice);
-        let redeem = Redeem { what, digest, successors, on_replay, at: provider.sessions_at() };
-        tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
+        let redeem = Redeem { kind: what, digest, successors, on_replay, at: provider.sessions_at() };
+        tokens.into_response(self.client, provider.store().write(redeem).await?, secret)
     }
 }
 
 /// Digest of the secret in a parameter, if it has the expected kind.
-fn presented(
+fn secret_digest(
     provider: &Provider,
     form: &Form,
     parameter: &'static str,
     kind: OpaqueKind,
 ) -> Result<StoredDigest, OAuthFault> {
     let text = form.get(parameter).ok_or(OAuthFault::ParameterMissing(parameter))?;
-    if opaque::kind(text) != Some(kind) {
+    if opaque::parse_kind(text) != Some(kind) {
         return Err(OAuthFault::GrantInvalid("not a secret for this grant"));
     }
     Ok(provider.secrets().digest(text))
 }
 
 /// The user of a grant, whose account must still be enabled.
-async fn still_open(
+async fn enabled_user(
     provider: &Provider,
     user: Option<UserRow>,
-    told: Told<'_>,
+    told: ClaimSelection<'_>,
 ) -> Result<Person, OAuthFault> {
     match user.filter(UserRow::is_open) {
-        Some(user) => Ok(Person::of(provider.store(), user, told).await?),
+        Some(user) => Ok(Person::from_user(provider.store(), user, told).await?),
         None => Err(OAuthFault::GrantInvalid("account disabled or deleted")),
     }
 }
 
 /// The scopes of a family; they were valid when the family was stored.
-fn scopes_of(text: &str) -> ScopeSet {
+fn stored_scopes(text: &str) -> ScopeSet {
     ScopeSet::parse(text).unwrap_or_default()
 }
 
 /// Audiences of the tokens: all granted ones, or those that the request names (RFC 8707 §2.2). Any
 /// other audience is refused before redemption, so the client can try again.
-fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, OAuthFault> {
+fn narrowed_audiences<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, OAuthFault> {
     let granted: Vec<&str> = granted.split_ascii_whitespace().collect();
-    let named = target::named(form)?;
+    let named = target::requested_targets(form)?;
     if named.is_empty() {
         return Ok(granted);
     }

@@ -44,7 +44,7 @@ pub(super) async fn grant(
         amr: vec![METHOD.into()],
         ..Authentication::default()
     };
-    let person = Person::of(provider.store(), user, authentication.told(&scopes)).await?;
+    let person = Person::from_user(provider.store(), user, authentication.claim_selection(&scopes)).await?;
     // Only refresh tokens need a family.
     let family = if client.may_use(GrantType::RefreshToken) {
         Some(Family {
@@ -59,7 +59,7 @@ pub(super) async fn grant(
             created_at: began,
             expires_at: began.plus(provider.lifetimes().grant),
             revoked_at: None,
-            read_at: client.not_read_after(person.read_at()),
+            read_at: client.earliest_read_at(person.read_at()),
         })
     } else {
         None
@@ -77,7 +77,7 @@ pub(super) async fn grant(
     };
     let (tokens, successors) = grant.mint(provider)?;
     let user = person.subject();
-    if !keep(provider, family, successors).await? {
+    if !store_tokens(provider, family, successors).await? {
         return Err(OAuthFault::GrantInvalid("account disabled or password changed concurrently"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
@@ -86,7 +86,7 @@ pub(super) async fn grant(
 
 /// Stores what must be stored. Returns `false` if the account was disabled meanwhile. A JWT without
 /// a family is not stored: its `read_at` claim ties it to later revocations of the account.
-async fn keep(
+async fn store_tokens(
     provider: &Provider,
     family: Option<Family>,
     successors: Successors,

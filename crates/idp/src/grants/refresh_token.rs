@@ -2,9 +2,9 @@
 //! next one (RFC 9700 §4.14.2).
 
 use auth::token::opaque::OpaqueKind;
-use store::{families::OwnedFamily, redeem::Once};
+use store::{families::OwnedFamily, redeem::SecretKind};
 
-use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
+use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
 use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::Authentication;
 use crate::oauth::error::OAuthFault;
@@ -18,14 +18,14 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, OAuthFault> {
-    let digest = presented(provider, form, "refresh_token", OpaqueKind::Refresh)?;
+    let digest = secret_digest(provider, form, "refresh_token", OpaqueKind::Refresh)?;
     let Some((_, OwnedFamily { family, user })) = provider.store().refresh_token(&digest).await? else {
         return Err(OAuthFault::GrantInvalid("unknown refresh token"));
     };
     if family.client_id != client.id() {
         return Err(OAuthFault::GrantInvalid("refresh token of another client"));
     }
-    let granted = scopes_of(&family.scopes);
+    let granted = stored_scopes(&family.scopes);
     let scopes = match form.get("scope").map(ScopeSet::parse).transpose()? {
         None => granted,
         Some(asked) => match asked.first_outside(&granted) {
@@ -34,12 +34,12 @@ pub(super) async fn redeem(
         },
     };
     let authentication = Authentication::read(&family.details);
-    let person = still_open(provider, user, authentication.told(&scopes)).await?;
+    let person = enabled_user(provider, user, authentication.claim_selection(&scopes)).await?;
     let grant = Grant {
         client,
         person: &person,
         scopes: &scopes,
-        audiences: audiences_of(form, &family.audiences)?,
+        audiences: narrowed_audiences(form, &family.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
         outlives_session: family.outlives_session,
@@ -47,5 +47,5 @@ pub(super) async fn redeem(
         nonce: None,
         authentication: &authentication,
     };
-    grant.redeem(provider, Once::RefreshToken, digest).await
+    grant.redeem(provider, SecretKind::RefreshToken, digest).await
 }

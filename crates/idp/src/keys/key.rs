@@ -17,7 +17,7 @@ pub enum KeyFault {
     Signer(#[from] SignerError),
     /// The stored key is valid, but has another algorithm than expected.
     #[error("key has another algorithm than expected")]
-    OtherKey,
+    WrongAlgorithm,
     /// The ring has no key of the requested algorithm.
     #[error("no key of this algorithm")]
     Missing,
@@ -50,7 +50,7 @@ impl Key {
 
     fn new(algorithm: SigningAlgorithm, signer: Signer) -> Result<Self, KeyFault> {
         if signer.algorithm() != algorithm.algorithm() {
-            return Err(KeyFault::OtherKey);
+            return Err(KeyFault::WrongAlgorithm);
         }
         let jwk = signer.public_jwk();
         Ok(Self { algorithm, signer, jwk })
@@ -125,7 +125,7 @@ mod tests {
             assert!(is_kid(key.kid()));
             for other in ALL.into_iter().filter(|&o| o != algorithm) {
                 let refused = Key::from_pem(other, key.to_pem().unwrap().as_ref());
-                assert_eq!(refused.map(|_| ()), Err(KeyFault::OtherKey));
+                assert_eq!(refused.map(|_| ()), Err(KeyFault::WrongAlgorithm));
             }
         }
     }

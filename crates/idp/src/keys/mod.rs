@@ -37,7 +37,7 @@ pub use auth::token::jws::SigningAlgorithm;
 use auth::token::jwt;
 use axum::body::Bytes;
 use serde::Serialize;
-use store::audit::{AnnouncedEntry, Audited};
+use store::audit::{AuditEntry, Audited};
 use store::key_ring::ReplaceKeyRing;
 use store::{Revocation, RevocationReach, Store, StoreError};
 
@@ -59,7 +59,7 @@ pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
 /// lifetime plus one minute of clock skew. The next change of the ring or start removes it.
 pub const RETENTION: Duration = Duration::from_secs(lifetime::MAX_ACCESS_TOKEN.as_secs() + 60);
 /// Attempts of a change that conflicts with changes of other nodes.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Error of an operation on keys.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -110,7 +110,7 @@ struct Published {
     version: u64,
     ring: KeyRing,
     jwks: Bytes,
-    own: KeySet,
+    key_set: KeySet,
 }
 
 impl Published {
@@ -118,13 +118,13 @@ impl Published {
         let jwks: Bytes = ring.jwks().into();
         let unreadable = |fault: &dyn std::fmt::Display| KeyError::Malformed(fault.to_string());
         let (own, _) = KeySet::from_jwks_json(&jwks).map_err(|fault| unreadable(&fault))?;
-        Ok(Arc::new(Self { version, ring, jwks, own }))
+        Ok(Arc::new(Self { version, ring, jwks, key_set: own }))
     }
 }
 
 /// Dependencies of a change to the keys.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct KeyAccess<'a> {
     /// The store of the key ring.
     pub store: &'a Store,
     /// The key that seals the key ring.
@@ -135,14 +135,14 @@ pub struct Place<'a> {
 
 /// What is recorded with a change.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct ChangeRecord {
     /// Entry of the revocation log, for consumers that cache keys.
     revocation: Option<Revocation>,
     /// Entry of the audit log, if an operator requested the change.
-    entry: Option<AnnouncedEntry>,
+    entry: Option<AuditEntry>,
 }
 
-impl Place<'_> {
+impl KeyAccess<'_> {
     async fn read(&self) -> Result<Option<(u64, KeyRing)>, KeyError> {
         let Some(row) = self.store.key_ring().await? else { return Ok(None) };
         let text = self.secrets.open(Purpose::KeyRing, "", &row.content).ok_or(KeyError::Sealed)?;
@@ -154,7 +154,7 @@ impl Place<'_> {
         &self,
         from: Option<u64>,
         ring: &KeyRing,
-        told: Told,
+        told: ChangeRecord,
         now: Timestamp,
     ) -> Result<Option<u64>, KeyError> {
         let text = stored::write(ring)?;
@@ -175,13 +175,14 @@ impl Keys {
     /// # Errors
     /// [`KeyError`] when the ring cannot be read, created or written.
     pub async fn open(
-        place: Place<'_>,
+        place: KeyAccess<'_>,
         algorithms: &[SigningAlgorithm],
         now: Timestamp,
     ) -> Result<Self, KeyError> {
         let wanted = algorithms.to_vec();
         let aligned =
-            change(place, now, Told::default(), move |ring| ring.aligned(&wanted, now, generate)).await?;
+            change(place, now, ChangeRecord::default(), move |ring| ring.aligned(&wanted, now, generate))
+                .await?;
         Ok(Self { published: RwLock::new(aligned), algorithms: algorithms.to_vec() })
     }
 
@@ -216,19 +217,19 @@ impl Keys {
     }
 
     /// Reads a token signed by one of these keys, of any type and age.
-    pub fn opened<T>(&self, token: &str, read: impl FnOnce(jwt::Signed<'_>) -> Option<T>) -> Option<T> {
-        self.opened_with(token, read).map(|(_, read)| read)
+    pub fn verify<T>(&self, token: &str, read: impl FnOnce(jwt::SignedClaims<'_>) -> Option<T>) -> Option<T> {
+        self.verify_with_version(token, read).map(|(_, read)| read)
     }
 
     /// As [`Keys::opened`], with the version of the ring that verified the token.
-    pub(crate) fn opened_with<T>(
+    pub(crate) fn verify_with_version<T>(
         &self,
         token: &str,
-        read: impl FnOnce(jwt::Signed<'_>) -> Option<T>,
+        read: impl FnOnce(jwt::SignedClaims<'_>) -> Option<T>,
     ) -> Option<(u64, T)> {
         let current = self.current();
         let unverified = jwt::parse(token.as_bytes()).ok()?;
-        let read = read(unverified.signed(AlgorithmSet::ALL, &current.own).ok()?)?;
+        let read = read(unverified.signed(AlgorithmSet::ALL, &current.key_set).ok()?)?;
         Some((current.version, read))
     }
 
@@ -241,7 +242,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyError`] when the ring cannot be read.
-    pub async fn refresh(&self, place: Place<'_>) -> Result<(), KeyError> {
+    pub async fn refresh(&self, place: KeyAccess<'_>) -> Result<(), KeyError> {
         let read = async || place.read().await?.ok_or(KeyError::Sealed);
         let (mut version, mut ring) = read().await?;
         if version < self.current().version {
@@ -263,22 +264,22 @@ impl Keys {
     /// [`Keys::open`].
     pub async fn rotate(
         &self,
-        place: Place<'_>,
+        place: KeyAccess<'_>,
         algorithm: SigningAlgorithm,
         now: Timestamp,
     ) -> Result<(), KeyError> {
-        self.rotate_told(place, algorithm, None, now).await
+        self.rotate_audited(place, algorithm, None, now).await
     }
 
     /// As [`Keys::rotate`], with an entry in the audit log.
-    pub(crate) async fn rotate_told(
+    pub(crate) async fn rotate_audited(
         &self,
-        place: Place<'_>,
+        place: KeyAccess<'_>,
         algorithm: SigningAlgorithm,
-        entry: Option<AnnouncedEntry>,
+        entry: Option<AuditEntry>,
         now: Timestamp,
     ) -> Result<(), KeyError> {
-        let told = Told { entry, ..Told::default() };
+        let told = ChangeRecord { entry, ..ChangeRecord::default() };
         self.publish(change(place, now, told, move |ring| ring.rotated(algorithm, now, generate)).await?);
         Ok(())
     }
@@ -290,7 +291,7 @@ impl Keys {
     /// [`KeyError`] as for [`Keys::rotate`].
     pub async fn rotate_due(
         &self,
-        place: Place<'_>,
+        place: KeyAccess<'_>,
         period: Duration,
         now: Timestamp,
     ) -> Result<(), KeyError> {
@@ -301,7 +302,7 @@ impl Keys {
         if due(&self.ring()).is_empty() {
             return Ok(());
         }
-        let rotated = change(place, now, Told::default(), move |mut ring| {
+        let rotated = change(place, now, ChangeRecord::default(), move |mut ring| {
             for algorithm in due(&ring) {
                 ring = ring.rotated(algorithm, now, generate)?;
             }
@@ -316,27 +317,27 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyError::Transition`] when there is no such key, otherwise as for [`Keys::open`].
-    pub async fn revoke(&self, place: Place<'_>, kid: &str, now: Timestamp) -> Result<(), KeyError> {
-        self.revoke_told(place, kid, None, now).await
+    pub async fn revoke(&self, place: KeyAccess<'_>, kid: &str, now: Timestamp) -> Result<(), KeyError> {
+        self.revoke_audited(place, kid, None, now).await
     }
 
     /// As [`Keys::revoke`], with an entry in the audit log.
-    pub(crate) async fn revoke_told(
+    pub(crate) async fn revoke_audited(
         &self,
-        place: Place<'_>,
+        place: KeyAccess<'_>,
         kid: &str,
-        entry: Option<AnnouncedEntry>,
+        entry: Option<AuditEntry>,
         now: Timestamp,
     ) -> Result<(), KeyError> {
         let revocation = Revocation {
             tags: vec![place.secrets.tag(TagSubject::Key(kid))],
             reason: "signing key revoked",
-            reach: RevocationReach::Whole,
+            reach: RevocationReach::All,
             until: now.plus(RETENTION),
             occurrence: None,
         };
         let kid = kid.to_owned();
-        let told = Told { revocation: Some(revocation), entry };
+        let told = ChangeRecord { revocation: Some(revocation), entry };
         let revoked = change(place, now, told, move |ring| ring.revoked(&kid, now, generate)).await?;
         self.publish(revoked);
         Ok(())
@@ -353,12 +354,12 @@ impl Keys {
 
 /// Applies a transition to the current ring of the store. A ring without changes is not written.
 async fn change(
-    place: Place<'_>,
+    place: KeyAccess<'_>,
     now: Timestamp,
-    told: Told,
+    told: ChangeRecord,
     transition: impl Fn(KeyRing) -> Result<KeyRing, KeyError> + Clone + Send + 'static,
 ) -> Result<Arc<Published>, KeyError> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let (from, old) = match place.read().await? {
             Some((version, ring)) => (Some(version), ring),
             None => (None, KeyRing::default()),

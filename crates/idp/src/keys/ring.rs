@@ -120,7 +120,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    fn new(algorithm: SigningAlgorithm, now: Timestamp, make: Make) -> Result<Self, KeyError> {
+    fn new(algorithm: SigningAlgorithm, now: Timestamp, make: GenerateKey) -> Result<Self, KeyError> {
         let (active, next) = (Arc::new(make(algorithm)?), Arc::new(make(algorithm)?));
         Ok(Self { active: Active { key: active, since: now }, next: Next { key: next, since: now } })
     }
@@ -131,7 +131,7 @@ impl Slot {
 }
 
 /// Generates a key. Called only when a transition needs one and cannot fail for another reason.
-pub type Make = fn(SigningAlgorithm) -> Result<Key, KeyError>;
+pub type GenerateKey = fn(SigningAlgorithm) -> Result<Key, KeyError>;
 
 /// All keys of a provider.
 #[derive(Debug, Clone, Default)]
@@ -216,7 +216,7 @@ impl KeyRing {
         self,
         algorithms: &[SigningAlgorithm],
         now: Timestamp,
-        make: Make,
+        make: GenerateKey,
     ) -> Result<Self, KeyError> {
         if algorithms.is_empty() {
             return Err(KeyError::NoAlgorithm);
@@ -246,7 +246,7 @@ impl KeyRing {
         mut self,
         algorithm: SigningAlgorithm,
         now: Timestamp,
-        make: Make,
+        make: GenerateKey,
     ) -> Result<Self, KeyError> {
         let at = self.slots.iter().position(|s| s.algorithm() == algorithm);
         let at = at.ok_or(TransitionFault::NoSuchAlgorithm(algorithm))?;
@@ -264,7 +264,7 @@ impl KeyRing {
     /// # Errors
     /// [`TransitionFault::NoSuchKey`] when there is no such key; [`KeyError`] when a key cannot be
     /// created.
-    pub fn revoked(mut self, kid: &str, now: Timestamp, make: Make) -> Result<Self, KeyError> {
+    pub fn revoked(mut self, kid: &str, now: Timestamp, make: GenerateKey) -> Result<Self, KeyError> {
         let before = self.retired.len();
         self.retired.retain(|r| r.kid.as_ref() != kid);
         let was_retired = self.retired.len() < before;

@@ -133,7 +133,7 @@ pub enum OAuthFault {
     Store(String),
     /// The database is unavailable or full; holds its message. The store has logged the outage.
     #[error("{0}")]
-    StoreAway(String),
+    StoreUnavailable(String),
     /// The queue of the password threads is full; holds when to try again.
     #[error("password queue full")]
     PasswordsBusy(Duration),
@@ -150,7 +150,7 @@ pub enum OAuthFault {
 
 /// Log level of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loudness {
+pub enum LogLevel {
     /// A mistake of a client, of interest to its developer; or an event with a log line of its own.
     Debug,
     /// Worth counting, such as an expired token.
@@ -163,13 +163,13 @@ pub enum Loudness {
 
 /// HTTP response and log level of an [`OAuthFault`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ErrorResponse {
     /// HTTP status code.
     pub status: StatusCode,
     /// The `error` member (RFC 6749 §5.2).
     pub code: &'static str,
     /// Level of the log line.
-    pub loudness: Loudness,
+    pub level: LogLevel,
     /// The `error_description` member. It is constant, so it never reflects parts of the request.
     pub text: Cow<'static, str>,
     /// When to try again (`Retry-After`).
@@ -191,10 +191,10 @@ impl OAuthFault {
 
     /// The table of responses.
     #[rustfmt::skip]
-    pub fn row(&self) -> Row {
-        use Loudness::{Debug, Error, Info, Warn};
-        let row = |status, code, loudness, text: &'static str| Row { status, code, loudness, text: text.into(), retry_after: None };
-        let later = |row: Row, after| Row { retry_after: Some(after), ..row };
+    pub fn response(&self) -> ErrorResponse {
+        use LogLevel::{Debug, Error, Info, Warn};
+        let row = |status, code, loudness, text: &'static str| ErrorResponse { status, code, level: loudness, text: text.into(), retry_after: None };
+        let later = |row: ErrorResponse, after| ErrorResponse { retry_after: Some(after), ..row };
         let bad = StatusCode::BAD_REQUEST;
         let unauthorized = StatusCode::UNAUTHORIZED;
         match self {
@@ -228,10 +228,10 @@ impl OAuthFault {
             Self::SlowDown => row(bad, "slow_down", Debug, "poll less often: add five seconds to the interval"),
             Self::AccessDenied => row(bad, "access_denied", Info, "denied by the user"),
             Self::DeviceCodeExpired => row(bad, "expired_token", Debug, "the device code has expired: start again"),
-            Self::Request(fault) => Row { text: fault.to_string().into(), ..row(bad, fault.code(), Info, "") },
-            Self::Address(fault) => Row { text: fault.to_string().into(), ..row(bad, "invalid_request", Info, "") },
+            Self::Request(fault) => ErrorResponse { text: fault.to_string().into(), ..row(bad, fault.code(), Info, "") },
+            Self::Address(fault) => ErrorResponse { text: fault.to_string().into(), ..row(bad, "invalid_request", Info, "") },
             Self::Store(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Error, "the provider cannot reach its database: try again later"), STORE_RETRY),
-            Self::StoreAway(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Debug, "the provider cannot reach its database: try again later"), STORE_RETRY),
+            Self::StoreUnavailable(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Debug, "the provider cannot reach its database: try again later"), STORE_RETRY),
             Self::PasswordsBusy(after) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn, "too many logins at once: try again later"), *after),
             Self::GrantNotAllowed => row(bad, "unauthorized_client", Warn, "this client may not use this grant type"),
             Self::WaitMalformed => row(bad, "invalid_request", Debug, "wait is malformed: use true or false, or omit it"),
@@ -267,7 +267,7 @@ impl From<TargetFault> for OAuthFault {
 impl From<store::StoreError> for OAuthFault {
     fn from(error: store::StoreError) -> Self {
         let text = error.to_string();
-        if error.is_outage() { Self::StoreAway(text) } else { Self::Store(text) }
+        if error.is_outage() { Self::StoreUnavailable(text) } else { Self::Store(text) }
     }
 }
 
@@ -343,7 +343,7 @@ mod tests {
             Request(RequestFault::Prompt),
             Address(AddressFault::Missing),
             Store("x".into()),
-            StoreAway("x".into()),
+            StoreUnavailable("x".into()),
             PasswordsBusy(Duration::from_secs(1)),
             PasswordsFailed("x".into()),
         ];
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn public_texts_fit_the_grammar_of_error_description() {
         for fault in every() {
-            let row = fault.row();
+            let row = fault.response();
             let fits = |b: u8| matches!(b, 0x20..=0x21 | 0x23..=0x5b | 0x5d..=0x7e);
             assert!(!row.text.is_empty() && row.text.bytes().all(fits), "{fault:?}");
         }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn codes_and_statuses_agree() {
         for fault in every() {
-            let row = fault.row();
+            let row = fault.response();
             let expected: &[u16] = match row.code {
                 "invalid_request" => &[400, 404, 405, 408, 413],
                 "invalid_client" => &[401],
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn an_unknown_client_and_a_wrong_secret_say_the_same() {
         let (unknown, wrong) = (OAuthFault::client_unknown("a"), OAuthFault::ClientSecretWrong("a".into()));
-        assert_eq!(unknown.row(), wrong.row());
+        assert_eq!(unknown.response(), wrong.response());
         assert_ne!(unknown.to_string(), wrong.to_string(), "the log knows");
     }
 

@@ -45,7 +45,7 @@ pub enum RedirectFault {
 pub struct RedirectUri {
     text: Box<str>,
     /// Offset of the port and the rest, if the host is a loopback address over plain HTTP.
-    any_port_at: Option<usize>,
+    loopback_port_offset: Option<usize>,
 }
 
 impl RedirectUri {
@@ -86,7 +86,7 @@ impl RedirectUri {
             _ if is_reversed_domain(scheme) && rest.starts_with('/') => None,
             _ => return Err(RedirectFault::Scheme),
         };
-        Ok(Self { text: text.into(), any_port_at })
+        Ok(Self { text: text.into(), loopback_port_offset: any_port_at })
     }
 
     /// The URI as registered.
@@ -97,11 +97,11 @@ impl RedirectUri {
     /// Whether `asked` equals this URI, byte for byte. Only the port of a loopback address may
     /// differ, because a native app gets it when it starts (RFC 8252 §7.3). `localhost` is
     /// excluded: a name may resolve to another host.
-    pub fn admits(&self, asked: &str) -> bool {
+    pub fn matches(&self, asked: &str) -> bool {
         if *self.text == *asked {
             return true;
         }
-        let Some(at) = self.any_port_at else { return false };
+        let Some(at) = self.loopback_port_offset else { return false };
         let (host, own) = self.text.split_at(at);
         asked.strip_prefix(host).is_some_and(|asked| match (without_port(own), without_port(asked)) {
             (Some(own), Some(asked)) => own == asked,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn admits(registered: &str, asked: &str) -> bool {
-        RedirectUri::parse(registered).unwrap().admits(asked)
+        RedirectUri::parse(registered).unwrap().matches(asked)
     }
 
     #[test]

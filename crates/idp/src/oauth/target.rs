@@ -39,7 +39,7 @@ pub fn is_resource(text: &str) -> bool {
 
 /// The targets of a request, without duplicates: its `resource` (RFC 8707 §2) and `audience`
 /// parameters.
-pub(crate) fn named(form: &Form) -> Result<Vec<&str>, TargetFault> {
+pub(crate) fn requested_targets(form: &Form) -> Result<Vec<&str>, TargetFault> {
     let mut targets: Vec<&str> = Vec::new();
     let resources = form.all("resource").map(|r| (r, is_resource(r)));
     let audiences = form.all("audience").map(|a| (a, is_audience(a)));

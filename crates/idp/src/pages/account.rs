@@ -46,7 +46,7 @@ pub struct SessionEntry<'a> {
     /// When the session was last used.
     pub last_seen: Timestamp,
     /// Whether it is the session of this browser.
-    pub this_one: bool,
+    pub is_current: bool,
 }
 
 /// A consent on the page.
@@ -140,7 +140,7 @@ pub struct Account<'a> {
     /// Token families that outlive sessions.
     pub tokens: &'a [TokenRow<'a>],
     /// Token families that end with a session.
-    pub passing: &'a [TokenRow<'a>],
+    pub session_bound: &'a [TokenRow<'a>],
     /// The password form; `None` if the user has no password here.
     pub password: Option<PasswordForm>,
     /// The operation that was just completed, if any.
@@ -181,8 +181,8 @@ impl Account<'_> {
             f: f.titled(&w.account.title).wide(),
             w,
             v: self,
-            done: self.done.map(|done| said(done, w)),
-            problem: problem.map(|(kind, min)| told(kind, min, w)),
+            done: self.done.map(|done| done_message(done, w)),
+            problem: problem.map(|(kind, min)| problem_message(kind, min, w)),
             at_current,
             at_new: kind.is_some() && !at_current,
         };
@@ -191,7 +191,7 @@ impl Account<'_> {
 
     /// Whether there are sessions besides the current one.
     fn others(&self) -> bool {
-        self.sessions.iter().any(|s| !s.this_one)
+        self.sessions.iter().any(|s| !s.is_current)
     }
 
     fn form<'f>(&'f self, action: &'f str) -> Form<'f> {
@@ -199,7 +199,7 @@ impl Account<'_> {
     }
 }
 
-fn said(done: AccountDone, w: &Words) -> Filled<'_> {
+fn done_message(done: AccountDone, w: &Words) -> Filled<'_> {
     let a = &w.account;
     match done {
         AccountDone::PasswordChanged => &a.did_change,
@@ -213,7 +213,7 @@ fn said(done: AccountDone, w: &Words) -> Filled<'_> {
     .filled()
 }
 
-fn told(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
+fn problem_message(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
     let a = &w.account;
     match problem {
         PasswordProblem::WrongCurrent => a.wrong_current.filled(),

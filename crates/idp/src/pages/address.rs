@@ -7,7 +7,7 @@
 const MAX_ADDRESS: usize = 2048;
 
 /// Schemes that run or show content instead of opening a web page or an app.
-const DEAD: [&str; 9] =
+const FORBIDDEN_SCHEMES: [&str; 9] =
     ["javascript", "vbscript", "data", "blob", "filesystem", "file", "about", "view-source", "mailto"];
 
 /// Reason why an address must not be on a page.
@@ -102,7 +102,7 @@ fn split(address: &str) -> Result<(&str, &str), AddressFault> {
     if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.bytes().all(letters) {
         return Err(AddressFault::Shape);
     }
-    if DEAD.iter().any(|dead| scheme.eq_ignore_ascii_case(dead)) {
+    if FORBIDDEN_SCHEMES.iter().any(|dead| scheme.eq_ignore_ascii_case(dead)) {
         return Err(AddressFault::Scheme);
     }
     Ok((scheme, rest))

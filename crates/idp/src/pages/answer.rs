@@ -26,7 +26,7 @@ pub(crate) struct Sources<'a> {
     /// Source expression of the script, if there is one.
     pub(crate) script: Option<&'a str>,
     /// Targets of its forms besides this provider.
-    pub(crate) leads_to: &'a [FormTarget],
+    pub(crate) form_targets: &'a [FormTarget],
 }
 
 /// A page as an HTTP response; `tag` is its language.
@@ -58,7 +58,7 @@ pub(crate) fn html(status: StatusCode, body: String, sources: Sources<'_>, tag: 
     response
 }
 
-fn policy(Sources { style, script, leads_to }: Sources<'_>) -> String {
+fn policy(Sources { style, script, form_targets: leads_to }: Sources<'_>) -> String {
     let mut policy = format!(
         "default-src 'none'; style-src {style}; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
     );

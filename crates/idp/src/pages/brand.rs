@@ -5,7 +5,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use super::{colour::Colour, text::unfit};
+use super::{colour::Colour, text::is_unprintable};
 
 /// Longest name in characters.
 pub const MAX_NAME: usize = 60;
@@ -65,7 +65,7 @@ impl Brand {
     pub fn check(config: &BrandConfig) -> Result<Self, Vec<BrandFault>> {
         let mut faults = Vec::new();
         let name = config.name.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(unfit) {
+        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(is_unprintable) {
             faults.push(BrandFault::Name);
         }
         if let Some(fault) = config.logo.as_deref().and_then(|logo| check_logo(logo).err()) {

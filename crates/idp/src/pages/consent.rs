@@ -20,7 +20,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    pub(super) fn told<'w>(&self, w: &'w Words) -> Filled<'w> {
+    pub(super) fn description<'w>(&self, w: &'w Words) -> Filled<'w> {
         let s = &w.scope;
         match (self.meaning, self.name) {
             (Some(meaning), _) => Filled::bare(meaning),
@@ -50,7 +50,7 @@ pub struct Consent<'a> {
     /// Host of the redirect URI: where the browser is sent afterwards.
     pub returns_to: &'a str,
     /// Targets to which the response to the form may redirect.
-    pub leads_to: &'a [FormTarget],
+    pub form_targets: &'a [FormTarget],
 }
 
 #[derive(Template)]
@@ -65,7 +65,7 @@ struct Markup<'a> {
 
 impl Consent<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        let told = |new| self.scopes.iter().filter(|s| s.new == new).map(|s| s.told(w)).collect();
+        let told = |new| self.scopes.iter().filter(|s| s.new == new).map(|s| s.description(w)).collect();
         let (fresh, had) = (told(true), told(false));
         Markup { f: f.titled(&w.consent.title), w, v: self, fresh, had }.render()
     }

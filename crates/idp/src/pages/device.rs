@@ -7,7 +7,7 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::text::{Shown, unfit};
+use super::text::{Shown, is_unprintable};
 use super::{Form, Frame, Link, Scope};
 use crate::pages::messages::{Filled, Words};
 
@@ -105,7 +105,7 @@ impl DeviceCode<'_> {
             f: f.titled(&w.device.title),
             w,
             v: self,
-            code: self.code.filter(|c| c.len() <= 32 && !c.chars().any(unfit)).unwrap_or_default(),
+            code: self.code.filter(|c| c.len() <= 32 && !c.chars().any(is_unprintable)).unwrap_or_default(),
             problem,
         };
         (status.unwrap_or(StatusCode::OK), markup.render())
@@ -114,7 +114,7 @@ impl DeviceCode<'_> {
 
 impl DeviceConfirm<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        let scopes = self.scopes.iter().map(|s| s.told(w)).collect();
+        let scopes = self.scopes.iter().map(|s| s.description(w)).collect();
         let f = f.titled(&w.device.confirm_title);
         ConfirmMarkup { f, w, v: self, code: Shown(self.code), scopes }.render()
     }

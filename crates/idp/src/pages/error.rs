@@ -84,7 +84,7 @@ impl ErrorKind {
         }
     }
 
-    fn words(self, w: &Words) -> (&Phrase, Filled<'_>) {
+    fn messages(self, w: &Words) -> (&Phrase, Filled<'_>) {
         let e = &w.error;
         match self {
             Self::BadRequest => (&e.bad_request_title, e.bad_request_text.filled()),
@@ -116,7 +116,7 @@ struct Markup<'a> {
 impl ErrorPage<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
         let (status, code) = self.kind.row();
-        let (title, text) = self.kind.words(w);
+        let (title, text) = self.kind.messages(w);
         let markup = Markup { f: f.titled(title), w, v: self, text, code, request: Shown(self.request_id) };
         (status, markup.render())
     }

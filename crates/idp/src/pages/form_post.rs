@@ -27,7 +27,7 @@ pub struct FormPost<'a> {
     /// Display name of the client.
     pub client: &'a str,
     /// Targets of the form.
-    pub leads_to: &'a [FormTarget],
+    pub form_targets: &'a [FormTarget],
 }
 
 #[derive(Template)]

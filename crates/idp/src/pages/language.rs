@@ -6,10 +6,10 @@
 //!
 //! Does not own: the messages ([`crate::pages::messages`]).
 
-use crate::pages::messages::{Words, WordsFault};
+use crate::pages::messages::{MessagesFault, Words};
 
 /// Most language ranges of one request that are considered.
-const MAX_WISHES: usize = 32;
+const MAX_RANGES: usize = 32;
 
 /// One language and its messages.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ impl Language {
         &self.tag
     }
 
-    pub(crate) fn words(&self) -> &Words {
+    pub(crate) fn messages(&self) -> &Words {
         &self.words
     }
 }
@@ -41,7 +41,7 @@ pub enum LanguageFault {
         /// The language tag.
         tag: Box<str>,
         /// The fault in the file.
-        fault: WordsFault,
+        fault: MessagesFault,
     },
 }
 
@@ -93,7 +93,7 @@ impl Languages {
 
     /// Chooses the language for a request. Malformed ranges are ignored.
     pub fn choose(&self, ui_locales: Option<&str>, accept_language: Option<&str>) -> &Language {
-        let from_client = ui_locales.unwrap_or_default().split(' ').take(MAX_WISHES);
+        let from_client = ui_locales.unwrap_or_default().split(' ').take(MAX_RANGES);
         from_client
             .chain(accepted(accept_language.unwrap_or_default()))
             .find_map(|range| self.lookup(range))
@@ -120,7 +120,7 @@ impl Languages {
 fn accepted(field: &str) -> impl Iterator<Item = &str> {
     let mut ranges: Vec<(u16, &str)> = field
         .split(',')
-        .take(MAX_WISHES)
+        .take(MAX_RANGES)
         .filter_map(|item| {
             let (range, weight) = match item.split_once(';') {
                 Some((range, parameter)) => (range, weight(parameter)?),

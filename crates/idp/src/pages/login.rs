@@ -8,7 +8,7 @@ use askama::Template;
 use axum::http::StatusCode;
 
 use super::address::FormTarget;
-use super::text::unfit;
+use super::text::is_unprintable;
 use super::{Form, Frame, Link};
 use crate::pages::messages::{Filled, Words};
 
@@ -30,7 +30,7 @@ pub struct Login<'a> {
     /// Link back to the client.
     pub back: Option<Link<'a>>,
     /// Targets to which the response to the form may redirect.
-    pub leads_to: &'a [FormTarget],
+    pub form_targets: &'a [FormTarget],
 }
 
 /// Reason why a login failed. It never discloses whether the user exists.
@@ -73,7 +73,7 @@ struct Markup<'a> {
 impl Login<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
         // A hint that would not be shown as sent is dropped.
-        let hint = self.hint.filter(|h| h.chars().count() <= MAX_HINT && !h.chars().any(unfit));
+        let hint = self.hint.filter(|h| h.chars().count() <= MAX_HINT && !h.chars().any(is_unprintable));
         let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
         let status = status.unwrap_or(StatusCode::OK);
         let markup =

@@ -19,7 +19,7 @@ pub struct Logout<'a> {
     /// Display name of the client that requests the logout.
     pub client: Option<&'a str>,
     /// Targets to which the response to the form may redirect.
-    pub leads_to: &'a [FormTarget],
+    pub form_targets: &'a [FormTarget],
 }
 
 /// View model of the page that confirms the logout.

@@ -19,7 +19,7 @@ use super::text::{Escaping, Shown};
 
 /// Fault in a file of messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WordsFault {
+pub enum MessagesFault {
     /// The file is not TOML; holds the position and the reason.
     #[error("not toml: {0}")]
     Syntax(Box<str>),
@@ -163,7 +163,7 @@ fn placeholders(pattern: &str) -> Vec<&str> {
 /// Takes texts from a parsed file and collects faults.
 struct Reader {
     table: toml::Table,
-    faults: Vec<WordsFault>,
+    faults: Vec<MessagesFault>,
 }
 
 impl Reader {
@@ -172,12 +172,12 @@ impl Reader {
         let value = self.table.get_mut(group).and_then(toml::Value::as_table_mut).and_then(|g| g.remove(key));
         let text = match value {
             None => {
-                self.faults.push(WordsFault::Missing(name()));
+                self.faults.push(MessagesFault::Missing(name()));
                 return Box::default();
             }
             Some(toml::Value::String(text)) if !text.trim().is_empty() => text,
             Some(_) => {
-                self.faults.push(WordsFault::NotText(name()));
+                self.faults.push(MessagesFault::NotText(name()));
                 return Box::default();
             }
         };
@@ -188,20 +188,21 @@ impl Reader {
                 [] => "none".into(),
                 some => some.iter().map(|p| format!("{{{p}}}")).collect::<Vec<_>>().join(" "),
             };
-            self.faults.push(WordsFault::Placeholders { key: name(), expected: expected.into() });
+            self.faults.push(MessagesFault::Placeholders { key: name(), expected: expected.into() });
         }
         text.into()
     }
 
     /// Reports keys that were not taken as unknown.
-    fn rest(&mut self, groups: &[&str]) {
+    fn report_unknown(&mut self, groups: &[&str]) {
         for (group, value) in &self.table {
             match value.as_table().filter(|_| groups.contains(&group.as_str())) {
                 Some(table) => {
-                    let keys = table.keys().map(|key| WordsFault::Unknown(format!("{group}.{key}").into()));
+                    let keys =
+                        table.keys().map(|key| MessagesFault::Unknown(format!("{group}.{key}").into()));
                     self.faults.extend(keys);
                 }
-                None => self.faults.push(WordsFault::Unknown(group.as_str().into())),
+                None => self.faults.push(MessagesFault::Unknown(group.as_str().into())),
             }
         }
     }
@@ -224,7 +225,7 @@ macro_rules! words {
                 let words = Self { $($group: $type { $(
                     $key: words!(@value reader.take(stringify!($group), stringify!($key), &[$($(stringify!($place)),+)?]), $(($($place)+))?)
                 ),* }),* };
-                reader.rest(&[$(stringify!($group)),*]);
+                reader.report_unknown(&[$(stringify!($group)),*]);
                 words
             }
         }
@@ -266,14 +267,14 @@ words! {
 
 impl Words {
     /// Parses a file and reports every fault.
-    pub(crate) fn parse(text: &str) -> Result<Self, Vec<WordsFault>> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<MessagesFault>> {
         let table = text
             .parse::<toml::Table>()
-            .map_err(|error| vec![WordsFault::Syntax(error.to_string().trim_end().into())])?;
+            .map_err(|error| vec![MessagesFault::Syntax(error.to_string().trim_end().into())])?;
         let mut reader = Reader { table, faults: Vec::new() };
         let words = Self::take(&mut reader);
         if !matches!(&*words.language.direction.0, "ltr" | "rtl" | "") {
-            reader.faults.push(WordsFault::Direction);
+            reader.faults.push(MessagesFault::Direction);
         }
         if reader.faults.is_empty() { Ok(words) } else { Err(reader.faults) }
     }
@@ -366,7 +367,7 @@ mod tests {
                 "key language.direction is neither ltr nor rtl",
             ]
         );
-        assert!(matches!(Words::parse("a =").unwrap_err()[..], [WordsFault::Syntax(_)]));
+        assert!(matches!(Words::parse("a =").unwrap_err()[..], [MessagesFault::Syntax(_)]));
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct Pages {
 impl Pages {
     /// Creates the renderer for a brand and languages.
     pub fn new(brand: Brand, languages: Languages) -> Self {
-        let style = Style::of(&brand);
+        let style = Style::from_brand(&brand);
         Self { brand, style, languages }
     }
 
@@ -111,7 +111,7 @@ impl Pages {
 
     /// Renders a page as an HTTP response, with status and all headers.
     pub fn answer(&self, language: &Language, page: &Page<'_>) -> Response {
-        let w = language.words();
+        let w = language.messages();
         let frame = Frame {
             lang: language.tag(),
             direction: &w.language.direction,
@@ -141,7 +141,7 @@ impl Pages {
         let sources = answer::Sources {
             style: self.style.source(),
             script: matches!(page, Page::FormPost(_)).then(form_post::script_source),
-            leads_to: page.leads_to(),
+            form_targets: page.form_targets(),
         };
         answer::html(status, body, sources, language.tag())
     }
@@ -149,12 +149,12 @@ impl Pages {
 
 impl Page<'_> {
     /// Targets of the page's forms besides the provider itself.
-    fn leads_to(&self) -> &[FormTarget] {
+    fn form_targets(&self) -> &[FormTarget] {
         match self {
-            Self::Login(page) => page.leads_to,
-            Self::Consent(page) => page.leads_to,
-            Self::Logout(page) => page.leads_to,
-            Self::FormPost(page) => page.leads_to,
+            Self::Login(page) => page.form_targets,
+            Self::Consent(page) => page.form_targets,
+            Self::Logout(page) => page.form_targets,
+            Self::FormPost(page) => page.form_targets,
             _ => &[],
         }
     }

@@ -79,7 +79,7 @@ impl<'a> Sample<'a> {
             browser,
             address,
             last_seen: Timestamp::from_secs(at),
-            this_one,
+            is_current: this_one,
         };
         let token = |client, at, expires| TokenRow {
             id: t.opaque,
@@ -151,7 +151,7 @@ impl<'a> Sample<'a> {
             sessions: &self.sessions,
             consents,
             tokens: &self.tokens,
-            passing: &self.passing,
+            session_bound: &self.passing,
             password: Some(PasswordForm { min_length: 12, problem: None }),
             done: Some(AccountDone::SessionEnded),
         }
@@ -168,7 +168,7 @@ impl<'a> Sample<'a> {
             hint: None,
             problem: None,
             back,
-            leads_to: &self.targets,
+            form_targets: &self.targets,
         };
         let consent = Consent {
             form: form("/consent"),
@@ -176,7 +176,7 @@ impl<'a> Sample<'a> {
             user: t.user,
             scopes: &self.scopes,
             returns_to: t.host,
-            leads_to: &self.targets,
+            form_targets: &self.targets,
         };
         let code = DeviceCode { form: form("/device"), code: None, problem: None };
         let confirm = DeviceConfirm {
@@ -186,7 +186,8 @@ impl<'a> Sample<'a> {
             user: t.user,
             scopes: &self.scopes[2..],
         };
-        let logout = Logout { form: form("/logout"), user: t.user, client: None, leads_to: &self.targets };
+        let logout =
+            Logout { form: form("/logout"), user: t.user, client: None, form_targets: &self.targets };
         let account = self.account(consents);
         let torn = Some(PasswordForm { min_length: 12, problem: Some(PasswordProblem::TooShort) });
         let error = |kind| Page::Error(ErrorPage { kind, request_id: t.opaque, back: None });
@@ -213,7 +214,7 @@ impl<'a> Sample<'a> {
                     sessions: &self.sessions[..1],
                     consents: &[],
                     tokens: &[],
-                    passing: &[],
+                    session_bound: &[],
                     done: None,
                     password: torn,
                     ..account

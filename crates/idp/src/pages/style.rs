@@ -48,7 +48,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    pub(crate) fn of(brand: &Brand) -> Self {
+    pub(crate) fn from_brand(brand: &Brand) -> Self {
         let mut text = String::with_capacity(SHAPES.len() + 2048);
         for (scheme, open, close) in [
             (Scheme::Light, ":root{", "}"),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_sheet_cannot_end_early_and_reaches_for_nothing() {
-        let style = Style::of(&brand("#2f5bd0"));
+        let style = Style::from_brand(&brand("#2f5bd0"));
         assert!(!style.text().contains("</") && !style.text().contains("url("));
         assert!(!style.text().contains("@import"));
         assert!(style.source().starts_with("'sha256-") && style.source().ends_with("='"));

@@ -24,7 +24,7 @@ impl fmt::Display for Shown<'_> {
             if at == MAX_SHOWN {
                 return f.write_char('…');
             }
-            f.write_char(if unfit(c) { char::REPLACEMENT_CHARACTER } else { c })?;
+            f.write_char(if is_unprintable(c) { char::REPLACEMENT_CHARACTER } else { c })?;
         }
         Ok(())
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Shown<'_> {
 
 /// Whether a character has no glyph but affects others: controls, the bidirectional marks,
 /// embeddings, overrides and isolates of UAX #9, line separators, and the byte order mark.
-pub(crate) fn unfit(c: char) -> bool {
+pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

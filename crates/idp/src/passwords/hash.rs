@@ -49,7 +49,7 @@ pub enum Verdict {
     Right {
         /// Whether the stored hash is weaker than new hashes, or made of the text as typed; it
         /// should be replaced by a new hash.
-        outdated: bool,
+        is_outdated: bool,
     },
     /// The password is wrong, or there is no such account.
     Wrong,
@@ -160,7 +160,7 @@ impl Hasher {
         }
         digest.zeroize();
         if stored.is_some() && (by_form || as_typed) {
-            Ok(Verdict::Right { outdated: !by_form || phc.outdated(self.parameters) })
+            Ok(Verdict::Right { is_outdated: !by_form || phc.outdated(self.parameters) })
         } else {
             Ok(Verdict::Wrong)
         }
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    struct Dry;
-    impl Entropy for Dry {
+    struct FailingEntropy;
+    impl Entropy for FailingEntropy {
         fn fill(&self, _: &mut [u8]) -> Result<(), EntropyFailed> {
             Err(EntropyFailed)
         }
@@ -228,7 +228,7 @@ mod tests {
         let stored = hashed(&hasher, "correct horse");
         let mut memory = Memory::new();
         let mut verdict = |text: &str| hasher.verify(&password(text), Some(&stored), &mut memory).unwrap();
-        assert_eq!(verdict("correct horse"), Verdict::Right { outdated: false });
+        assert_eq!(verdict("correct horse"), Verdict::Right { is_outdated: false });
         for wrong in ["", "correct hors", "correct horse ", "Correct horse", "correct horse\0"] {
             assert_eq!(verdict(wrong), Verdict::Wrong, "{wrong:?}");
         }
@@ -243,7 +243,7 @@ mod tests {
             |stored: &str, text: &str| hasher.verify(&password(text), Some(stored), &mut memory).unwrap();
         let stored = hashed(&hasher, apart);
         for typed in [composed, apart] {
-            assert_eq!(verdict(&stored, typed), Verdict::Right { outdated: false }, "{typed:?}");
+            assert_eq!(verdict(&stored, typed), Verdict::Right { is_outdated: false }, "{typed:?}");
         }
         assert_eq!(verdict(&stored, "cafe au lait"), Verdict::Wrong);
         let mut digest = vec![0; DIGEST];
@@ -252,14 +252,14 @@ mod tests {
         let raw = Phc { parameters: Parameters::TINY, salt, digest }.encode();
         assert_eq!(
             verdict(&raw, apart),
-            Verdict::Right { outdated: true },
+            Verdict::Right { is_outdated: true },
             "as it was when the hash was made"
         );
         assert_eq!(verdict(&raw, composed), Verdict::Wrong, "nobody knows what else it was made of");
         let odd = hashed(&hasher, "zero\u{200b}width");
         assert_eq!(
             verdict(&odd, "zero\u{200b}width"),
-            Verdict::Right { outdated: false },
+            Verdict::Right { is_outdated: false },
             "made anew for nothing"
         );
         assert_eq!(verdict(&odd, "zerowidth"), Verdict::Wrong);
@@ -288,7 +288,7 @@ mod tests {
             ),
         ] {
             let verdict = tiny().verify(&password(text), Some(stored), &mut memory).unwrap();
-            assert_eq!(verdict, Verdict::Right { outdated: true }, "the salts have 8 bytes only");
+            assert_eq!(verdict, Verdict::Right { is_outdated: true }, "the salts have 8 bytes only");
             assert_eq!(
                 tiny().verify(&password("differentpassword"), Some(stored), &mut memory),
                 Ok(Verdict::Wrong)
@@ -303,11 +303,11 @@ mod tests {
         let mut memory = Memory::new();
         assert_eq!(
             more.verify(&password("x"), Some(&weak), &mut memory),
-            Ok(Verdict::Right { outdated: true })
+            Ok(Verdict::Right { is_outdated: true })
         );
         assert_eq!(
             tiny().verify(&password("x"), Some(&strong), &mut memory),
-            Ok(Verdict::Right { outdated: false })
+            Ok(Verdict::Right { is_outdated: false })
         );
     }
 
@@ -349,7 +349,7 @@ mod tests {
         memory.trim(hasher.parameters());
         assert_eq!((memory.kib(), memory.0.capacity()), (8, 8));
         // Reused memory, larger than necessary or not, gives the same results.
-        let verdict = Verdict::Right { outdated: false };
+        let verdict = Verdict::Right { is_outdated: false };
         assert_eq!(hasher.verify(&password("x"), Some(&stored), &mut memory), Ok(verdict));
         let small = hashed(&hasher, "y");
         assert_eq!(hasher.verify(&password("y"), Some(&small), &mut memory), Ok(verdict));
@@ -357,8 +357,8 @@ mod tests {
 
     #[test]
     fn without_randomness_there_is_no_hash_and_no_hasher() {
-        assert_eq!(Hasher::new(Parameters::TINY, &Dry).map(|_| ()), Err(EntropyFailed));
-        let refused = tiny().hash(&password("x"), &Dry, &mut Memory::new());
+        assert_eq!(Hasher::new(Parameters::TINY, &FailingEntropy).map(|_| ()), Err(EntropyFailed));
+        let refused = tiny().hash(&password("x"), &FailingEntropy, &mut Memory::new());
         assert_eq!(refused, Err(HashFault::Entropy(EntropyFailed)));
     }
 }

@@ -134,7 +134,7 @@ impl Limits {
     pub const NETWORK: Self = Self { threshold: 50, ..Self::ACCOUNT };
 
     /// Failures of `record` that still count at `now`.
-    fn remembered(&self, record: &Record, now: Timestamp) -> u32 {
+    fn current_failures(&self, record: &Record, now: Timestamp) -> u32 {
         let rest = now.since(record.last.max(record.locked_until));
         let halvings = rest.as_millis() / self.quiet.as_millis();
         u32::try_from(halvings).ok().and_then(|h| record.failures.checked_shr(h)).unwrap_or(0)
@@ -143,7 +143,7 @@ impl Limits {
     /// The record after one more failure at `now`. A clock that was set back does not reduce the
     /// count.
     pub fn after_failure(&self, record: Option<&Record>, now: Timestamp) -> Record {
-        let old = record.map(|r| (r, self.remembered(r, now))).filter(|&(_, failures)| failures > 0);
+        let old = record.map(|r| (r, self.current_failures(r, now))).filter(|&(_, failures)| failures > 0);
         let failures = old.map_or(0, |(_, failures)| failures).saturating_add(1);
         let (first, last, locked) = old
             .map_or((now, now, now), |(r, _)| (r.first.min(now), r.last.max(now), r.locked_until.max(now)));
@@ -156,8 +156,8 @@ impl Limits {
     }
 
     /// Whether `record` has no effect any more, so that its row may be deleted.
-    pub fn forgotten(&self, record: &Record, now: Timestamp) -> bool {
-        now >= record.locked_until && self.remembered(record, now) == 0
+    pub fn is_expired(&self, record: &Record, now: Timestamp) -> bool {
+        now >= record.locked_until && self.current_failures(record, now) == 0
     }
 
     /// `delay` × 2^`times`, at most `cap`.

@@ -57,7 +57,7 @@ pub enum ParameterFault {
     #[error(
         "password hashes with {memory_kib} KiB and {iterations} iterations are too expensive: use at most {allowed} iterations, or less memory"
     )]
-    TooDear {
+    TooExpensive {
         /// Configured or stored memory in KiB.
         memory_kib: u32,
         /// Configured or stored passes.
@@ -112,7 +112,7 @@ impl Parameters {
         let parameters = Self { memory_kib, iterations, parallelism };
         if parameters.work_kib() > MAX_WORK_KIB {
             let allowed = MAX_WORK_KIB / u64::from(memory_kib);
-            return Err(ParameterFault::TooDear { memory_kib, iterations, allowed });
+            return Err(ParameterFault::TooExpensive { memory_kib, iterations, allowed });
         }
         Ok(parameters)
     }
@@ -197,7 +197,7 @@ mod tests {
         );
         assert_eq!(
             faulty(MAX_MEMORY_KIB, 5, 1),
-            ParameterFault::TooDear { memory_kib: MAX_MEMORY_KIB, iterations: 5, allowed: 4 }
+            ParameterFault::TooExpensive { memory_kib: MAX_MEMORY_KIB, iterations: 5, allowed: 4 }
         );
     }
 

@@ -67,12 +67,12 @@ impl Password {
     }
 
     /// Whether both have the same form.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn same_form_as(&self, other: &Self) -> bool {
         self.form() == other.form()
     }
 
     /// Whether it has a character that is not allowed in a new password.
-    pub(super) fn has_no_form(&self) -> bool {
+    pub(super) fn has_forbidden_character(&self) -> bool {
         matches!(self.0.form, Form::None)
     }
 
@@ -134,19 +134,22 @@ mod tests {
             ["a b", "a\u{a0}b"],
             "spaces are one"
         );
-        assert!(password(composed).is(&password(apart)));
+        assert!(password(composed).same_form_as(&password(apart)));
         for other in ["Caf\u{e9} au lait", "cafe au lait", "caf\u{e9} au lait ", ""] {
-            assert!(!password(composed).is(&password(other)), "case and everything else count: {other:?}");
+            assert!(
+                !password(composed).same_form_as(&password(other)),
+                "case and everything else count: {other:?}"
+            );
         }
     }
 
     #[test]
     fn what_the_profile_refuses_is_compared_as_it_was_typed() {
         for text in ["zero\u{200b}width", "new\nline", "nul\0", "\u{feff}mark"] {
-            assert!(password(text).has_no_form(), "{text:?}");
+            assert!(password(text).has_forbidden_character(), "{text:?}");
             assert_eq!(password(text).candidates().collect::<Vec<_>>(), [text]);
         }
-        assert!(!password("  \u{2603} Fenster!").has_no_form());
-        assert!(!password("").has_no_form(), "too short is what it is");
+        assert!(!password("  \u{2603} Fenster!").has_forbidden_character());
+        assert!(!password("").has_forbidden_character(), "too short is what it is");
     }
 }

@@ -31,7 +31,7 @@ use super::{
     parameters::Parameters,
     password::Password,
     phc::Phc,
-    rules::{Person, Refusal, Rules},
+    rules::{Refusal, Rules, UserData},
 };
 use crate::{Entropy, EntropyFailed};
 
@@ -134,7 +134,7 @@ pub enum PoolError {
 
 /// Counters of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Numbers {
+pub struct PoolStats {
     /// Jobs in the queue.
     pub queued: usize,
     /// Jobs in computation.
@@ -157,13 +157,13 @@ trait Task: Send {
     fn answer(self: Box<Self>);
 }
 
-struct Question<T, F> {
+struct Job<T, F> {
     work: Option<F>,
     found: Option<Result<T, HashFault>>,
     caller: oneshot::Sender<Result<T, PoolError>>,
 }
 
-impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Question<T, F> {
+impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Job<T, F> {
     fn abandoned(&self) -> bool {
         self.caller.is_closed()
     }
@@ -182,7 +182,7 @@ impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Qu
 struct State {
     open: bool,
     waiting: VecDeque<Box<dyn Task>>,
-    numbers: Numbers,
+    numbers: PoolStats,
 }
 
 struct Shared {
@@ -251,7 +251,7 @@ impl Pool {
         parameters: Parameters,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, PoolFault> {
-        let state = State { open: true, waiting: VecDeque::new(), numbers: Numbers::default() };
+        let state = State { open: true, waiting: VecDeque::new(), numbers: PoolStats::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new() });
         let hasher = Arc::new(Hasher::new(parameters, &*entropy)?);
         let mut pool = Self { shared, threads: Vec::new(), hasher, entropy, config };
@@ -270,7 +270,7 @@ impl Pool {
     /// [`PoolError`] when the queue is full or the computation fails.
     pub async fn verify(&self, password: Password, stored: Option<String>) -> Result<Verdict, PoolError> {
         let hasher = Arc::clone(&self.hasher);
-        self.ask(move |memory| hasher.verify(&password, stored.as_deref(), memory)).await
+        self.run(move |memory| hasher.verify(&password, stored.as_deref(), memory)).await
     }
 
     /// Makes a new hash, see [`Hasher::hash`].
@@ -279,42 +279,42 @@ impl Pool {
     /// [`PoolError`] when the queue is full or the computation fails.
     pub async fn hash(&self, password: Password) -> Result<Phc, PoolError> {
         let (hasher, entropy) = (Arc::clone(&self.hasher), Arc::clone(&self.entropy));
-        self.ask(move |memory| hasher.hash(&password, &*entropy, memory)).await
+        self.run(move |memory| hasher.hash(&password, &*entropy, memory)).await
     }
 
     /// Checks a new password by the rules, see [`Rules::check`], which can take as long as a hash.
     ///
     /// # Errors
     /// [`PoolError`] when the queue is full or the computation fails.
-    pub async fn judge(
+    pub async fn check_rules(
         &self,
         rules: Rules,
         password: Password,
-        person: Person<'_>,
+        person: UserData<'_>,
     ) -> Result<Result<(), Refusal>, PoolError> {
         let (user_name, address) = (person.user_name.to_owned(), person.address.map(str::to_owned));
         let words: Vec<String> = person.words.iter().copied().map(str::to_owned).collect();
-        self.ask(move |_| {
+        self.run(move |_| {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let person = Person { user_name: &user_name, address: address.as_deref(), words: &words };
+            let person = UserData { user_name: &user_name, address: address.as_deref(), words: &words };
             Ok(rules.check(&password, person))
         })
         .await
     }
 
     /// Current counters of the pool.
-    pub fn numbers(&self) -> Numbers {
+    pub fn stats(&self) -> PoolStats {
         let state = self.shared.state.lock();
-        Numbers { queued: state.waiting.len(), ..state.numbers }
+        PoolStats { queued: state.waiting.len(), ..state.numbers }
     }
 
-    async fn ask<T, F>(&self, work: F) -> Result<T, PoolError>
+    async fn run<T, F>(&self, work: F) -> Result<T, PoolError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
-        self.enqueue(Box::new(Question { work: Some(work), found: None, caller }))?;
+        self.enqueue(Box::new(Job { work: Some(work), found: None, caller }))?;
         answer.await.unwrap_or(Err(PoolError::Stopped))
     }
 
@@ -381,7 +381,7 @@ mod tests {
     fn occupy(pool: &Pool) -> (mpsc::Sender<()>, Answer<'_, ()>) {
         let (started, wait_started) = mpsc::channel();
         let (release, wait_release) = mpsc::channel::<()>();
-        let mut answer: Answer<'_, ()> = Box::pin(pool.ask(move |_| {
+        let mut answer: Answer<'_, ()> = Box::pin(pool.run(move |_| {
             started.send(()).unwrap();
             let _ = wait_release.recv();
             Ok(())
@@ -396,18 +396,18 @@ mod tests {
         let pool = pool(2, 8);
         let stored = pool.hash(password("secret")).await.unwrap().encode();
         let right = pool.verify(password("secret"), Some(stored.clone())).await;
-        assert_eq!(right, Ok(Verdict::Right { outdated: false }));
+        assert_eq!(right, Ok(Verdict::Right { is_outdated: false }));
         assert_eq!(pool.verify(password("Secret"), Some(stored)).await, Ok(Verdict::Wrong));
         assert_eq!(pool.verify(password("secret"), None).await, Ok(Verdict::Wrong));
         let malformed = pool.verify(password("secret"), Some("secret".into())).await;
         assert!(matches!(malformed, Err(PoolError::Hash(HashFault::Stored(_)))));
-        assert_eq!(pool.numbers(), Numbers { finished: 5, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { finished: 5, ..PoolStats::default() });
     }
 
     #[tokio::test]
     async fn a_password_to_be_set_is_judged_by_the_pool() {
         let pool = pool(1, 8);
-        let person = Person { user_name: "countess", address: Some("ada@x.example"), words: &["byron"] };
+        let person = UserData { user_name: "countess", address: Some("ada@x.example"), words: &["byron"] };
         for (text, verdict) in [
             ("vq7Rk2mZ", Ok(())),
             ("iloveyou", Err(Refusal::Common)),
@@ -415,7 +415,11 @@ mod tests {
             ("ada@x.example", Err(Refusal::Personal)),
             ("like byron did", Err(Refusal::Personal)),
         ] {
-            assert_eq!(pool.judge(Rules::default(), password(text), person).await, Ok(verdict), "{text}");
+            assert_eq!(
+                pool.check_rules(Rules::default(), password(text), person).await,
+                Ok(verdict),
+                "{text}"
+            );
         }
     }
 
@@ -433,7 +437,7 @@ mod tests {
             })
             .collect();
         for task in tasks {
-            assert_eq!(task.await.unwrap(), (Ok(Verdict::Right { outdated: false }), Ok(Verdict::Wrong)));
+            assert_eq!(task.await.unwrap(), (Ok(Verdict::Right { is_outdated: false }), Ok(Verdict::Wrong)));
         }
     }
 
@@ -447,10 +451,10 @@ mod tests {
         let Poll::Ready(Err(error)) = begin(&mut refused) else { panic!("expected a refusal at once") };
         assert_eq!(error, PoolError::Busy { retry_after: Duration::from_secs(3) });
         assert_eq!(error.to_string(), "password queue full: try again in 3 s");
-        assert_eq!(pool.numbers(), Numbers { queued: 1, running: 1, refused: 1, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { queued: 1, running: 1, refused: 1, ..PoolStats::default() });
         drop(release);
         assert_eq!((busy.await, waiting.await), (Ok(()), Ok(Verdict::Wrong)));
-        assert_eq!(pool.numbers(), Numbers { finished: 2, refused: 1, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { finished: 2, refused: 1, ..PoolStats::default() });
     }
 
     #[tokio::test]
@@ -458,7 +462,7 @@ mod tests {
         let pool = pool(1, 8);
         let (release, busy) = occupy(&pool);
         let (ran, did_run) = mpsc::channel::<()>();
-        let mut gone: Answer<'_, ()> = Box::pin(pool.ask(move |_| {
+        let mut gone: Answer<'_, ()> = Box::pin(pool.run(move |_| {
             ran.send(()).unwrap();
             Ok(())
         }));
@@ -468,7 +472,7 @@ mod tests {
         assert_eq!(busy.await, Ok(()));
         assert_eq!(pool.verify(password("x"), None).await, Ok(Verdict::Wrong));
         assert!(did_run.recv().is_err(), "dropped, not run");
-        assert_eq!(pool.numbers(), Numbers { finished: 2, skipped: 1, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { finished: 2, skipped: 1, ..PoolStats::default() });
     }
 
     #[tokio::test]
@@ -481,7 +485,7 @@ mod tests {
         drop(first);
         let mut third: Answer<'_, Verdict> = Box::pin(pool.verify(password("x"), None));
         assert!(begin(&mut third).is_pending(), "admitted in the place of the first");
-        assert_eq!(pool.numbers(), Numbers { queued: 2, running: 1, skipped: 1, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { queued: 2, running: 1, skipped: 1, ..PoolStats::default() });
         drop(release);
         assert_eq!((busy.await, second.await, third.await), (Ok(()), Ok(Verdict::Wrong), Ok(Verdict::Wrong)));
     }
@@ -489,10 +493,10 @@ mod tests {
     #[tokio::test]
     async fn a_panic_costs_one_answer_and_no_thread() {
         let pool = pool(1, 8);
-        let crashed: Result<(), _> = pool.ask(|_| panic!("a fault in a computation")).await;
+        let crashed: Result<(), _> = pool.run(|_| panic!("a fault in a computation")).await;
         assert_eq!(crashed, Err(PoolError::Crashed));
         assert_eq!(pool.verify(password("x"), None).await, Ok(Verdict::Wrong));
-        assert_eq!(pool.numbers(), Numbers { finished: 2, crashed: 1, ..Numbers::default() });
+        assert_eq!(pool.stats(), PoolStats { finished: 2, crashed: 1, ..PoolStats::default() });
     }
 
     #[tokio::test]
@@ -507,11 +511,11 @@ mod tests {
             let _ = wait_release.recv();
             Ok(())
         };
-        pool.enqueue(Box::new(Question { work: Some(work), found: None, caller: busy })).unwrap();
+        pool.enqueue(Box::new(Job { work: Some(work), found: None, caller: busy })).unwrap();
         wait_started.recv().unwrap();
         let (waiting, waiting_answer) = oneshot::channel::<Result<(), _>>();
         let work = |_: &mut Memory| Ok(());
-        pool.enqueue(Box::new(Question { work: Some(work), found: None, caller: waiting })).unwrap();
+        pool.enqueue(Box::new(Job { work: Some(work), found: None, caller: waiting })).unwrap();
 
         let dropping = thread::spawn(move || drop(pool));
         assert!(waiting_answer.await.is_err(), "given up while the thread is still busy");

@@ -25,7 +25,7 @@ pub const MIN_LENGTH: usize = 8;
 /// Largest configurable minimum length in characters, so that users can still meet it.
 pub const MAX_MIN_LENGTH: usize = 64;
 /// Characters that the estimate checks: its cost grows faster than the length.
-pub const JUDGED: usize = 48;
+pub const MAX_ESTIMATED: usize = 48;
 /// A shorter name is refused only if it is the whole password: it is part of too many words.
 const MIN_NAME: usize = 4;
 
@@ -108,7 +108,7 @@ impl fmt::Display for Refusal {
 
 /// Data about the user and the service: passwords made of it are guessed first.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Person<'a> {
+pub struct UserData<'a> {
     /// The user name.
     pub user_name: &'a str,
     /// The email address.
@@ -117,7 +117,7 @@ pub struct Person<'a> {
     pub words: &'a [&'a str],
 }
 
-impl<'a> Person<'a> {
+impl<'a> UserData<'a> {
     /// Names that must not be part of a password: each whole name, and the address without its
     /// domain.
     fn names(self) -> impl Iterator<Item = &'a str> {
@@ -154,8 +154,8 @@ impl Rules {
     ///
     /// # Errors
     /// [`Refusal`] with the reason.
-    pub fn check(&self, password: &Password, person: Person<'_>) -> Result<(), Refusal> {
-        if password.has_no_form() {
+    pub fn check(&self, password: &Password, person: UserData<'_>) -> Result<(), Refusal> {
+        if password.has_forbidden_character() {
             return Err(Refusal::Characters);
         }
         let text = password.form();
@@ -172,7 +172,7 @@ impl Rules {
             .chain(person.names().flat_map(|name| name.split(|c: char| !c.is_alphanumeric())))
             .filter(|name| name.len() > 1)
             .collect();
-        let end = text.char_indices().nth(JUDGED).map_or(text.len(), |(end, _)| end);
+        let end = text.char_indices().nth(MAX_ESTIMATED).map_or(text.len(), |(end, _)| end);
         let estimate = zxcvbn(&text[..end], &inputs);
         if estimate.score() >= self.strength.score() {
             return Ok(());
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::passwords::password::{MAX_PASSWORD, password};
 
-    const ADA: Person<'_> = Person {
+    const ADA: UserData<'_> = UserData {
         user_name: "countess",
         address: Some("ada.lovelace@x.example"),
         words: &["Postern", "Byron", "Ada"],
@@ -314,10 +314,10 @@ mod tests {
     #[test]
     fn a_person_nothing_is_known_of_is_judged_too() {
         let rules = Rules::default();
-        assert_eq!(rules.check(&password("vq7Rk2mZ"), Person::default()), Ok(()));
-        let empty = Person { user_name: "", address: Some(""), words: &[""] };
+        assert_eq!(rules.check(&password("vq7Rk2mZ"), UserData::default()), Ok(()));
+        let empty = UserData { user_name: "", address: Some(""), words: &[""] };
         assert_eq!(rules.check(&password("vq7Rk2mZ"), empty), Ok(()));
-        let no_domain = Person { address: Some("lovelace"), ..empty };
+        let no_domain = UserData { address: Some("lovelace"), ..empty };
         assert_eq!(rules.check(&password("lovelace vq7Rk2mZ"), no_domain), Err(Refusal::Personal));
     }
 
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn a_weak_beginning_is_refused_whatever_follows() {
-        let weak = "ä".repeat(JUDGED);
+        let weak = "ä".repeat(MAX_ESTIMATED);
         assert_eq!(judged(&format!("{weak} vq7Rk2mZ8pL3xWt")), Err(Refusal::Pattern));
-        assert_eq!(judged(&format!("{} vq7Rk2mZ8pL3xWt", &weak[..JUDGED])), Ok(()));
+        assert_eq!(judged(&format!("{} vq7Rk2mZ8pL3xWt", &weak[..MAX_ESTIMATED])), Ok(()));
     }
 
     #[test]

@@ -91,14 +91,14 @@ impl Entries {
 }
 
 /// The cache of verified passwords.
-pub struct Verified {
+pub struct VerifiedPasswords {
     key: hmac::Key,
     lifetime: Duration,
     capacity: usize,
     entries: Mutex<Entries>,
 }
 
-impl Verified {
+impl VerifiedPasswords {
     /// Creates an empty cache with its own key. `lifetime` is 1 to 60 s; `capacity` is the number
     /// of accounts.
     ///
@@ -119,7 +119,7 @@ impl Verified {
 
     /// Whether this password was verified with this stored hash less than one lifetime before
     /// `now`.
-    pub fn holds(&self, account: &str, stored: &str, password: &Password, now: Timestamp) -> bool {
+    pub fn contains(&self, account: &str, stored: &str, password: &Password, now: Timestamp) -> bool {
         let proof = self.proof(account, stored, password);
         let mut entries = self.entries.lock();
         let Some(entry) = entries.by_account.get(account) else { return false };
@@ -133,14 +133,7 @@ impl Verified {
 
     /// Stores the result of a full verification at `now`, if the password was right. Do not call it
     /// after a hit.
-    pub fn remember(
-        &self,
-        account: &str,
-        stored: &str,
-        password: &Password,
-        verdict: Verdict,
-        now: Timestamp,
-    ) {
+    pub fn insert(&self, account: &str, stored: &str, password: &Password, verdict: Verdict, now: Timestamp) {
         if verdict == Verdict::Wrong {
             return;
         }
@@ -188,7 +181,7 @@ impl Verified {
     }
 }
 
-impl fmt::Debug for Verified {
+impl fmt::Debug for VerifiedPasswords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Verified(..)")
     }
@@ -202,10 +195,10 @@ mod tests {
     use crate::passwords::password::password;
 
     const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-    const RIGHT: Verdict = Verdict::Right { outdated: false };
+    const RIGHT: Verdict = Verdict::Right { is_outdated: false };
 
-    fn verified(capacity: usize) -> Verified {
-        Verified::new(Duration::from_secs(10), capacity, &SystemRandom::new()).unwrap()
+    fn verified(capacity: usize) -> VerifiedPasswords {
+        VerifiedPasswords::new(Duration::from_secs(10), capacity, &SystemRandom::new()).unwrap()
     }
 
     fn after(millis: u64) -> Timestamp {
@@ -215,7 +208,7 @@ mod tests {
     #[test]
     fn only_the_very_triple_is_a_hit() {
         let memory = verified(8);
-        memory.remember("ada", "$h1", &password("secret"), RIGHT, START);
+        memory.insert("ada", "$h1", &password("secret"), RIGHT, START);
         for (account, stored, text, hit) in [
             ("ada", "$h1", "secret", true),
             ("ada", "$h1", "Secret", false),
@@ -226,7 +219,7 @@ mod tests {
             ("", "ada$h1", "secret", false),
         ] {
             assert_eq!(
-                memory.holds(account, stored, &password(text), START),
+                memory.contains(account, stored, &password(text), START),
                 hit,
                 "{account} {stored} {text}"
             );
@@ -236,10 +229,10 @@ mod tests {
     #[test]
     fn an_entry_ends_with_its_lifetime_and_use_does_not_prolong_it() {
         let memory = verified(8);
-        memory.remember("ada", "$h", &password("x"), RIGHT, START);
+        memory.insert("ada", "$h", &password("x"), RIGHT, START);
         for (now, hit) in [(after(0), true), (after(9_999), true), (after(10_000), false), (after(0), false)]
         {
-            assert_eq!(memory.holds("ada", "$h", &password("x"), now), hit, "{now:?}");
+            assert_eq!(memory.contains("ada", "$h", &password("x"), now), hit, "{now:?}");
         }
         assert!(memory.is_empty(), "removed when found expired");
     }
@@ -247,54 +240,55 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_makes_a_miss_not_a_longer_life() {
         let memory = verified(8);
-        memory.remember("ada", "$h", &password("x"), RIGHT, START);
-        assert!(!memory.holds("ada", "$h", &password("x"), START.minus(Duration::from_millis(1))));
+        memory.insert("ada", "$h", &password("x"), RIGHT, START);
+        assert!(!memory.contains("ada", "$h", &password("x"), START.minus(Duration::from_millis(1))));
         assert!(memory.is_empty());
     }
 
     #[test]
     fn a_wrong_password_is_never_remembered_and_takes_no_place() {
         let memory = verified(1);
-        memory.remember("ada", "$h", &password("right"), RIGHT, START);
-        memory.remember("ada", "$h", &password("wrong"), Verdict::Wrong, START);
-        memory.remember("bob", "$h", &password("wrong"), Verdict::Wrong, START);
-        assert!(memory.holds("ada", "$h", &password("right"), START));
-        assert!(!memory.holds("ada", "$h", &password("wrong"), START));
-        assert!(!memory.holds("bob", "$h", &password("wrong"), START));
+        memory.insert("ada", "$h", &password("right"), RIGHT, START);
+        memory.insert("ada", "$h", &password("wrong"), Verdict::Wrong, START);
+        memory.insert("bob", "$h", &password("wrong"), Verdict::Wrong, START);
+        assert!(memory.contains("ada", "$h", &password("right"), START));
+        assert!(!memory.contains("ada", "$h", &password("wrong"), START));
+        assert!(!memory.contains("bob", "$h", &password("wrong"), START));
         // A wrong password in a lookup does not evict the right one.
-        assert!(memory.holds("ada", "$h", &password("right"), START));
+        assert!(memory.contains("ada", "$h", &password("right"), START));
     }
 
     #[test]
     fn a_forgotten_account_is_a_miss_and_others_stay() {
         let memory = verified(8);
         for account in ["ada", "bob"] {
-            memory.remember(account, "$h", &password("x"), Verdict::Right { outdated: true }, START);
+            memory.insert(account, "$h", &password("x"), Verdict::Right { is_outdated: true }, START);
         }
         memory.forget("ada");
         memory.forget("nobody");
-        assert!(!memory.holds("ada", "$h", &password("x"), START));
-        assert!(memory.holds("bob", "$h", &password("x"), START));
+        assert!(!memory.contains("ada", "$h", &password("x"), START));
+        assert!(memory.contains("bob", "$h", &password("x"), START));
     }
 
     #[test]
     fn the_newest_password_of_an_account_replaces_the_one_before() {
         let memory = verified(8);
-        memory.remember("ada", "$old", &password("old"), RIGHT, START);
-        memory.remember("ada", "$new", &password("new"), RIGHT, after(5_000));
+        memory.insert("ada", "$old", &password("old"), RIGHT, START);
+        memory.insert("ada", "$new", &password("new"), RIGHT, after(5_000));
         assert_eq!(memory.len(), 1);
-        assert!(!memory.holds("ada", "$old", &password("old"), after(5_000)));
-        assert!(memory.holds("ada", "$new", &password("new"), after(14_999)));
-        assert!(!memory.holds("ada", "$new", &password("new"), after(15_000)));
+        assert!(!memory.contains("ada", "$old", &password("old"), after(5_000)));
+        assert!(memory.contains("ada", "$new", &password("new"), after(14_999)));
+        assert!(!memory.contains("ada", "$new", &password("new"), after(15_000)));
     }
 
     #[test]
     fn the_oldest_entry_makes_room() {
         let memory = verified(3);
         for (n, account) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            memory.remember(account, "$h", &password("x"), RIGHT, after(n as u64));
+            memory.insert(account, "$h", &password("x"), RIGHT, after(n as u64));
         }
-        let held = ["a", "b", "c", "d"].map(|account| memory.holds(account, "$h", &password("x"), after(4)));
+        let held =
+            ["a", "b", "c", "d"].map(|account| memory.contains(account, "$h", &password("x"), after(4)));
         assert_eq!((held, memory.len()), ([false, true, true, true], 3));
     }
 
@@ -302,11 +296,11 @@ mod tests {
     fn expired_entries_are_swept() {
         let memory = verified(8);
         for (n, account) in ["a", "b", "c"].into_iter().enumerate() {
-            memory.remember(account, "$h", &password("x"), RIGHT, after(1000 * n as u64));
+            memory.insert(account, "$h", &password("x"), RIGHT, after(1000 * n as u64));
         }
         memory.sweep(after(10_999));
         assert_eq!(memory.len(), 2);
-        memory.remember("d", "$h", &password("x"), RIGHT, after(12_000));
+        memory.insert("d", "$h", &password("x"), RIGHT, after(12_000));
         assert_eq!(memory.len(), 1, "remembering sweeps too");
         let entries = memory.entries.lock();
         assert_eq!(entries.order.len(), entries.by_account.len());
@@ -314,7 +308,7 @@ mod tests {
 
     #[test]
     fn two_processes_have_different_keys() {
-        let proof = |memory: &Verified| memory.proof("ada", "$h", &password("x"));
+        let proof = |memory: &VerifiedPasswords| memory.proof("ada", "$h", &password("x"));
         let (a, b) = (verified(1), verified(1));
         assert_eq!(proof(&a), proof(&a));
         assert_ne!(proof(&a), proof(&b));
@@ -324,7 +318,7 @@ mod tests {
     #[test]
     fn bounds_are_checked_by_name() {
         let fault = |millis, capacity| {
-            Verified::new(Duration::from_millis(millis), capacity, &SystemRandom::new())
+            VerifiedPasswords::new(Duration::from_millis(millis), capacity, &SystemRandom::new())
                 .unwrap_err()
                 .to_string()
         };
@@ -341,6 +335,6 @@ mod tests {
             fault(1000, MAX_ENTRIES + 1),
             "1000001 cached verified passwords out of bounds: use 1 to 1000000"
         );
-        assert!(Verified::new(MAX_LIFETIME, MAX_ENTRIES, &SystemRandom::new()).is_ok());
+        assert!(VerifiedPasswords::new(MAX_LIFETIME, MAX_ENTRIES, &SystemRandom::new()).is_ok());
     }
 }

@@ -11,20 +11,20 @@ use std::{
 
 use store::{
     StoreError,
-    security_events::{GiveBack, Occurred, TakeReceiver, TakenReceiver},
+    security_events::{OccurrenceRow, ReleaseReceiver, TakeReceiver, TakenReceiver},
 };
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::set;
-use crate::provider::{Post, Provider};
-use crate::receivers::{Delivery, GIVEN_UP, Receiver};
+use crate::provider::{PostRequest, Provider};
+use crate::receivers::{Delivery, MAX_EVENT_AGE, Receiver};
 
 /// How long one node holds a receiver.
-const TAKEN: Duration = Duration::from_mins(1);
+const HOLD_TIME: Duration = Duration::from_mins(1);
 /// How long of that time it starts deliveries; a delivery in progress then ends before the hold
 /// does.
-const TELLING: Duration = Duration::from_secs(30);
+const SEND_TIME: Duration = Duration::from_secs(30);
 /// Most events in one run.
 const BATCH: u32 = 50;
 /// Pause after the first failure; doubled by each further one.
@@ -38,37 +38,39 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<(), StoreError> 
     for receiver in &provider.receivers().all {
         if matches!(receiver.delivery, Delivery::Push { .. }) {
             let (provider, receiver) = (provider.clone(), receiver.clone());
-            under_way.spawn(async move { work_off(&provider, &receiver).await });
+            under_way.spawn(async move { deliver_to(&provider, &receiver).await });
         }
     }
     under_way.join_all().await.into_iter().collect()
 }
 
-async fn work_off(provider: &Provider, receiver: &Receiver) -> Result<(), StoreError> {
+async fn deliver_to(provider: &Provider, receiver: &Receiver) -> Result<(), StoreError> {
     let (store, name) = (provider.store(), &receiver.name);
-    if !store.is_to_be_told(name, provider.now()).await? {
+    if !store.is_delivery_due(name, provider.now()).await? {
         return Ok(());
     }
-    let take = TakeReceiver { receiver: name.clone(), lasts: TAKEN, now: provider.now() };
+    let take = TakeReceiver { receiver: name.clone(), lease: HOLD_TIME, now: provider.now() };
     let Some(taken) = store.write(take).await? else { return Ok(()) };
-    let (heard, is_told) = tell_all(provider, receiver, taken).await?;
+    let (heard, is_told) = deliver_pending(provider, receiver, taken).await?;
     let tries = match (is_told, heard > taken.seq) {
         (true, _) => 0,
         (false, true) => 1,
-        (false, false) => taken.tries.saturating_add(1),
+        (false, false) => taken.failures.saturating_add(1),
     };
     let pause = match tries {
         0 => Duration::ZERO,
         tries => (FIRST_RETRY * 2_u32.saturating_pow((tries - 1).min(20))).min(LAST_RETRY),
     };
     let due_at = provider.now().plus(pause);
-    store.write(GiveBack { receiver: name.clone(), from: taken.seq, to: heard, tries, due_at }).await?;
+    store
+        .write(ReleaseReceiver { receiver: name.clone(), from: taken.seq, to: heard, tries, due_at })
+        .await?;
     Ok(())
 }
 
 /// Delivers pending events to one receiver. Returns the last finished sequence number, and whether
 /// delivery worked.
-async fn tell_all(
+async fn deliver_pending(
     provider: &Provider,
     receiver: &Receiver,
     taken: TakenReceiver,
@@ -77,64 +79,71 @@ async fn tell_all(
     let (began, mut heard) = (Instant::now(), taken.seq);
     let (mut given_up, mut is_told) = (0, true);
     for event in provider.store().occurred(taken.seq, BATCH).await? {
-        if began.elapsed() >= TELLING {
+        if began.elapsed() >= SEND_TIME {
             break;
         }
         if receiver.wants(event.what.kind) {
-            if event.at.plus(GIVEN_UP) <= provider.now() {
+            if event.at.plus(MAX_EVENT_AGE) <= provider.now() {
                 given_up += 1;
-            } else if !tell(provider, receiver, &event, (&set::name(epoch, event.seq), taken.tries)).await {
+            } else if !deliver_one(provider, receiver, &event, (&set::jti(epoch, event.seq), taken.failures))
+                .await
+            {
                 is_told = false;
                 break;
             }
         }
         heard = event.seq;
     }
-    provider.receivers().gave_up(&receiver.name, given_up);
+    provider.receivers().record_dropped(&receiver.name, given_up);
     Ok((heard, is_told))
 }
 
 /// Delivers one event. Returns whether it is finished: delivered, or refused permanently.
-async fn tell(provider: &Provider, receiver: &Receiver, event: &Occurred, (jti, tries): (&str, u32)) -> bool {
+async fn deliver_one(
+    provider: &Provider,
+    receiver: &Receiver,
+    event: &OccurrenceRow,
+    (jti, tries): (&str, u32),
+) -> bool {
     let Delivery::Push { endpoint, bearer } = &receiver.delivery else { return true };
-    let body = match set::of(provider, receiver, event, jti) {
+    let body = match set::mint(provider, receiver, event, jti) {
         Ok(body) => body,
         Err(fault) => {
             tracing::error!(%fault, receiver = receiver.name, "signing security event token failed");
             return false;
         }
     };
-    let post = Post {
+    let post = PostRequest {
         url: endpoint.clone(),
         content_type: "application/secevent+jwt",
         authorization: Some(Zeroizing::new(format!("Bearer {}", *bearer.0))),
         body,
     };
     let answered = provider.outbound().post(post).await;
-    let (name, kind) = (&receiver.name, event.what.kind.word());
+    let (name, kind) = (&receiver.name, event.what.kind.as_str());
     let (outcome, is_done) = match answered {
         Ok(200..=299) => {
-            provider.receivers().note(name, Ok(()));
+            provider.receivers().record_push(name, Ok(()));
             tracing::info!(receiver = name, kind, jti, "security event delivered");
             ("delivered", true)
         }
         // The receiver refused the token and would refuse it again.
         Ok(400) => {
-            provider.receivers().note(name, Ok(()));
+            provider.receivers().record_push(name, Ok(()));
             tracing::warn!(receiver = name, kind, jti, "receiver refused security event with status 400");
             ("refused", true)
         }
         Ok(status) => {
             provider
                 .receivers()
-                .note(name, Err(&format_args!("responded with status {status} at attempt {tries}")));
+                .record_push(name, Err(&format_args!("responded with status {status} at attempt {tries}")));
             ("failed", false)
         }
         Err(why) => {
-            provider.receivers().note(name, Err(&why));
+            provider.receivers().record_push(name, Err(&why));
             ("failed", false)
         }
     };
-    provider.receivers().count(name, outcome, 1);
+    provider.receivers().record_outcome(name, outcome, 1);
     is_done
 }

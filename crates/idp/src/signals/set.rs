@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{
     Epoch,
-    security_events::{Occurred, OccurrenceKey},
+    security_events::{Occurrence, OccurrenceRow},
 };
 
 use crate::receivers::Receiver;
@@ -28,7 +28,7 @@ struct Token<'a> {
 }
 
 /// The `jti` of a token for an event: the epoch and the sequence number in the log.
-pub fn name(epoch: Epoch, seq: u64) -> String {
+pub fn jti(epoch: Epoch, seq: u64) -> String {
     use std::fmt::Write as _;
     let mut name = String::with_capacity(40);
     for byte in epoch.0 {
@@ -40,27 +40,27 @@ pub fn name(epoch: Epoch, seq: u64) -> String {
 }
 
 /// The sequence number in a `jti`. `None`: another epoch, or not a `jti` of this provider.
-pub fn seq(epoch: Epoch, name: &str) -> Option<u64> {
+pub fn parse_jti(epoch: Epoch, name: &str) -> Option<u64> {
     let (_, seq) = name.rsplit_once('-')?;
     let seq = seq.parse().ok()?;
-    (self::name(epoch, seq) == name).then_some(seq)
+    (self::jti(epoch, seq) == name).then_some(seq)
 }
 
 /// Creates the token for an event and a receiver.
 ///
 /// # Errors
 /// [`OAuthFault`] when it cannot be signed.
-pub(crate) fn of(
+pub(crate) fn mint(
     provider: &Provider,
     receiver: &Receiver,
-    event: &Occurred,
+    event: &OccurrenceRow,
     jti: &str,
 ) -> Result<String, OAuthFault> {
     let iss = provider.issuer().as_str();
     let at = event.at.as_secs();
     let uri = event.what.kind.uri().unwrap_or_default();
     let mut payload = json!({ "event_timestamp": at });
-    if let Some(kind) = change(&event.what) {
+    if let Some(kind) = change_type(&event.what) {
         payload["credential_type"] = json!("password");
         payload["change_type"] = json!(kind);
     }
@@ -76,12 +76,12 @@ pub(crate) fn of(
 }
 
 /// The `change_type` of a credential event (CAEP §3.3).
-fn change(what: &OccurrenceKey) -> Option<&'static str> {
+fn change_type(what: &Occurrence) -> Option<&'static str> {
     (what.kind == auth::token::security_event::EventKind::CredentialChange).then_some("update")
 }
 
 /// The subject of an event, as specific as possible.
-fn subject(iss: &str, what: &OccurrenceKey) -> Value {
+fn subject(iss: &str, what: &Occurrence) -> Value {
     let user = what.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
     let opaque = |id: &String| json!({ "format": "opaque", "id": id });
     if let Some(jti) = &what.jti {
@@ -108,21 +108,21 @@ mod tests {
     #[test]
     fn a_name_tells_history_and_number() {
         let (one, other) = (Epoch([1; 16]), Epoch([2; 16]));
-        let text = name(one, 7);
+        let text = jti(one, 7);
         assert_eq!(text, "01010101010101010101010101010101-7");
-        assert_eq!(seq(one, &text), Some(7));
-        assert_eq!(seq(other, &text), None);
+        assert_eq!(parse_jti(one, &text), Some(7));
+        assert_eq!(parse_jti(other, &text), None);
         for bad in
             ["", "7", "-7", "01010101010101010101010101010101-07", "01010101010101010101010101010101-+7"]
         {
-            assert_eq!(seq(one, bad), None, "{bad}");
+            assert_eq!(parse_jti(one, bad), None, "{bad}");
         }
     }
 
     #[test]
     fn whom_it_happened_to_is_said_as_narrowly_as_can_be() {
-        let of = |fill: fn(&mut OccurrenceKey)| {
-            let mut what = OccurrenceKey::new(EventKind::SessionRevoked);
+        let of = |fill: fn(&mut Occurrence)| {
+            let mut what = Occurrence::new(EventKind::SessionRevoked);
             fill(&mut what);
             subject("https://i", &what).to_string()
         };

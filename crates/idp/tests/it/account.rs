@@ -8,16 +8,16 @@ use store::{
 
 use crate::{
     browser::{Browser, Form},
-    world::{Ask, PASSWORD, World},
+    world::{PASSWORD, TestAuthorizationRequest, World},
 };
 
 /// Tokens of a client with access that outlives the session.
-async fn lasting(world: &World, browser: &mut Browser<'_>, client: &str) -> Value {
+async fn offline_tokens(world: &World, browser: &mut Browser<'_>, client: &str) -> Value {
     granted(world, browser, client, "openid offline_access").await
 }
 
 async fn granted(world: &World, browser: &mut Browser<'_>, client: &str, scope: &str) -> Value {
-    let ask = Ask::new(client).scope(scope).with("prompt", "consent");
+    let ask = TestAuthorizationRequest::new(client).scope(scope).with("prompt", "consent");
     let code = world.code(browser, &ask).await;
     let answer = world.redeem(client, &code).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -43,9 +43,9 @@ async fn forms(browser: &mut Browser<'_>, action: &str) -> Vec<Form> {
 async fn lasting_access_is_revoked_one_by_one() {
     let world = World::new().await;
     let mut ada = world.browser();
-    let first = lasting(&world, &mut ada, "app").await;
+    let first = offline_tokens(&world, &mut ada, "app").await;
     world.server.clock.advance(std::time::Duration::from_secs(1));
-    let second = lasting(&world, &mut ada, "other").await;
+    let second = offline_tokens(&world, &mut ada, "other").await;
     let rows = forms(&mut ada, "/account/revoke").await;
     assert_eq!(rows.len(), 2);
 
@@ -75,7 +75,7 @@ async fn lasting_access_is_revoked_all_at_once() {
     let mut ada = world.browser();
     let mut all = Vec::new();
     for client in ["app", "other", "app", "opaque"] {
-        all.push((client, lasting(&world, &mut ada, client).await));
+        all.push((client, offline_tokens(&world, &mut ada, client).await));
     }
     let passing = granted(&world, &mut ada, "trusted", "openid").await;
     let button = forms(&mut ada, "/account/revoke-all").await.remove(0);
@@ -104,7 +104,7 @@ async fn consents_are_withdrawn_one_by_one_and_all_at_once() {
     assert!(ada.submit(row_of_app, &[]).await.location().ends_with("?done=consent"));
     assert!(!is_alive(&world, &of[0].1).await);
     assert!(is_alive(&world, &of[1].1).await && is_alive(&world, &of[2].1).await);
-    let asked = ada.get(&Ask::new("app").scope("openid profile").target()).await;
+    let asked = ada.get(&TestAuthorizationRequest::new("app").scope("openid profile").target()).await;
     assert!(asked.text().contains("action=\"/consent\""), "the app has to ask again");
 
     let button = forms(&mut ada, "/account/withdraw-all").await.remove(0);
@@ -121,7 +121,7 @@ async fn consents_are_withdrawn_one_by_one_and_all_at_once() {
 async fn lasting_access_is_not_hidden_by_what_ends_with_sessions() {
     let world = World::new().await;
     let mut ada = world.browser();
-    lasting(&world, &mut ada, "app").await;
+    offline_tokens(&world, &mut ada, "app").await;
     for n in 0..120 {
         let family = Family {
             id: format!("passing-{n:03}"),

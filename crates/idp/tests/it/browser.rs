@@ -38,7 +38,7 @@ impl<'s> Browser<'s> {
         request.push_str(&self.cookie_line());
         request.push_str("\r\n");
         let answer = wire::exchange(self.server.address, request.as_bytes()).await;
-        self.keep(answer)
+        self.store_cookies(answer)
     }
 
     /// POSTs fields to a path, or a URL of the provider.
@@ -53,7 +53,7 @@ impl<'s> Browser<'s> {
         }
         let target = self.local(target).to_owned();
         let answer = wire::send(self.server.address, &target, &sent, body.join("&").as_bytes()).await;
-        self.keep(answer)
+        self.store_cookies(answer)
     }
 
     /// Submits a form with the user's input, then follows the redirect to the next page, if there
@@ -101,7 +101,7 @@ impl<'s> Browser<'s> {
         format!("Cookie: {}\r\n", pairs.join("; "))
     }
 
-    fn keep(&mut self, answer: Answer) -> Answer {
+    fn store_cookies(&mut self, answer: Answer) -> Answer {
         for (_, line) in answer.fields.iter().filter(|(name, _)| name == "set-cookie") {
             let pair = line.split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();

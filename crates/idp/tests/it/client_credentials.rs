@@ -15,7 +15,7 @@ use idp::{Entropy, EntropyFailed, keys::SigningAlgorithm};
 use serde_json::json;
 
 use crate::{
-    server::{API, SECRET, START, Server, TestClock, open},
+    server::{API, SECRET, START, Server, TestClock, decode_unverified},
     verify::ResourceServer,
     wire::{basic, encode},
 };
@@ -31,7 +31,7 @@ async fn the_answer_is_that_of_rfc_6749_5_1() {
     let expected = json!({"access_token": null, "token_type": "Bearer", "expires_in": 300, "scope": "audit orders:write"});
     assert_eq!(body, expected);
 
-    let (header, mut claims) = open(token.as_str().unwrap());
+    let (header, mut claims) = decode_unverified(token.as_str().unwrap());
     let kid = server.provider.keys().ring().active(SigningAlgorithm::Es256).unwrap().kid().to_owned();
     assert_eq!(header, json!({"typ": "at+jwt", "alg": "ES256", "kid": kid}));
     let jti = claims["jti"].take();
@@ -49,7 +49,7 @@ async fn a_client_without_defaults_gets_neither_scope_nor_groups() {
     let server = Server::start().await;
     let body = server.token_of("plain", SECRET, "").await.json();
     assert_eq!((body["expires_in"].as_u64(), body.get("scope")), (Some(60), None), "its own lifetime");
-    let (_, claims) = open(body["access_token"].as_str().unwrap());
+    let (_, claims) = decode_unverified(body["access_token"].as_str().unwrap());
     assert_eq!((claims.get("scope"), claims.get("groups")), (None, None));
     assert_eq!(claims["exp"].as_u64(), Some(START + 60));
 }
@@ -96,7 +96,11 @@ async fn targets_are_limited_to_the_clients() {
     ] {
         let answer = server.token(&ask).await;
         assert_eq!(answer.status, 200, "{ask}");
-        assert_eq!(open(answer.json()["access_token"].as_str().unwrap()).1["aud"], audience, "{ask}");
+        assert_eq!(
+            decode_unverified(answer.json()["access_token"].as_str().unwrap()).1["aud"],
+            audience,
+            "{ask}"
+        );
     }
     for ask in [
         "&resource=https%3A%2F%2Fother.example.com".to_owned(),
@@ -184,16 +188,16 @@ async fn a_hundred_tokens_at_once_are_a_hundred_tokens() {
         .collect();
     let mut ids = HashSet::new();
     for request in requests {
-        let (_, claims) = open(&request.await.unwrap());
+        let (_, claims) = decode_unverified(&request.await.unwrap());
         assert!(ids.insert(claims["jti"].as_str().unwrap().to_owned()), "a jti came twice");
     }
     assert_eq!(ids.len(), 100);
 }
 
 /// A random source that fails from some time on.
-struct Dry(Arc<AtomicBool>);
+struct FailingEntropy(Arc<AtomicBool>);
 
-impl Entropy for Dry {
+impl Entropy for FailingEntropy {
     fn fill(&self, out: &mut [u8]) -> Result<(), EntropyFailed> {
         if self.0.load(Ordering::SeqCst) {
             return Err(EntropyFailed);
@@ -205,7 +209,8 @@ impl Entropy for Dry {
 #[tokio::test]
 async fn without_randomness_there_is_no_token() {
     let dry = Arc::new(AtomicBool::new(false));
-    let server = Server::with("", TestClock::new(), SigningAlgorithm::Es256, Dry(Arc::clone(&dry))).await;
+    let server =
+        Server::with("", TestClock::new(), SigningAlgorithm::Es256, FailingEntropy(Arc::clone(&dry))).await;
     assert_eq!(server.token("").await.status, 200);
     dry.store(true, Ordering::SeqCst);
     server.token("").await.assert_error(500, "server_error");

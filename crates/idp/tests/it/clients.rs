@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     wire::{FORM, basic, encode},
-    world::{Ask, SECRET, World, config, redemption},
+    world::{SECRET, TestAuthorizationRequest, World, config, redemption},
 };
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn what_no_client_can_be_called_is_nobody_on_both_databases() {
 #[tokio::test]
 async fn a_client_with_a_secret_is_nobody_without_it() {
     let world = World::new().await;
-    let code = world.code(&mut world.browser(), &Ask::new("app")).await;
+    let code = world.code(&mut world.browser(), &TestAuthorizationRequest::new("app")).await;
     let body = redemption(&code) + "&client_id=app";
     world
         .call_with("/token", &[("Content-Type", FORM)][..0], &body)

@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::{
     browser::query,
     wire::{Answer, encode},
-    world::{Ask, VERIFIER, World, app, challenge, config, redemption},
+    world::{TestAuthorizationRequest, VERIFIER, World, app, challenge, config, redemption},
 };
 
 #[tokio::test]
 async fn a_code_is_bound_to_its_client() {
     let world = World::new().await;
-    let code = world.code(&mut world.browser(), &Ask::new("app")).await;
+    let code = world.code(&mut world.browser(), &TestAuthorizationRequest::new("app")).await;
     world.call("/token", "other", &redemption(&code)).await.assert_error(400, "invalid_grant");
     assert_eq!(world.redeem("app", &code).await.status, 200, "the thief did not use it up");
 }
@@ -23,7 +23,7 @@ async fn a_code_is_bound_to_its_client() {
 #[tokio::test]
 async fn a_code_is_bound_to_its_redirect_uri() {
     let world = World::new().await;
-    let code = world.code(&mut world.browser(), &Ask::new("app")).await;
+    let code = world.code(&mut world.browser(), &TestAuthorizationRequest::new("app")).await;
     for other in ["&redirect_uri=https%3A%2F%2Fapp.example%2Fother", ""] {
         let body = format!("grant_type=authorization_code&code={code}{other}");
         world.call("/token", "app", &body).await.assert_error(400, "invalid_grant");
@@ -34,7 +34,7 @@ async fn a_code_is_bound_to_its_redirect_uri() {
 #[tokio::test]
 async fn a_code_is_bound_to_its_challenge() {
     let world = World::new().await;
-    let code = world.code(&mut world.browser(), &Ask::new("app").pkce()).await;
+    let code = world.code(&mut world.browser(), &TestAuthorizationRequest::new("app").pkce()).await;
     let wrong = VERIFIER.replace('a', "b");
     for verifier in [String::new(), format!("&code_verifier={wrong}"), "&code_verifier=short".into()] {
         let body = redemption(&code) + &verifier;
@@ -47,7 +47,7 @@ async fn a_code_is_bound_to_its_challenge() {
 #[tokio::test]
 async fn a_verifier_without_a_challenge_is_refused() {
     let world = World::new().await;
-    let code = world.code(&mut world.browser(), &Ask::new("app")).await;
+    let code = world.code(&mut world.browser(), &TestAuthorizationRequest::new("app")).await;
     let body = redemption(&code) + &format!("&code_verifier={VERIFIER}");
     world.call("/token", "app", &body).await.assert_error(400, "invalid_grant");
 }
@@ -55,13 +55,13 @@ async fn a_verifier_without_a_challenge_is_refused() {
 #[tokio::test]
 async fn pkce_is_enforced_for_public_clients() {
     let world = World::new().await;
-    let native = |ask: Ask| ask.with("redirect_uri", "http://127.0.0.1:51004/cb");
+    let native = |ask: TestAuthorizationRequest| ask.with("redirect_uri", "http://127.0.0.1:51004/cb");
     let mut browser = world.browser();
-    let refused = browser.get(&native(Ask::new("native")).target()).await;
+    let refused = browser.get(&native(TestAuthorizationRequest::new("native")).target()).await;
     assert_eq!(query(refused.location())["error"], "invalid_request");
-    let plain = native(Ask::new("native")).with("code_challenge", &challenge(VERIFIER));
+    let plain = native(TestAuthorizationRequest::new("native")).with("code_challenge", &challenge(VERIFIER));
     assert_eq!(query(browser.get(&plain.target()).await.location())["error"], "invalid_request", "not plain");
-    let code = world.code(&mut browser, &native(Ask::new("native")).pkce()).await;
+    let code = world.code(&mut browser, &native(TestAuthorizationRequest::new("native")).pkce()).await;
     let body = format!(
         "grant_type=authorization_code&client_id=native&code={code}&redirect_uri={}&code_verifier={VERIFIER}",
         encode("http://127.0.0.1:51004/cb")
@@ -73,7 +73,7 @@ async fn pkce_is_enforced_for_public_clients() {
 async fn a_code_dies_with_its_session() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let page = browser.get("/account").await;
     browser.submit(&page.form("/account/logout"), &[]).await;
     world.redeem("app", &code).await.assert_error(400, "invalid_grant");
@@ -83,13 +83,19 @@ async fn a_code_dies_with_its_session() {
 async fn a_code_expires_and_is_remembered_longer() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let late = world.code(&mut browser, &Ask::new("app")).await;
+    let late = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     world.server.clock.advance(Duration::from_mins(1));
     world.redeem("app", &late).await.assert_error(400, "invalid_grant");
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     world.server.clock.advance(Duration::from_mins(4));
-    world.server.provider.store().sweep(world.server.clock.now(), Duration::from_hours(1)).await.unwrap();
+    world
+        .server
+        .provider
+        .store()
+        .delete_expired(world.server.clock.now(), Duration::from_hours(1))
+        .await
+        .unwrap();
     world.redeem("app", &code).await.assert_error(400, "invalid_grant");
     assert!(!world.is_active(tokens["access_token"].as_str().unwrap()).await, "noticed four minutes later");
 }
@@ -181,7 +187,8 @@ async fn a_target_that_was_not_granted_is_refused_at_the_token_endpoint() {
         "resource=reports",
         "audience=a%20b",
     ];
-    let ask = Ask::new("wide").with("audience", "reports").scope("openid offline_access");
+    let ask =
+        TestAuthorizationRequest::new("wide").with("audience", "reports").scope("openid offline_access");
     let target = format!("{}&resource={}", ask.target(), encode(targets[0]));
     let mut browser = world.browser();
     let page = browser.get(&target).await;

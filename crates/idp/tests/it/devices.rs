@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     browser::Browser,
-    server::open,
+    server::decode_unverified,
     wire::{Answer, encode},
     world::{PASSWORD, World},
 };
@@ -65,7 +65,7 @@ async fn a_device_gets_its_tokens_when_the_person_said_yes() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let tokens = answer.json();
     assert_eq!(tokens["scope"], "openid email");
-    let (_, claims) = open(tokens["id_token"].as_str().unwrap());
+    let (_, claims) = decode_unverified(tokens["id_token"].as_str().unwrap());
     assert_eq!((claims["sub"].as_str(), claims["aud"].as_str()), (Some("ada-id"), Some("tv")));
     assert_eq!(claims.get("sid"), None, "the session is another device's");
     let access = tokens["access_token"].as_str().unwrap();
@@ -132,7 +132,7 @@ async fn codes_cannot_be_tried_out() {
 
 #[tokio::test]
 async fn an_approval_dies_with_the_account() {
-    use store::users::{EndUser, UserRevocation};
+    use store::users::{RevokeUser, UserRevocation};
     let world = World::new().await;
     let begun = begin(&world).await;
     let mut browser = world.browser();
@@ -143,12 +143,18 @@ async fn an_approval_dies_with_the_account() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "test",
-        reach: store::RevocationReach::SoFar,
+        reach: store::RevocationReach::UntilDurable,
         until: now,
         occurrence: None,
     };
     let user_id = world.ada.id.clone();
-    let end = EndUser { user_id, ending: UserRevocation::Everything, revocation, deliver_until: None, now };
+    let end = RevokeUser {
+        user_id,
+        account_change: UserRevocation::Everything,
+        revocation,
+        deliver_until: None,
+        now,
+    };
     world.server.provider.store().write(end).await.unwrap();
     poll(&world, &begun).await.assert_error(400, "invalid_grant");
 }

@@ -8,12 +8,12 @@ use auth::token_error::TokenError;
 use aws_lc_rs::rand::SystemRandom;
 use idp::{
     KeyError, Keys, Secrets,
-    keys::{LEAD, Place, RETENTION, SigningAlgorithm, ring::TransitionFault},
+    keys::{KeyAccess, LEAD, RETENTION, SigningAlgorithm, ring::TransitionFault},
 };
 use store::{Epoch, Store};
 
 use crate::{
-    server::{START, Server, TestClock, open},
+    server::{START, Server, TestClock, decode_unverified},
     verify::ResourceServer,
 };
 
@@ -21,7 +21,7 @@ const ES: SigningAlgorithm = SigningAlgorithm::Es256;
 const NOW: Timestamp = Timestamp::from_secs(START);
 
 fn kid_of(token: &str) -> String {
-    open(token).0["kid"].as_str().unwrap().to_owned()
+    decode_unverified(token).0["kid"].as_str().unwrap().to_owned()
 }
 
 /// Published ES256 keys: the active one, the next one, retired ones.
@@ -154,8 +154,8 @@ impl Shared {
         Self { _folder: folder, store, secrets: Secrets::new(&[1; 32]) }
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { store: &self.store, secrets: &self.secrets, entropy: &*RANDOM }
+    fn place(&self) -> KeyAccess<'_> {
+        KeyAccess { store: &self.store, secrets: &self.secrets, entropy: &*RANDOM }
     }
 
     async fn open(&self, algorithms: &[SigningAlgorithm], now: Timestamp) -> Result<Keys, KeyError> {
@@ -220,7 +220,7 @@ async fn a_thief_of_the_database_has_no_key() {
     let content = shared.store.key_ring().await.unwrap().unwrap().content;
     assert!(!content.windows(7).any(|w| w == b"PRIVATE"));
     let other = Secrets::new(&[2; 32]);
-    let place = Place { secrets: &other, ..shared.place() };
+    let place = KeyAccess { secrets: &other, ..shared.place() };
     let refused = Keys::open(place, &[ES], NOW).await.unwrap_err();
     assert!(matches!(refused, KeyError::Sealed), "never a new key in its place");
     assert!(refused.to_string().contains("secret"), "{refused}");

@@ -2,7 +2,7 @@
 
 use crate::{
     wire::encode,
-    world::{Ask, PASSWORD, World},
+    world::{PASSWORD, TestAuthorizationRequest, World},
 };
 
 #[tokio::test]
@@ -11,7 +11,7 @@ async fn without_the_database_everything_is_503_and_nothing_is_believed() {
     let tokens = world.tokens("opaque", "openid offline_access").await;
     let [access, refresh] = ["access_token", "refresh_token"].map(|n| tokens[n].as_str().unwrap().to_owned());
     let mut browser = world.browser();
-    let page = browser.get(&Ask::new("app").target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new("app").target()).await;
     let login = page.form("/login");
     world.server.provider.store().close().await;
     let refresh = format!("grant_type=refresh_token&refresh_token={refresh}");
@@ -21,7 +21,7 @@ async fn without_the_database_everything_is_503_and_nothing_is_believed() {
         ("/token", "legacy", password),
         ("/introspect", "gateway", format!("token={access}")),
         ("/revoke", "opaque", format!("token={access}")),
-        ("/par", "app", Ask::new("app").query()),
+        ("/par", "app", TestAuthorizationRequest::new("app").query()),
     ] {
         let answer = world.call(path, client, &body).await;
         answer.assert_error(503, "temporarily_unavailable");

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::{
     browser::Browser,
     wire::{self, encode},
-    world::{Ask, CALLBACK, PASSWORD, World, config},
+    world::{CALLBACK, PASSWORD, TestAuthorizationRequest, World, config},
 };
 
 #[tokio::test]
 async fn every_page_is_hardened() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let login = browser.get(&Ask::new("app").target()).await;
+    let login = browser.get(&TestAuthorizationRequest::new("app").target()).await;
     let fields = [("username", "ada"), ("password", PASSWORD)];
     let consent = browser.submit(&login.form("/login"), &fields).await;
     let account = browser.get("/account").await;
@@ -44,14 +44,18 @@ async fn reflections_are_escaped() {
     let world = World::new().await;
     let probe = "\"><script>alert(1)</script>";
     let mut browser = world.browser();
-    let page = browser.get(&Ask::new("app").with("login_hint", probe).with("state", probe).target()).await;
+    let page = browser
+        .get(&TestAuthorizationRequest::new("app").with("login_hint", probe).with("state", probe).target())
+        .await;
     assert!(!page.text().contains("<script>"), "{}", page.text());
-    let page = browser.get(&Ask::new(probe).target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new(probe).target()).await;
     assert!(!page.text().contains("<script>"));
     let page = browser.get(&format!("/device?user_code={}", encode(probe))).await;
     assert!(!page.text().contains("<script>"));
-    let posted =
-        Ask::new("app").with("state", probe).with("response_mode", "form_post").with("prompt", "none");
+    let posted = TestAuthorizationRequest::new("app")
+        .with("state", probe)
+        .with("response_mode", "form_post")
+        .with("prompt", "none");
     let page = browser.get(&posted.target()).await;
     assert_eq!(page.text().matches("<script>").count(), 1, "our own: {}", page.text());
     assert_eq!(page.form("/cb").hidden.iter().find(|(n, _)| n == "state").unwrap().1, probe);
@@ -61,10 +65,10 @@ async fn reflections_are_escaped() {
 async fn a_form_of_another_site_does_nothing() {
     let world = World::new().await;
     let mut ada = world.browser();
-    world.code(&mut ada, &Ask::new("app")).await;
+    world.code(&mut ada, &TestAuthorizationRequest::new("app")).await;
     // Eve gets a page in her own browser, and makes Ada's browser submit its form.
     let mut eve = world.browser();
-    let page = eve.get(&Ask::new("app").target()).await;
+    let page = eve.get(&TestAuthorizationRequest::new("app").target()).await;
     let form = page.form("/login");
     let answer = ada.submit(&form, &[("username", "bob"), ("password", PASSWORD)]).await;
     assert_eq!(answer.status, 403);
@@ -82,15 +86,15 @@ async fn a_form_of_another_site_does_nothing() {
 async fn a_flow_is_one_browsers_and_one_pages() {
     let world = World::new().await;
     let (mut ada, mut eve) = (world.browser(), world.browser());
-    let page = eve.get(&Ask::new("app").target()).await;
+    let page = eve.get(&TestAuthorizationRequest::new("app").target()).await;
     let stolen = page.form("/login").hidden.iter().find(|(n, _)| n == "flow").unwrap().1.clone();
-    let page = ada.get(&Ask::new("app").target()).await;
+    let page = ada.get(&TestAuthorizationRequest::new("app").target()).await;
     let mut form = page.form("/login");
     form.hidden.iter_mut().find(|(n, _)| n == "flow").unwrap().1 = stolen;
     let answer = ada.submit(&form, &[("username", "ada"), ("password", PASSWORD)]).await;
     assert_eq!(answer.status, 400, "a flow that another browser began");
     // The page has expired.
-    let page = ada.get(&Ask::new("app").target()).await;
+    let page = ada.get(&TestAuthorizationRequest::new("app").target()).await;
     world.server.clock.advance(Duration::from_hours(1));
     let answer = ada.submit(&page.form("/login"), &[("username", "ada"), ("password", PASSWORD)]).await;
     assert_eq!(answer.status, 400);
@@ -104,7 +108,7 @@ async fn a_page_that_follows_a_form_can_be_gone_back_to() {
     let mut browser = world.browser();
     let ada = [("username", "ada"), ("password", PASSWORD)];
     // With `prompt=login`: the request continues after the login without a second login.
-    let ask = Ask::new("app").scope("openid email").with("prompt", "login");
+    let ask = TestAuthorizationRequest::new("app").scope("openid email").with("prompt", "login");
     let login = browser.get(&ask.target()).await;
     let at = browser.send(&login.form("/login"), &ada).await.location().to_owned();
     assert!(at.starts_with(&format!("{}/consent?flow=", world.server.issuer)), "{at}");
@@ -124,7 +128,7 @@ async fn a_page_that_follows_a_form_can_be_gone_back_to() {
     assert_eq!(browser.get(&at).await.status, 400, "a page is open for an hour");
 
     // The session ends before the consent is submitted.
-    let ask = Ask::new("other").scope("openid email");
+    let ask = TestAuthorizationRequest::new("other").scope("openid email");
     let page = browser.get(&ask.target()).await;
     let logout = browser.get("/account").await.form("/account/logout");
     let bye = browser.send(&logout, &[]).await.location().to_owned();
@@ -140,7 +144,7 @@ async fn a_page_that_follows_a_form_can_be_gone_back_to() {
 
     // A state that is too long for a URL is shown in the response itself.
     world.server.clock.advance(Duration::from_secs(1));
-    let long = Ask::new("opaque").with("state", &"s".repeat(6000));
+    let long = TestAuthorizationRequest::new("opaque").with("state", &"s".repeat(6000));
     let page = browser.get(&long.with("prompt", "login").target()).await;
     let page = browser.send(&page.form("/login"), &ada).await;
     assert_eq!(page.status, 200);
@@ -153,7 +157,7 @@ async fn pages_of_a_device_can_be_gone_back_to() {
     let begun = world.call_with("/device_authorization", &[], "client_id=tv&scope=openid").await.json();
     let code = [("user_code", begun["user_code"].as_str().unwrap())];
     let mut browser = world.browser();
-    world.code(&mut browser, &Ask::new("app")).await;
+    world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let page = browser.get("/device").await;
     let confirm = browser.send(&page.form("/device"), &code).await.location().to_owned();
     assert!(confirm.contains("/device?flow="), "{confirm}");
@@ -175,12 +179,12 @@ async fn pages_of_a_device_can_be_gone_back_to() {
 async fn consent_counts_for_the_person_who_was_asked() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let login = browser.get(&Ask::new("app").scope("openid email").target()).await;
+    let login = browser.get(&TestAuthorizationRequest::new("app").scope("openid email").target()).await;
     let consent = browser.submit(&login.form("/login"), &[("username", "ada"), ("password", PASSWORD)]).await;
     let asked_ada = consent.form("/consent");
     // Another user logs in in another tab.
     world.server.clock.advance(Duration::from_secs(1));
-    let again = browser.get(&Ask::new("other").with("prompt", "login").target()).await;
+    let again = browser.get(&TestAuthorizationRequest::new("other").with("prompt", "login").target()).await;
     browser.submit(&again.form("/login"), &[("username", "bob"), ("password", PASSWORD)]).await;
     let answer = browser.submit(&asked_ada, &[("decision", "allow")]).await;
     assert!(answer.text().contains("bob"), "Bob is asked himself");
@@ -193,7 +197,7 @@ async fn consent_counts_for_the_person_who_was_asked() {
 async fn a_session_cookie_has_its_attributes_and_is_new_at_each_login() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let page = browser.get(&Ask::new("trusted").target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new("trusted").target()).await;
     let set = |answer: &wire::Answer| -> Vec<String> {
         let all = answer.fields.iter().filter(|(n, _)| n == "set-cookie");
         all.map(|(_, v)| v.clone()).collect()
@@ -208,7 +212,7 @@ async fn a_session_cookie_has_its_attributes_and_is_new_at_each_login() {
     assert!(!first.contains("planted"));
     let old = browser.cookies.clone();
     world.server.clock.advance(Duration::from_secs(1));
-    let page = browser.get(&Ask::new("trusted").with("prompt", "login").target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new("trusted").with("prompt", "login").target()).await;
     browser.submit(&page.form("/login"), &fields).await;
     assert_ne!(browser.cookies["postern_session"], old["postern_session"]);
     let mut thief = Browser { cookies: old, ..world.browser() };
@@ -222,7 +226,7 @@ async fn a_session_cookie_has_its_attributes_and_is_new_at_each_login() {
 async fn over_tls_cookies_are_bound_to_the_host() {
     let world = World::with(|_| config("https://login.example.com")).await;
     let mut browser = world.browser();
-    let page = browser.get(&Ask::new("trusted").target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new("trusted").target()).await;
     let cookie = page.field("set-cookie").unwrap();
     assert!(cookie.starts_with("__Host-postern_browser="), "{cookie}");
     assert!(cookie.contains("; Path=/; Secure; HttpOnly; SameSite=Lax"), "{cookie}");
@@ -241,14 +245,14 @@ async fn over_tls_cookies_are_bound_to_the_host() {
 async fn a_session_that_rests_or_lasts_too_long_is_over() {
     let world = World::new().await;
     let mut browser = world.browser();
-    world.code(&mut browser, &Ask::new("trusted")).await;
+    world.code(&mut browser, &TestAuthorizationRequest::new("trusted")).await;
     for _ in 0..5 {
         world.server.clock.advance(Duration::from_mins(119));
         assert!(browser.get("/account").await.text().contains("Your account"), "used now and then");
     }
     world.server.clock.advance(Duration::from_hours(2));
     assert!(browser.get("/account").await.text().contains("name=\"password\""), "rested for too long");
-    world.code(&mut browser, &Ask::new("trusted").with("prompt", "")).await;
+    world.code(&mut browser, &TestAuthorizationRequest::new("trusted").with("prompt", "")).await;
     for _ in 0..7 {
         world.server.clock.advance(Duration::from_mins(110));
         browser.get("/account").await;

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use idp::{Config, Provider, passwords::Password};
 use serde_json::json;
-use store::attempts::{Attempts, RecordAttempt};
+use store::login_attempts::{Attempts, RecordAttempt};
 
 use crate::{
-    server::open,
+    server::decode_unverified,
     wire::encode,
-    world::{Ask, PASSWORD, World, config},
+    world::{PASSWORD, TestAuthorizationRequest, World, config},
 };
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn the_password_grant_is_for_those_who_have_it() {
     world.call("/token", "app", &body).await.assert_error(400, "unauthorized_client");
     let answer = world.call("/token", "legacy", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let (_, claims) = open(answer.json()["id_token"].as_str().unwrap());
+    let (_, claims) = decode_unverified(answer.json()["id_token"].as_str().unwrap());
     assert_eq!((&claims["sub"], &claims["amr"]), (&json!("ada-id"), &json!(["pwd"])));
     let address = body.replace("username=ada", "username=Ada%40Example.com");
     assert_eq!(world.call("/token", "legacy", &address).await.status, 200, "a verified address will do");
@@ -43,13 +43,9 @@ async fn an_unknown_user_and_a_wrong_password_are_one() {
     };
     let (unknown, wrong) = (ask("nobody").await, ask("ada").await);
     assert_eq!(unknown, wrong);
-    let before = world.server.provider.logins().pool().numbers().finished;
+    let before = world.server.provider.logins().pool().stats().finished;
     ask("nobody").await;
-    assert_eq!(
-        world.server.provider.logins().pool().numbers().finished,
-        before + 1,
-        "and costs the same hash"
-    );
+    assert_eq!(world.server.provider.logins().pool().stats().finished, before + 1, "and costs the same hash");
 }
 
 #[tokio::test]
@@ -65,7 +61,7 @@ async fn an_account_is_locked_whatever_it_is_called() {
     assert_eq!(locked.field("retry-after"), Some("10"));
     // The page is locked too; another account is not.
     let mut browser = world.browser();
-    let page = browser.get(&Ask::new("app").target()).await;
+    let page = browser.get(&TestAuthorizationRequest::new("app").target()).await;
     let fields = [("username", "ada"), ("password", PASSWORD)];
     let page = browser.submit(&page.form("/login"), &fields).await;
     assert_eq!((page.status, page.field("retry-after")), (429, Some("10")));
@@ -111,7 +107,7 @@ async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account(
     const OTHERS: u64 = 50;
     let world = World::new().await;
     let (provider, now) = (&world.server.provider, world.server.clock.now());
-    let before = asked(provider);
+    let before = submitted_jobs(provider);
     let hash = |provider: Arc<Provider>| async move {
         let other = Password::new("something to do".into()).unwrap();
         provider.logins().pool().verify(other, None).await.unwrap();
@@ -126,7 +122,7 @@ async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account(
         let locked_until = now.plus(Duration::from_secs(10));
         let to =
             Attempts { failures: 5, first_at: now, last_at: now, locked_until, expires_at: locked_until };
-        let record = RecordAttempt { subject: "account ada-id".into(), from: None, to };
+        let record = RecordAttempt { subject: "account ada-id".into(), previous: None, next: to };
         assert!(provider.store().write(record).await.unwrap());
     };
     let (answer, ()) = tokio::join!(guess, lock);
@@ -137,14 +133,14 @@ async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account(
 }
 
 /// Number of passwords that were passed to the threads.
-fn asked(provider: &Provider) -> u64 {
-    let numbers = provider.logins().pool().numbers();
+fn submitted_jobs(provider: &Provider) -> u64 {
+    let numbers = provider.logins().pool().stats();
     (numbers.queued + numbers.running) as u64 + numbers.finished
 }
 
 async fn until_asked(provider: &Provider, times: u64) {
     let all = async {
-        while asked(provider) < times {
+        while submitted_jobs(provider) < times {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

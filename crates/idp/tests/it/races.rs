@@ -9,7 +9,7 @@ use store::{Epoch, Store};
 use crate::{
     server::{Server, TestClock},
     wire::encode,
-    world::{Ask, CALLBACK, Told, World, config},
+    world::{CALLBACK, RecordedPosts, TestAuthorizationRequest, World, config},
 };
 
 const ATTEMPTS: usize = 1_000;
@@ -37,16 +37,17 @@ async fn cluster(name: &str, count: usize) -> Vec<World> {
         let of = |_: &str| -> Config { config(issuer) };
         let folder = tempfile::tempdir().unwrap();
         let server =
-            Server::on((store, folder), "", clock.clone(), of, SystemRandom::new(), Told::default()).await;
+            Server::on((store, folder), "", clock.clone(), of, SystemRandom::new(), RecordedPosts::default())
+                .await;
         nodes.push(server);
     }
     let mut worlds = Vec::new();
     for (at, server) in nodes.into_iter().enumerate() {
         if at == 0 {
-            worlds.push(World::settle(server, Told::default()).await);
+            worlds.push(World::populate(server, RecordedPosts::default()).await);
         } else {
             let ada = worlds[0].ada.clone();
-            worlds.push(World { server, told: Told::default(), ada });
+            worlds.push(World { server, told: RecordedPosts::default(), ada });
         }
     }
     worlds
@@ -111,7 +112,7 @@ async fn one_code_redeemed_a_thousand_times_at_once() {
     for nodes in nodes("redeemed").await {
         let nodes = Arc::new(nodes);
         for client in ["app", "opaque"] {
-            let code = nodes[0].code(&mut nodes[0].browser(), &Ask::new(client)).await;
+            let code = nodes[0].code(&mut nodes[0].browser(), &TestAuthorizationRequest::new(client)).await;
             let body = format!("grant_type=authorization_code&code={code}&redirect_uri={}", encode(CALLBACK));
             once(&nodes, client, body).await;
         }
@@ -143,7 +144,7 @@ async fn nodes_sign_with_the_same_keys_and_share_sessions() {
     let (a, b) = (nodes[0].server.get("/jwks").await, nodes[3].server.get("/jwks").await);
     assert_eq!(a.json(), b.json());
     let mut browser = nodes[0].browser();
-    nodes[0].code(&mut browser, &Ask::new("app")).await;
+    nodes[0].code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     browser.server = &nodes[2].server;
     assert!(browser.get("/account").await.text().contains("Your account"), "logged in on every node");
 }

@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::{
     browser::query,
     wire::encode,
-    world::{Ask, CALLBACK, World},
+    world::{CALLBACK, TestAuthorizationRequest, World},
 };
 
 #[tokio::test]
 async fn duplicate_parameters_are_refused() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let twice = format!("{}&state=2", Ask::new("app").target());
+    let twice = format!("{}&state=2", TestAuthorizationRequest::new("app").target());
     let page = browser.get(&twice).await;
     assert_eq!((page.status, page.field("location")), (400, None));
     let body = "grant_type=password&username=ada&username=bob&password=x";
@@ -25,7 +25,7 @@ async fn duplicate_parameters_are_refused() {
 #[tokio::test]
 async fn an_unknown_client_is_sent_nowhere() {
     let world = World::new().await;
-    let page = world.browser().get(&Ask::new("nobody").target()).await;
+    let page = world.browser().get(&TestAuthorizationRequest::new("nobody").target()).await;
     assert_eq!((page.status, page.field("location")), (400, None));
     assert!(page.text().contains("unknown_client"));
 }
@@ -34,10 +34,11 @@ async fn an_unknown_client_is_sent_nowhere() {
 async fn request_uri_is_refused_unless_it_was_pushed() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let foreign = Ask::new("app").with("request_uri", "https://app.example/request.jwt");
+    let foreign = TestAuthorizationRequest::new("app").with("request_uri", "https://app.example/request.jwt");
     let answer = browser.get(&foreign.target()).await;
     assert_eq!(query(answer.location())["error"], "request_uri_not_supported");
-    let made_up = Ask::new("app").with("request_uri", "urn:ietf:params:oauth:request_uri:made-up");
+    let made_up =
+        TestAuthorizationRequest::new("app").with("request_uri", "urn:ietf:params:oauth:request_uri:made-up");
     assert_eq!(browser.get(&made_up.target()).await.status, 400);
 }
 
@@ -50,12 +51,12 @@ async fn a_refused_request_object_says_how_it_is_refused() {
         let part = |value: &serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         format!("{}.{}.", part(&json!({ "alg": "none" })), part(&claims))
     };
-    let bare = || Ask::new("app").with("state", "").with("redirect_uri", "");
+    let bare = || TestAuthorizationRequest::new("app").with("state", "").with("redirect_uri", "");
     let inside = json!({ "redirect_uri": CALLBACK, "state": "inside", "response_mode": "form_post" });
     // All parameters in the object, or only the mode.
     for ask in [
         bare().with("request", &object(inside.clone())),
-        Ask::new("app")
+        TestAuthorizationRequest::new("app")
             .with("state", "inside")
             .with("request", &object(json!({ "response_mode": "form_post" }))),
     ] {
@@ -69,13 +70,16 @@ async fn a_refused_request_object_says_how_it_is_refused() {
     for (mode, object) in
         [("query", object(inside.clone())), ("", object(json!({ "response_mode": "smoke" })))]
     {
-        let ask = Ask::new("app").with("response_mode", mode).with("request", &object);
+        let ask = TestAuthorizationRequest::new("app").with("response_mode", mode).with("request", &object);
         let answer = world.browser().get(&ask.target()).await;
         let fields = query(answer.location());
         assert_eq!((&*fields["error"], &*fields["state"]), ("request_not_supported", "the-state"));
     }
     for nonsense in ["x", "a.b.c", "..", &"a".repeat(5000)] {
-        let answer = world.browser().get(&Ask::new("app").with("request", nonsense).target()).await;
+        let answer = world
+            .browser()
+            .get(&TestAuthorizationRequest::new("app").with("request", nonsense).target())
+            .await;
         assert_eq!(query(answer.location())["error"], "request_not_supported", "{nonsense}");
     }
     // An object cannot redirect to an unregistered URI.
@@ -87,25 +91,25 @@ async fn a_refused_request_object_says_how_it_is_refused() {
 #[tokio::test]
 async fn a_pushed_request_is_its_clients_and_counts_once() {
     let world = World::new().await;
-    let pushed = world.call("/par", "pushing", &Ask::new("pushing").query()).await;
+    let pushed = world.call("/par", "pushing", &TestAuthorizationRequest::new("pushing").query()).await;
     assert_eq!((pushed.status, pushed.field("cache-control")), (201, Some("no-store")), "{}", pushed.text());
     let pushed = pushed.json();
     assert_eq!(pushed["expires_in"], 300);
     let uri = encode(pushed["request_uri"].as_str().unwrap());
     let mut browser = world.browser();
-    let plain = browser.get(&Ask::new("pushing").target()).await;
+    let plain = browser.get(&TestAuthorizationRequest::new("pushing").target()).await;
     assert_eq!(query(plain.location())["error"], "invalid_request", "this client must push");
     let stolen = browser.get(&format!("/authorize?client_id=app&request_uri={uri}")).await;
     assert_eq!(stolen.status, 400);
     // Parameters sent beside the reference are ignored.
     let target = format!("/authorize?client_id=pushing&request_uri={uri}&scope=admin&state=another");
     let answer = browser.get(&target).await;
-    let fields = world.walk(&mut browser, answer, &Ask::new("pushing")).await;
+    let fields = world.walk(&mut browser, answer, &TestAuthorizationRequest::new("pushing")).await;
     assert_eq!(fields["state"], "the-state");
     assert_eq!(world.redeem("pushing", &fields["code"]).await.status, 200);
     assert_eq!(browser.get(&target).await.status, 400, "answered");
     for bad in ["&request_uri=x", "&redirect_uri=https%3A%2F%2Fevil.example"] {
-        let ask = Ask::new("pushing").with("redirect_uri", "").query();
+        let ask = TestAuthorizationRequest::new("pushing").with("redirect_uri", "").query();
         world.call("/par", "pushing", &format!("{ask}{bad}")).await.assert_error(400, bad_code(bad));
     }
 }
@@ -117,7 +121,8 @@ fn bad_code(of: &str) -> &'static str {
 #[tokio::test]
 async fn a_pushed_request_expires() {
     let world = World::new().await;
-    let pushed = world.call("/par", "pushing", &Ask::new("pushing").query()).await.json();
+    let pushed =
+        world.call("/par", "pushing", &TestAuthorizationRequest::new("pushing").query()).await.json();
     let uri = encode(pushed["request_uri"].as_str().unwrap());
     world.server.clock.advance(Duration::from_mins(5));
     let page = world.browser().get(&format!("/authorize?client_id=pushing&request_uri={uri}")).await;
@@ -128,8 +133,8 @@ async fn a_pushed_request_expires() {
 async fn who_asks_for_no_scope_is_asked_about_all_the_same() {
     let world = World::new().await;
     let mut browser = world.browser();
-    world.code(&mut browser, &Ask::new("trusted")).await;
-    let bare = Ask::new("app").scope("");
+    world.code(&mut browser, &TestAuthorizationRequest::new("trusted")).await;
+    let bare = TestAuthorizationRequest::new("app").scope("");
     let silent = bare.clone().with("prompt", "none");
     let refused = browser.get(&silent.target()).await;
     assert_eq!(query(refused.location())["error"], "consent_required");

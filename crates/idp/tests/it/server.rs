@@ -12,8 +12,8 @@ use std::{
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use idp::{
-    Answered, ClientConfig, Config, ConfiguredSecret, Entropy, Outbound, Parts, Provider, Secrets,
-    keys::SigningAlgorithm, oauth::grant_type::GrantType,
+    ClientConfig, Config, ConfiguredSecret, Entropy, OutboundClient, Parts, PendingResponse, Provider,
+    Secrets, keys::SigningAlgorithm, oauth::grant_type::GrantType,
 };
 use serde_json::Value;
 use store::{Epoch, Store};
@@ -92,10 +92,10 @@ pub(crate) fn config(issuer: &str) -> Config {
 }
 
 /// An outbound client without any reachable target.
-pub(crate) struct Nowhere;
+pub(crate) struct UnreachableClients;
 
-impl Outbound for Nowhere {
-    fn post(&self, _: idp::Post) -> Answered {
+impl OutboundClient for UnreachableClients {
+    fn post(&self, _: idp::PostRequest) -> PendingResponse {
         Box::pin(async { Err("nobody is there".to_owned()) })
     }
 }
@@ -117,7 +117,7 @@ impl Server {
         entropy: impl Entropy + 'static,
     ) -> Self {
         let config = |issuer: &str| Config { access_token_algorithm: algorithm, ..config(issuer) };
-        Self::of(path, clock, config, entropy, Nowhere).await
+        Self::of(path, clock, config, entropy, UnreachableClients).await
     }
 
     pub(crate) async fn of(
@@ -125,7 +125,7 @@ impl Server {
         clock: TestClock,
         config: impl Fn(&str) -> Config,
         entropy: impl Entropy + 'static,
-        outbound: impl Outbound + 'static,
+        outbound: impl OutboundClient + 'static,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = store::sqlite_url(&folder.path().join("provider.db"));
@@ -140,7 +140,7 @@ impl Server {
         clock: TestClock,
         config: impl Fn(&str) -> Config,
         entropy: impl Entropy + 'static,
-        outbound: impl Outbound + 'static,
+        outbound: impl OutboundClient + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -194,7 +194,7 @@ impl Server {
 }
 
 /// Header and claims of a token, unverified.
-pub(crate) fn open(token: &str) -> (Value, Value) {
+pub(crate) fn decode_unverified(token: &str) -> (Value, Value) {
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     let mut parts = token.split('.').map(|p| URL_SAFE_NO_PAD.decode(p).unwrap());
     let [header, claims] = [parts.next().unwrap(), parts.next().unwrap()];

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     browser::Browser,
-    world::{Ask, PASSWORD, World, config},
+    world::{PASSWORD, TestAuthorizationRequest, World, config},
 };
 
 /// Lifetime and idle timeout of sessions.
@@ -29,7 +29,7 @@ async fn world() -> World {
 
 /// Tokens of a client after Ada's consent in this browser.
 async fn granted(world: &World, browser: &mut Browser<'_>, client: &str, scope: &str) -> Value {
-    let code = world.code(browser, &Ask::new(client).scope(scope)).await;
+    let code = world.code(browser, &TestAuthorizationRequest::new(client).scope(scope)).await;
     let answer = world.redeem(client, &code).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()
@@ -146,7 +146,7 @@ async fn a_code_is_worth_nothing_after_its_session() {
         ada.get("/account").await;
     }
     world.server.clock.advance(Duration::from_secs(2 * 60 + 30));
-    let code = world.code(&mut ada, &Ask::new("app")).await;
+    let code = world.code(&mut ada, &TestAuthorizationRequest::new("app")).await;
     world.server.clock.advance(Duration::from_secs(31));
     world.redeem("app", &code).await.assert_error(400, "invalid_grant");
 }

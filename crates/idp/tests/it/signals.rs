@@ -8,9 +8,9 @@ use idp::receivers::{Bearer, Delivery, Receiver};
 use serde_json::json;
 
 use crate::{
-    server::open,
+    server::decode_unverified,
     verify::keys_of,
-    world::{self, Ask, World},
+    world::{self, TestAuthorizationRequest, World},
 };
 
 const ENDPOINT: &str = "https://others.example/events";
@@ -26,7 +26,7 @@ async fn world(events: &[EventKind]) -> World {
 }
 
 /// Runs maintenance until this many events were sent, and a little longer to detect extra ones.
-async fn told(world: &World, count: usize) -> Vec<String> {
+async fn run_until_sent(world: &World, count: usize) -> Vec<String> {
     let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     let sent = || {
         let all = world.told.0.lock().unwrap();
@@ -47,14 +47,14 @@ async fn told(world: &World, count: usize) -> Vec<String> {
 async fn a_session_that_ends_is_told_as_a_receiver_would_read_it() {
     let world = world(&[EventKind::SessionRevoked]).await;
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     let hint = tokens["id_token"].as_str().unwrap();
-    let (_, id_token) = open(hint);
+    let (_, id_token) = decode_unverified(hint);
     browser.get(&format!("/logout?id_token_hint={hint}")).await;
-    let sent = told(&world, 1).await;
+    let sent = run_until_sent(&world, 1).await;
     assert_eq!(sent.len(), 1);
-    let (header, claims) = open(&sent[0]);
+    let (header, claims) = decode_unverified(&sent[0]);
     assert_eq!(header["typ"], "secevent+jwt");
     assert_eq!(claims.get("sub"), None);
     assert_eq!(claims.get("exp"), None);
@@ -85,20 +85,24 @@ async fn whoever_does_not_answer_is_told_again_and_in_order() {
         let form = format!("token={}", token["access_token"].as_str().unwrap());
         assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
     }
-    let tried = told(&world, 1).await;
-    let (_, first) = open(&tried[0]);
-    assert!(tried.iter().all(|token| open(token).1["jti"] == first["jti"]), "what follows waits");
+    let tried = run_until_sent(&world, 1).await;
+    let (_, first) = decode_unverified(&tried[0]);
+    assert!(
+        tried.iter().all(|token| decode_unverified(token).1["jti"] == first["jti"]),
+        "what follows waits"
+    );
     // There is no immediate retry.
-    assert_eq!(told(&world, 0).await.len(), tried.len());
+    assert_eq!(run_until_sent(&world, 0).await.len(), tried.len());
     *world.told.1.lock().unwrap() = 202;
     world.server.clock.advance(Duration::from_mins(6));
-    let all = told(&world, tried.len() + 2).await;
+    let all = run_until_sent(&world, tried.len() + 2).await;
     assert_eq!(all.len(), tried.len() + 2);
-    let names: Vec<_> = all[tried.len()..].iter().map(|token| open(token).1["jti"].clone()).collect();
+    let names: Vec<_> =
+        all[tried.len()..].iter().map(|token| decode_unverified(token).1["jti"].clone()).collect();
     assert_eq!(names[0], first["jti"], "the same once more");
     assert_ne!(names[1], first["jti"]);
-    assert_eq!(told(&world, 0).await.len(), all.len(), "and no more of it");
-    let samples: Vec<_> = world.server.provider.told_others();
+    assert_eq!(run_until_sent(&world, 0).await.len(), all.len(), "and no more of it");
+    let samples: Vec<_> = world.server.provider.delivery_samples();
     let count = |outcome| samples.iter().find(|sample| sample.outcome == outcome).map(|sample| sample.count);
     assert_eq!((count("delivered"), count("failed")), (Some(2), Some(tried.len() as u64)));
 }
@@ -109,16 +113,16 @@ async fn nobody_is_told_what_they_did_not_ask_for_nor_what_nobody_took_for_a_wee
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
-    assert_eq!(told(&world, 0).await, [""; 0]);
-    assert_eq!(world.server.provider.told_others(), []);
+    assert_eq!(run_until_sent(&world, 0).await, [""; 0]);
+    assert_eq!(world.server.provider.delivery_samples(), []);
 
     let world = self::world(&[EventKind::SessionRevoked]).await;
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
-    world.server.clock.advance(idp::receivers::GIVEN_UP);
-    assert_eq!(told(&world, 0).await, [""; 0]);
-    let samples = world.server.provider.told_others();
+    world.server.clock.advance(idp::receivers::MAX_EVENT_AGE);
+    assert_eq!(run_until_sent(&world, 0).await, [""; 0]);
+    let samples = world.server.provider.delivery_samples();
     assert_eq!((samples[0].outcome, samples[0].count), ("given_up", 1));
 }
 
@@ -129,7 +133,7 @@ async fn whoever_says_that_a_token_is_no_good_is_not_told_it_again() {
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
-    assert_eq!(told(&world, 1).await.len(), 1);
+    assert_eq!(run_until_sent(&world, 1).await.len(), 1);
     world.server.clock.advance(Duration::from_mins(10));
-    assert_eq!(told(&world, 0).await.len(), 1);
+    assert_eq!(run_until_sent(&world, 0).await.len(), 1);
 }

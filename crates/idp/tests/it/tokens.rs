@@ -7,9 +7,9 @@ use idp::{ClientConfig, Config, GrantType, Introspects, SigningAlgorithm, TokenF
 use serde_json::json;
 
 use crate::{
-    server::open,
+    server::decode_unverified,
     wire::{basic, encode},
-    world::{Ask, PASSWORD, SECRET, World, app, config},
+    world::{PASSWORD, SECRET, TestAuthorizationRequest, World, app, config},
 };
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn introspection_can_be_signed() {
         let answer = world.call_with("/introspect", &fields, &format!("token={}", encode(token))).await;
         assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
         assert_eq!(answer.field("content-type"), Some("application/token-introspection+jwt"));
-        let (header, claims) = open(answer.text());
+        let (header, claims) = decode_unverified(answer.text());
         assert_eq!((&header["typ"], &header["alg"]), (&json!("token-introspection+jwt"), &json!("ES256")));
         let now = world.server.clock.now().as_secs();
         let issuer = world.server.issuer.as_str();
@@ -209,7 +209,7 @@ async fn introspection_can_be_signed() {
 
 #[tokio::test]
 async fn what_ends_a_person_ends_their_tokens() {
-    use store::users::{EndUser, UserRevocation};
+    use store::users::{RevokeUser, UserRevocation};
     let world = World::new().await;
     let store = world.server.provider.store();
     let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
@@ -227,13 +227,13 @@ async fn what_ends_a_person_ends_their_tokens() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "disabled",
-        reach: store::RevocationReach::SoFar,
+        reach: store::RevocationReach::UntilDurable,
         until: now,
         occurrence: None,
     };
-    let end = EndUser {
+    let end = RevokeUser {
         user_id: "ada-id".into(),
-        ending: UserRevocation::Disabled,
+        account_change: UserRevocation::Disabled,
         revocation,
         deliver_until: None,
         now,
@@ -247,7 +247,7 @@ async fn what_ends_a_person_ends_their_tokens() {
 
 #[tokio::test]
 async fn endings_of_one_instant_end_what_was_granted_between_them() {
-    use store::users::{EndUser, UserRevocation};
+    use store::users::{RevokeUser, UserRevocation};
     let world = World::new().await;
     let store = world.server.provider.store();
     let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
@@ -269,13 +269,18 @@ async fn endings_of_one_instant_end_what_was_granted_between_them() {
         let revocation = store::Revocation {
             tags: vec![],
             reason: "everything ended",
-            reach: store::RevocationReach::SoFar,
+            reach: store::RevocationReach::UntilDurable,
             until: now,
             occurrence: None,
         };
         let user_id = "ada-id".to_owned();
-        let end =
-            EndUser { user_id, ending: UserRevocation::Everything, revocation, deliver_until: None, now };
+        let end = RevokeUser {
+            user_id,
+            account_change: UserRevocation::Everything,
+            revocation,
+            deliver_until: None,
+            now,
+        };
         store.write(end).await.unwrap();
     }
 }
@@ -284,7 +289,7 @@ async fn endings_of_one_instant_end_what_was_granted_between_them() {
 async fn a_token_of_the_second_of_a_password_change_counts() {
     let world = World::new().await;
     let mut browser = world.browser();
-    world.code(&mut browser, &Ask::new("app")).await;
+    world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     world.server.clock.advance(Duration::from_millis(1_300));
     let page = browser.get("/account").await;
     let new = "a completely different sentence";
@@ -303,7 +308,7 @@ async fn a_token_of_a_revoked_key_is_inactive_however_often_it_was_good() {
     for _ in 0..3 {
         assert!(world.is_active(token).await);
     }
-    let (header, _) = open(token);
+    let (header, _) = decode_unverified(token);
     world.server.provider.revoke_key(header["kid"].as_str().unwrap()).await.unwrap();
     assert!(!world.is_active(token).await);
     assert_eq!(world.userinfo(token).await.status, 401);
@@ -337,7 +342,7 @@ async fn userinfo_can_be_signed() {
     let tokens = world.tokens("app", "openid email").await;
     let answer = world.userinfo(tokens["access_token"].as_str().unwrap()).await;
     assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/jwt")));
-    let (header, claims) = open(answer.text());
+    let (header, claims) = decode_unverified(answer.text());
     assert_eq!(header["alg"], "ES256");
     assert_eq!((&claims["aud"], &claims["email"]), (&json!("app"), &json!("ada@example.com")));
     assert_eq!(claims["iss"], world.server.issuer.as_str());
@@ -349,21 +354,23 @@ async fn an_id_token_tells_the_time_of_the_log_to_those_who_ask() {
     let world = World::new().await;
     let metadata = world.browser().get("/.well-known/openid-configuration").await.json();
     assert!(metadata["claims_supported"].as_array().unwrap().contains(&json!("read_at")));
-    let (_, plain) = open(world.tokens("app", "openid profile").await["id_token"].as_str().unwrap());
+    let (_, plain) =
+        decode_unverified(world.tokens("app", "openid profile").await["id_token"].as_str().unwrap());
     assert_eq!(plain.get("read_at"), None);
     for (claims, told) in
         [(r#"{"id_token":{"read_at":null}}"#, true), (r#"{"userinfo":{"read_at":null}}"#, false)]
     {
         let mut browser = world.browser();
-        let code = world.code(&mut browser, &Ask::new("app").with("claims", claims)).await;
+        let code =
+            world.code(&mut browser, &TestAuthorizationRequest::new("app").with("claims", claims)).await;
         let first = world.redeem("app", &code).await.json();
         let body =
             format!("grant_type=refresh_token&refresh_token={}", first["refresh_token"].as_str().unwrap());
         let second = world.call("/token", "app", &body).await.json();
         for tokens in [&first, &second] {
-            let (_, claims) = open(tokens["id_token"].as_str().unwrap());
+            let (_, claims) = decode_unverified(tokens["id_token"].as_str().unwrap());
             assert_eq!(claims["read_at"].is_u64(), told, "{claims}");
-            let (_, access) = open(tokens["access_token"].as_str().unwrap());
+            let (_, access) = decode_unverified(tokens["access_token"].as_str().unwrap());
             assert!(access["read_at"].is_u64(), "as ever");
         }
         let said = world.userinfo(first["access_token"].as_str().unwrap()).await.json();

@@ -9,8 +9,8 @@ use std::{
 use aws_lc_rs::{digest, rand::SystemRandom};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use idp::{
-    Answered, ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, Outbound, PasswordConfig,
-    TokenFormat,
+    ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, OutboundClient, PasswordConfig,
+    PendingResponse, TokenFormat,
     passwords::{Parameters, Password},
 };
 use serde_json::Value;
@@ -33,10 +33,10 @@ pub(crate) const VERIFIER: &str = "a-verifier-of-sufficient-length-0123456789-ab
 
 /// Requests that clients received (URL and body), and the status of the responses.
 #[derive(Clone, Default)]
-pub(crate) struct Told(pub(crate) Arc<Mutex<Vec<(String, String)>>>, pub(crate) Arc<Mutex<u16>>);
+pub(crate) struct RecordedPosts(pub(crate) Arc<Mutex<Vec<(String, String)>>>, pub(crate) Arc<Mutex<u16>>);
 
-impl Outbound for Told {
-    fn post(&self, post: idp::Post) -> Answered {
+impl OutboundClient for RecordedPosts {
+    fn post(&self, post: idp::PostRequest) -> PendingResponse {
         self.0.lock().unwrap().push((post.url, post.body));
         let status = *self.1.lock().unwrap();
         Box::pin(async move { if status == 0 { Err("refused".into()) } else { Ok(status) } })
@@ -45,7 +45,7 @@ impl Outbound for Told {
 
 pub(crate) struct World {
     pub(crate) server: Server,
-    pub(crate) told: Told,
+    pub(crate) told: RecordedPosts,
     pub(crate) ada: UserRow,
 }
 
@@ -161,15 +161,15 @@ impl World {
     }
 
     pub(crate) async fn with(config: impl Fn(&str) -> Config) -> Self {
-        let told = Told::default();
+        let told = RecordedPosts::default();
         *told.1.lock().unwrap() = 200;
         let clock = TestClock::new();
         let server = Server::of("", clock, config, SystemRandom::new(), told.clone()).await;
-        Self::settle(server, told).await
+        Self::populate(server, told).await
     }
 
     /// Creates users and groups.
-    pub(crate) async fn settle(server: Server, told: Told) -> Self {
+    pub(crate) async fn populate(server: Server, told: RecordedPosts) -> Self {
         let ada = user("ada-id", "ada", &server.clock);
         let password = stored(&server, PASSWORD).await;
         for user in [ada.clone(), user("bob-id", "bob", &server.clock)] {
@@ -224,14 +224,14 @@ impl World {
     /// Logs Ada in at a client, and redeems the code.
     pub(crate) async fn tokens(&self, client: &str, scope: &str) -> Value {
         let mut browser = self.browser();
-        let code = self.code(&mut browser, &Ask::new(client).scope(scope)).await;
+        let code = self.code(&mut browser, &TestAuthorizationRequest::new(client).scope(scope)).await;
         let answer = self.redeem(client, &code).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     }
 
     /// The code of a request that must succeed, through all necessary pages.
-    pub(crate) async fn code(&self, browser: &mut Browser<'_>, ask: &Ask) -> String {
+    pub(crate) async fn code(&self, browser: &mut Browser<'_>, ask: &TestAuthorizationRequest) -> String {
         let answer = browser.get(&ask.target()).await;
         let fields = self.walk(browser, answer, ask).await;
         fields.get("code").unwrap_or_else(|| panic!("{fields:?}")).clone()
@@ -242,7 +242,7 @@ impl World {
         &self,
         browser: &mut Browser<'_>,
         mut answer: Answer,
-        ask: &Ask,
+        ask: &TestAuthorizationRequest,
     ) -> BTreeMap<String, String> {
         for _ in 0..6 {
             answer = browser.follow(answer).await;
@@ -271,9 +271,9 @@ pub(crate) async fn stored(server: &Server, password: &str) -> StoredPassword {
 
 /// An authorization request.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask(Vec<(String, String)>);
+pub(crate) struct TestAuthorizationRequest(Vec<(String, String)>);
 
-impl Ask {
+impl TestAuthorizationRequest {
     pub(crate) fn new(client: &str) -> Self {
         let fields = [
             ("response_type", "code"),

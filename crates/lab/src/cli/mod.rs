@@ -16,8 +16,8 @@ use clap::{Args, Subcommand};
 use lab_analysis::diagnose;
 use lab_analysis::offline::audit::{self, AuditError, Tables};
 use lab_analysis::offline::compare::{CompareError, Side, Terms, compare};
-use lab_analysis::offline::gate::{Baseline, GateError, Held, changed_since, gate};
-use lab_analysis::offline::import::{ImportError, Told, Tool, import};
+use lab_analysis::offline::gate::{Baseline, GateError, GateResult, changed_since, gate};
+use lab_analysis::offline::import::{ImportError, ImportOptions, Tool, import};
 use lab_analysis::offline::merge::{MergeError, merge};
 use lab_analysis::offline::warnings::warnings;
 use lab_analysis::record::{Doubt, Record};
@@ -28,7 +28,7 @@ use crate::files::{
 };
 use crate::relay::{self, RelayError};
 use crate::run::RunError;
-use crate::topology::{Programs, TopologyError};
+use crate::topology::{ProgramFinder, TopologyError};
 
 /// Arguments of the command `postern lab`.
 #[derive(Debug, Args)]
@@ -196,11 +196,11 @@ struct Audit {
 
 /// Outcome of a command that was executed to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandOutcome {
     /// The command succeeded.
-    Good,
+    Success,
     /// The result is negative, such as a failed check. The command has printed the reason.
-    No,
+    Negative,
 }
 
 /// Why a command could not be executed to its end.
@@ -244,7 +244,7 @@ pub enum CliError {
     Write(#[from] io::Error),
     /// A report could not be written to its folder; the record was saved elsewhere.
     #[error("{refused}; the record was saved as `{}`: run `lab report` on it", .path.display())]
-    Rescued {
+    SavedElsewhere {
         /// Error of the first attempt.
         refused: Box<CliError>,
         /// Path of the saved record.
@@ -268,28 +268,32 @@ fn percent(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// The command could not be executed to its end.
-pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
+pub fn run(
+    arguments: &Arguments,
+    programs: &ProgramFinder,
+    out: &mut dyn Write,
+) -> Result<CommandOutcome, CliError> {
     match &arguments.command {
         Command::Run(arguments) => run::run(arguments, programs, out),
         Command::Import(import) => run_import(import, out),
-        Command::Report(report) => finish(read_record(&report.record)?, &report.output, out),
+        Command::Report(it) => report(read_record(&it.record)?, &it.output, out),
         Command::Compare(compare) => run_compare(compare, out),
         Command::Merge(merge) => run_merge(merge, out),
         Command::Gate(gate) => run_gate(gate, out),
         Command::Audit(audit) => run_audit(audit, out),
         Command::Relay(arguments) => {
             relay::run(arguments)?;
-            Ok(Ending::Good)
+            Ok(CommandOutcome::Success)
         }
         Command::Schema => {
             writeln!(out, "{:#}", Record::schema())?;
-            Ok(Ending::Good)
+            Ok(CommandOutcome::Success)
         }
     }
 }
 
 /// Writes a report, then prints its warnings and its paths.
-fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn report(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     record.thin();
     let paths = write_report(&record, &output.out)?;
     let mut findings = diagnose::findings(&record);
@@ -302,10 +306,10 @@ fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<En
     for path in &paths {
         writeln!(out, "{}", path.display())?;
     }
-    Ok(Ending::Good)
+    Ok(CommandOutcome::Success)
 }
 
-fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     let (name, bytes) = if arguments.file.as_os_str() == "-" {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(io::stdin().lock(), MOST_BYTES + 1), &mut bytes)?;
@@ -318,11 +322,12 @@ fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<Ending, CliErro
         (name, read_bounded(&arguments.file)?)
     };
     let content = String::from_utf8(bytes).map_err(|_| CliError::NotText(name.clone()))?;
-    let told = Told { variant: arguments.variant.clone(), concurrency: arguments.concurrency, file: name };
-    finish(import(&content, arguments.tool, &told)?, &arguments.output, out)
+    let told =
+        ImportOptions { variant: arguments.variant.clone(), concurrency: arguments.concurrency, file: name };
+    report(import(&content, arguments.tool, &told)?, &arguments.output, out)
 }
 
-fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     let first = read_record(&arguments.first)?;
     let second = arguments.second.as_deref().map(read_record).transpose()?;
     if second.is_none() && (arguments.a.is_none() || arguments.b.is_none()) {
@@ -347,29 +352,29 @@ fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliEr
             }
         }
     }
-    Ok(Ending::Good)
+    Ok(CommandOutcome::Success)
 }
 
-fn run_merge(arguments: &Merge, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn run_merge(arguments: &Merge, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     let read = arguments.records.iter().map(|path| Ok((path.display().to_string(), read_record(path)?)));
     let records = read.collect::<Result<Vec<_>, FileError>>()?;
-    finish(merge(records)?, &arguments.output, out)
+    report(merge(records)?, &arguments.output, out)
 }
 
-fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     let record = read_record(&arguments.record)?;
     if arguments.update {
         let renewed = if arguments.baseline.exists() {
-            read_baseline(&arguments.baseline)?.renewed(&record)?
+            read_baseline(&arguments.baseline)?.with_figures_of(&record)?
         } else {
-            Baseline::first(&record)?
+            Baseline::from_run(&record)?
         };
         write_baseline(&renewed, &arguments.baseline)?;
         writeln!(out, "{} checks written to {}", renewed.checks.len(), arguments.baseline.display())?;
-        return Ok(Ending::Good);
+        return Ok(CommandOutcome::Success);
     }
     let baseline = read_baseline(&arguments.baseline)?;
-    let Held { kept, breaches } = gate(&record, &baseline);
+    let GateResult { passed: kept, breaches } = gate(&record, &baseline);
     for breach in &breaches {
         writeln!(out, "{breach}")?;
     }
@@ -391,17 +396,17 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
             )?;
         }
     }
-    Ok(if breaches.is_empty() { Ending::Good } else { Ending::No })
+    Ok(if breaches.is_empty() { CommandOutcome::Success } else { CommandOutcome::Negative })
 }
 
-fn run_audit(arguments: &Audit, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn run_audit(arguments: &Audit, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     let tables = match &arguments.file {
         Some(file) => read_tables(file)?,
         None => Tables::shipped()?,
     };
     if arguments.example {
         writeln!(out, "{:#}", serde_json::to_value(&tables).map_err(io::Error::from)?)?;
-        return Ok(Ending::Good);
+        return Ok(CommandOutcome::Success);
     }
     let remarks = audit::audit(&tables);
     if arguments.json {
@@ -410,5 +415,5 @@ fn run_audit(arguments: &Audit, out: &mut dyn Write) -> Result<Ending, CliError>
         out.write_all(audit::markdown(&tables, &remarks).as_bytes())?;
     }
     let wrong = remarks.iter().any(|remark| remark.doubt == Doubt::Invalid);
-    Ok(if wrong { Ending::No } else { Ending::Good })
+    Ok(if wrong { CommandOutcome::Negative } else { CommandOutcome::Success })
 }

@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use lab_analysis::offline::targets::{Judged, judge};
+use lab_analysis::formatting;
+use lab_analysis::offline::targets::{TargetResult, judge};
 use lab_analysis::record::Record;
-use lab_analysis::words;
 use lab_load::Interrupt;
 use lab_load::generator::Generator;
 
-use super::{CliError, Ending, Output, finish};
-use crate::files::{try_out, write_record};
-use crate::run::{self, Options, Show};
-use crate::scenario::{Scenario, Wish};
-use crate::topology::{Library, Programs, Topology};
+use super::{CliError, CommandOutcome, Output, report};
+use crate::files::{check_writable, write_record};
+use crate::run::{self, Options, ProgressOutput};
+use crate::scenario::{Scenario, ScenarioOptions};
+use crate::topology::{Library, ProgramFinder, Topology};
 
 /// Default folder of the report.
-const OUT: &str = "lab-report";
+const DEFAULT_OUT: &str = "lab-report";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -47,7 +47,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE|NAME", value_delimiter = ',')]
     topology: Vec<String>,
     /// Folder for report.json, report.md and report.html
-    #[arg(long, value_name = "DIR", default_value = OUT)]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
     out: PathBuf,
     /// Quick form, about a minute, for a first impression; the report is marked
     #[arg(long)]
@@ -92,12 +92,19 @@ fn program(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
+pub(super) fn run(
+    arguments: &Run,
+    programs: &ProgramFinder,
+    out: &mut dyn Write,
+) -> Result<CommandOutcome, CliError> {
     if arguments.list {
         return list(out);
     }
-    let wish =
-        Wish { quick: arguments.quick, rounds: arguments.rounds, topologies: arguments.topology.clone() };
+    let wish = ScenarioOptions {
+        quick: arguments.quick,
+        rounds: arguments.rounds,
+        topologies: arguments.topology.clone(),
+    };
     let scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
     let given = arguments.program.iter().cloned();
     let programs = given.fold(programs.clone(), |all, (name, path)| all.with(&name, path));
@@ -108,13 +115,13 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         seed: arguments.seed,
         keep: arguments.keep.then(|| arguments.out.join("work")),
         commit: arguments.commit.clone(),
-        show: if arguments.live { Show::Live } else { Show::Lines },
+        show: if arguments.live { ProgressOutput::Live } else { ProgressOutput::Lines },
         programs,
     };
-    try_out(&arguments.out)?;
-    let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
+    check_writable(&arguments.out)?;
+    let interrupt = Interrupt::from_signals().map_err(run::RunError::Prepare)?;
     if let Some(step) = arguments.align {
-        let wait = until_full(step, since_1970());
+        let wait = until_multiple_of(step, since_unix_epoch());
         writeln!(out, "starting in {} s", wait.as_secs())?;
         out.flush()?;
         // After an interrupt during this wait, the run ends immediately without measurements.
@@ -125,13 +132,13 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         writeln!(out, "configurations and logs: {}", work.display())?;
     }
     let output = Output { out: arguments.out.clone() };
-    let missed = missed(&ran.record);
+    let missed = missed_targets(&ran.record);
     let targets = ran.record.targets.len();
-    if let Err(refused) = finish(ran.record.clone(), &output, out) {
+    if let Err(refused) = report(ran.record.clone(), &output, out) {
         // The results of a long run must not be lost because a disk is full.
-        let rescued = rescue(&ran.record);
+        let rescued = save_elsewhere(&ran.record);
         return Err(match rescued {
-            Some(path) => CliError::Rescued { refused: Box::new(refused), path },
+            Some(path) => CliError::SavedElsewhere { refused: Box::new(refused), path },
             None => refused,
         });
     }
@@ -141,12 +148,16 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     if targets > 0 {
         writeln!(out, "{} of {targets} targets are met", targets - missed.len())?;
     }
-    Ok(if ran.is_whole() && missed.is_empty() { Ending::Good } else { Ending::No })
+    Ok(if ran.is_complete() && missed.is_empty() {
+        CommandOutcome::Success
+    } else {
+        CommandOutcome::Negative
+    })
 }
 
 /// Saves a record in a temporary file, if it cannot be written to its folder. Returns the path;
 /// `None` if this fails too.
-fn rescue(record: &Record) -> Option<PathBuf> {
+fn save_elsewhere(record: &Record) -> Option<PathBuf> {
     let file = tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?;
     write_record(record, file.path()).ok()?;
     // The file is kept only after a complete write; a partial one is removed with its handle.
@@ -154,10 +165,10 @@ fn rescue(record: &Record) -> Option<PathBuf> {
 }
 
 /// One sentence for each missed target.
-fn missed(record: &Record) -> Vec<String> {
+fn missed_targets(record: &Record) -> Vec<String> {
     let missed = judge(record).into_iter().filter(|judged| !judged.is_met());
-    let words = |judged: Judged<'_>| {
-        let Judged { target, seen, between, wanted, .. } = judged;
+    let words = |judged: TargetResult<'_>| {
+        let TargetResult { target, result: seen, scatter: between, requirement: wanted, .. } = judged;
         let between = if between.is_empty() { String::new() } else { format!(" ({})", between.join("; ")) };
         format!("target missed: {} ({target}): {seen}{between}, required {wanted}", target.says)
     };
@@ -165,31 +176,41 @@ fn missed(record: &Record) -> Vec<String> {
 }
 
 /// Time until the clock shows a multiple of `step`.
-fn until_full(step: Duration, now: Duration) -> Duration {
+fn until_multiple_of(step: Duration, now: Duration) -> Duration {
     let (step, now) = (step.as_nanos().max(1), now.as_nanos());
     let left = (step - now % step) % step;
     Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
 }
 
 #[expect(clippy::disallowed_methods, reason = "generators have nothing but their clocks in common")]
-fn since_1970() -> Duration {
+fn since_unix_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Prints what would run.
-fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
-    writeln!(out, "{}: {}{}", scenario.name, scenario.title, words::at_least(scenario.least_length()))?;
+fn check(
+    scenario: &Scenario,
+    programs: &ProgramFinder,
+    out: &mut dyn Write,
+) -> Result<CommandOutcome, CliError> {
+    writeln!(
+        out,
+        "{}: {}{}",
+        scenario.name,
+        scenario.title,
+        formatting::expected_duration(scenario.min_duration())
+    )?;
     for arrangement in &scenario.arrangements {
         let topology = &arrangement.topology;
-        writeln!(out, "{}  {}", arrangement.name, topology.words())?;
-        for (name, what) in topology.places() {
+        writeln!(out, "{}  {}", arrangement.name, topology.summary())?;
+        for (name, what) in topology.component_sources() {
             writeln!(out, "  {name}: {what}")?;
         }
-        writeln!(out, "  load entry: {}", topology.entries().join(", "))?;
+        writeln!(out, "  load entry: {}", topology.entry_urls().join(", "))?;
         if let Some(name) = arrangement.generator.and_then(Generator::program) {
             writeln!(out, "  load generator: {name}")?;
         }
-        if let Err(missing) = arrangement.find_programs(programs) {
+        if let Err(missing) = arrangement.check_programs(programs) {
             writeln!(out, "  would be excluded: {missing}")?;
         }
         for load in &arrangement.loads {
@@ -205,10 +226,10 @@ fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Resul
             counts.component
         )?;
     }
-    Ok(Ending::Good)
+    Ok(CommandOutcome::Success)
 }
 
-fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
+fn list(out: &mut dyn Write) -> Result<CommandOutcome, CliError> {
     writeln!(out, "Scenarios (--scenario):")?;
     for name in Library::scenarios() {
         writeln!(out, "  {name:<18} {}", Scenario::title_of(name)?)?;
@@ -220,11 +241,11 @@ fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
         writeln!(
             out,
             "  {name:<18} {}{}",
-            topology.words(),
+            topology.summary(),
             if modes.is_empty() { String::new() } else { format!(" ({modes})") }
         )?;
     }
-    Ok(Ending::Good)
+    Ok(CommandOutcome::Success)
 }
 
 #[cfg(test)]
@@ -233,7 +254,7 @@ mod tests {
 
     #[test]
     fn generators_that_are_aligned_begin_at_the_same_moment() {
-        let wait = |step, now| until_full(Duration::from_secs(step), Duration::from_millis(now));
+        let wait = |step, now| until_multiple_of(Duration::from_secs(step), Duration::from_millis(now));
         assert_eq!(wait(120, 119_500), Duration::from_millis(500));
         assert_eq!(wait(120, 1_000), Duration::from_secs(119));
         assert_eq!(wait(120, 240_000), Duration::ZERO);

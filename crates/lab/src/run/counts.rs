@@ -21,37 +21,37 @@ use lab_analysis::record::Iteration;
 use lab_load::load::Stop;
 use lab_load::observe::{callgrind, compiler};
 
-use super::measure::{self, Up};
-use super::{Failed, Runner};
-use crate::scenario::{Arriving, Counts, Load, Scenario};
-use crate::topology::{Programs, Running, TopologyError, Under, Workdir};
+use super::measure::{self, RunningArrangement};
+use super::{ArrangementError, Runner};
+use crate::scenario::{ArrivalPattern, Counts, Load, Scenario};
+use crate::topology::{ProgramFinder, Running, TopologyError, Workdir, WrapperTool};
 
 /// Longest wait for a response: under the tool a program is about fifty times slower.
-const TIMEOUT: Duration = Duration::from_mins(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Runner<'_> {
     /// Counts the cost per request of every measured variant.
-    pub(super) fn counts(&mut self) {
+    pub(super) fn count_variants(&mut self) {
         let Some(counts) = &self.scenario.counts else { return };
         for index in self.order(1) {
-            if let Err(failed) = self.arrangement(index, counts) {
+            if let Err(failed) = self.count_arrangement(index, counts) {
                 self.fail(index, &failed);
             }
         }
     }
 
-    fn arrangement(&mut self, index: usize, counts: &Counts) -> Result<(), Failed> {
+    fn count_arrangement(&mut self, index: usize, counts: &Counts) -> Result<(), ArrangementError> {
         let arrangement = &self.scenario.arrangements[index];
         for load in &arrangement.loads {
             let [few, many] = counts.requests;
-            let (many, lasted) = self.counted(index, counts, load, many, Duration::ZERO)?;
-            let (few, _) = self.counted(index, counts, load, few, lasted)?;
+            let (many, lasted) = self.count_run(index, counts, load, many, Duration::ZERO)?;
+            let (few, _) = self.count_run(index, counts, load, few, lasted)?;
             let per_request =
                 |few: u64, many: u64| many.saturating_sub(few) as f64 / counts.difference() as f64;
             let instructions = per_request(few.instructions, many.instructions).round();
             let allocations = (per_request(few.allocations, many.allocations) * 100.0).round() / 100.0;
             let name = self.scenario.variant(arrangement, load);
-            self.progress.counted(&name, instructions, allocations);
+            self.progress.log_counts(&name, instructions, allocations);
             if let Some(variant) = self.variants.get_mut(&name) {
                 variant.counters.insert("instructions".to_owned(), instructions);
                 variant.counters.insert("allocations".to_owned(), allocations);
@@ -62,33 +62,33 @@ impl Runner<'_> {
 
     /// Executes one run under the tool, which lasts at least `lasts` after it was ready. Returns
     /// the counts and the actual duration.
-    fn counted(
+    fn count_run(
         &mut self,
         index: usize,
         counts: &Counts,
         load: &str,
         requests: u64,
         lasts: Duration,
-    ) -> Result<(callgrind::Counts, Duration), Failed> {
+    ) -> Result<(callgrind::Counts, Duration), ArrangementError> {
         let arrangement = &self.scenario.arrangements[index];
         self.progress.starting(&format!("{}, counted", arrangement.name));
-        self.started += 1;
-        let label = format!("{}-{}-counted", self.started, arrangement.topology.name);
-        let profile = self.place.folder().join(format!("{label}.callgrind"));
-        let under = Under {
+        self.on_start += 1;
+        let label = format!("{}-{}-counted", self.on_start, arrangement.topology.name);
+        let profile = self.workdir.folder().join(format!("{label}.callgrind"));
+        let under = WrapperTool {
             component: counts.component.clone(),
             program: callgrind::VALGRIND.to_owned(),
             arguments: callgrind::arguments(&profile),
         };
         let (topology, change) = (&arrangement.topology, &arrangement.change);
-        let mut running = Running::start_under(topology, change, self.place, &label, Some(under))?;
+        let mut running = Running::start_with_tool(topology, change, self.workdir, &label, Some(under))?;
         let ready = Instant::now();
         let name = self.scenario.variant(arrangement, load);
         let load = Load {
-            arrivals: Arriving::Closed(1),
+            arrivals: ArrivalPattern::Closed(1),
             stop: Stop::Count(requests),
             warmup: Duration::ZERO,
-            timeout: TIMEOUT,
+            timeout: RESPONSE_TIMEOUT,
             revocations: None,
             hold: None,
             events: Vec::new(),
@@ -96,21 +96,22 @@ impl Runner<'_> {
         };
         let tokens = running.tokens(arrangement.mode.as_deref(), load.tokens.max(1) as usize)?;
         running.check(tokens.first().map(String::as_str))?;
-        let mut up = Up { running, tokens, site: None, sender: None };
-        self.progress.measuring(&format!("{name}, counted"), 0, None);
+        let mut up = RunningArrangement { running, tokens, site: None, sender: None };
+        self.progress.show_measuring(&format!("{name}, counted"), 0, None);
         let (seed, interrupt) = (self.seed, self.interrupt);
         let sent = measure::measure(&mut up, &load, &[], seed, interrupt, &self.progress)?;
         if sent.interrupted {
             return Err(TopologyError::Interrupted.into());
         }
-        alike(sent.iteration.as_ref(), requests).map_err(|what| Failed::Count { variant: name, what })?;
+        check_uniform_results(sent.iteration.as_ref(), requests)
+            .map_err(|what| ArrangementError::Count { variant: name, what })?;
         if self.interrupt.sleep(lasts.saturating_sub(ready.elapsed())) {
             return Err(TopologyError::Interrupted.into());
         }
         let lasted = ready.elapsed();
         // The tool writes the profile when the program ends.
         drop(up);
-        let told = |why: String| Failed::Profile { component: counts.component.clone(), why };
+        let told = |why: String| ArrangementError::Profile { component: counts.component.clone(), why };
         let text = fs::read_to_string(&profile).map_err(|error| told(error.to_string()))?;
         let read = callgrind::read(&text).ok_or_else(|| told("the profile is incomplete".to_owned()))?;
         // The profile has megabytes and is not needed any more.
@@ -124,7 +125,7 @@ impl Runner<'_> {
 ///
 /// # Errors
 /// The different results with their counts.
-fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
+fn check_uniform_results(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
     let classes = iteration.map(|iteration| iteration.classes.as_slice()).unwrap_or_default();
     match classes {
         [class] if class.status.is_some() && class.count == requests => Ok(()),
@@ -139,17 +140,17 @@ fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
 }
 
 /// What counts depend on besides the code and the load; empty if nothing is counted.
-pub(super) fn depend_on(scenario: &Scenario, place: &Workdir) -> BTreeMap<String, String> {
+pub(super) fn counting_environment(scenario: &Scenario, place: &Workdir) -> BTreeMap<String, String> {
     let Some(counts) = &scenario.counts else { return BTreeMap::new() };
     let mut found = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
     let mut add = |name: &str, what: Option<String>| found.extend(what.map(|what| (name.to_owned(), what)));
     let tool = place.programs().find(&counts.component, callgrind::VALGRIND, None).ok();
-    add(callgrind::VALGRIND, tool.and_then(|path| Programs::version(callgrind::VALGRIND, &path, None)));
+    add(callgrind::VALGRIND, tool.and_then(|path| ProgramFinder::version(callgrind::VALGRIND, &path, None)));
     let programs = scenario.arrangements.iter().flat_map(|arrangement| arrangement.topology.programs());
     let program = programs.into_iter().find(|(component, ..)| *component == counts.component);
     let path =
         program.and_then(|(component, name, table)| place.programs().find(component, name, table).ok());
-    add("compiler", path.and_then(|path| compiler::of(&path)));
+    add("compiler", path.and_then(|path| compiler::of_program(&path)));
     add("C library", c_library());
     found
 }

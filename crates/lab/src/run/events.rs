@@ -10,8 +10,8 @@ use std::time::Instant;
 use lab_analysis::record::Event;
 use lab_analysis::units::nanos;
 
-use crate::scenario::Planned;
-use crate::topology::{Act, Running, Signalled, TopologyError};
+use crate::scenario::PlannedEvent;
+use crate::topology::{Action, Running, SignalName, TopologyError};
 
 /// Performs the planned events, each at its time after the start that is received from `begun`.
 /// Returns when the sender of `begun` is dropped. Then it continues stopped components and restores
@@ -19,23 +19,23 @@ use crate::topology::{Act, Running, Signalled, TopologyError};
 ///
 /// # Errors
 /// An action on a component failed.
-pub(super) fn act(
+pub(super) fn run_events(
     running: &mut Running,
-    planned: &[Planned],
+    planned: &[PlannedEvent],
     begun: &Receiver<Instant>,
 ) -> Result<Vec<Event>, TopologyError> {
     let mut standing = BTreeSet::new();
-    let done = all(running, planned, begun, &mut standing);
+    let done = run_in_order(running, planned, begun, &mut standing);
     for component in standing {
-        running.act(&component, Act::Signal(Signalled::Cont))?;
+        running.perform(&component, Action::Signal(SignalName::Cont))?;
     }
-    running.write_back()?;
+    running.restore_files()?;
     done
 }
 
-fn all(
+fn run_in_order(
     running: &mut Running,
-    planned: &[Planned],
+    planned: &[PlannedEvent],
     begun: &Receiver<Instant>,
     standing: &mut BTreeSet<String>,
 ) -> Result<Vec<Event>, TopologyError> {
@@ -48,22 +48,22 @@ fn all(
             return Ok(done);
         }
         let component = &plan.component;
-        done.push(Event { at_ms: at_ms(), what: plan.words() });
-        if let Some(anew) = &plan.anew {
-            running.write_anew(component, anew)?;
+        done.push(Event { at_ms: at_ms(), what: plan.describe() });
+        if let Some(anew) = &plan.file_rewrite {
+            running.rewrite_file(component, anew)?;
         }
-        let Some(act) = plan.act else { continue };
-        running.act(component, act)?;
+        let Some(act) = plan.action else { continue };
+        running.perform(component, act)?;
         match act {
-            Act::Signal(Signalled::Stop) => drop(standing.insert(component.clone())),
-            Act::Signal(Signalled::Cont | Signalled::Kill) | Act::Restart => {
+            Action::Signal(SignalName::Stop) => drop(standing.insert(component.clone())),
+            Action::Signal(SignalName::Cont | SignalName::Kill) | Action::Restart => {
                 standing.remove(component);
             }
-            Act::End(_) => {
+            Action::End(_) => {
                 standing.remove(component);
                 done.push(Event { at_ms: at_ms(), what: format!("`{component}` ended") });
             }
-            Act::Start | Act::Signal(Signalled::Term | Signalled::Hup) => {}
+            Action::Start | Action::Signal(SignalName::Term | SignalName::Hup) => {}
         }
     }
     // Waits until the load has ended.

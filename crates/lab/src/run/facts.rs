@@ -15,7 +15,7 @@ use lab_analysis::record::{Cgroup, Machine, Origin, Peer, Run};
 use lab_load::generator::{COMPONENT, Generator};
 
 use crate::scenario::Scenario;
-use crate::topology::{Programs, Workdir};
+use crate::topology::{ProgramFinder, Workdir};
 
 /// What is known before a run starts.
 pub(super) struct Facts {
@@ -37,17 +37,17 @@ pub(super) fn gather(scenario: &Scenario, place: &Workdir, commit: Option<String
         scenario: scenario.name.clone(),
         quick: scenario.quick,
         started_unix_s: now(),
-        commit: commit.or_else(head),
+        commit: commit.or_else(git_commit),
         configuration: digest(scenario),
         machine: machine(place),
         peers: peers(scenario, place),
-        counting: super::counts::depend_on(scenario, place),
+        counting: super::counts::counting_environment(scenario, place),
     }
 }
 
 impl Facts {
     /// Converts the facts to the run section of the record.
-    pub(super) fn run(self, seed: u64, partial: bool) -> Run {
+    pub(super) fn into_run(self, seed: u64, partial: bool) -> Run {
         Run {
             title: self.title,
             scenario: Some(self.scenario),
@@ -72,7 +72,7 @@ fn now() -> f64 {
 }
 
 /// Commit of the working folder, with a note about local changes; `None` without a git repository.
-fn head() -> Option<String> {
+fn git_commit() -> Option<String> {
     let ask = |words: &[&str]| {
         let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
         Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
@@ -124,10 +124,8 @@ fn machine(place: &Workdir) -> Machine {
     let kibibytes = memory
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
-    let cgroup = place.hierarchy().own().map(|(version, cpu_limit_cores, memory_limit_bytes)| Cgroup {
-        version,
-        cpu_limit_cores,
-        memory_limit_bytes,
+    let cgroup = place.hierarchy().own_limits().map(|(version, cpu_limit_cores, memory_limit_bytes)| {
+        Cgroup { version, cpu_limit_cores, memory_limit_bytes }
     });
     Machine {
         role: "servers and generator".to_owned(),
@@ -149,7 +147,7 @@ fn peers(scenario: &Scenario, place: &Workdir) -> Vec<Peer> {
             if !found.contains_key(program)
                 && let Ok(path) = place.programs().find(component, program, table)
             {
-                found.insert(program.to_owned(), Programs::version(program, &path, table));
+                found.insert(program.to_owned(), ProgramFinder::version(program, &path, table));
             }
         }
     }

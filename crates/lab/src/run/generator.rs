@@ -15,46 +15,46 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use lab_analysis::offline::import::{self, ImportError, Told, Tool};
+use lab_analysis::offline::import::{self, ImportError, ImportOptions, Tool};
 use lab_analysis::record::{Iteration, Outcome};
-use lab_analysis::units::{nanos, seconds, whole};
+use lab_analysis::units::{nanos, seconds, truncated};
 use lab_load::Interrupt;
-use lab_load::generator::{Asked, COMPONENT, Generator, Loop};
-use lab_load::load::{Probe, Stop, Target};
+use lab_load::generator::{COMPONENT, ClosedLoop, Generator, GeneratorCommand};
+use lab_load::load::{MeasureOptions, Stop, Target};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::Failed;
+use super::ArrangementError;
 use crate::files::read_bounded;
-use crate::scenario::{Arriving, Load};
-use crate::topology::{Programs, Root, Started, TopologyError, on_cores};
+use crate::scenario::{ArrivalPattern, Load};
+use crate::topology::{ComponentInfo, ProgramFinder, RootPid, TopologyError, with_affinity};
 
 /// Time between two checks of whether it has ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How much longer than its load the generator may run: hey sorts its results at the end.
-const LONGER: Duration = Duration::from_mins(1);
+const EXTRA_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most lines of its error output in a failure.
-const LINES: usize = 3;
+const MAX_ERROR_LINES: usize = 3;
 
 /// The program that sends the load, and where it runs.
-pub(super) struct Sender {
+pub(super) struct LoadSender {
     generator: Generator,
     /// Path of the other generator; `None` for the lab itself.
     program: Option<PathBuf>,
     folder: PathBuf,
-    root: Root,
+    root: RootPid,
     cores: Vec<u32>,
 }
 
-impl Sender {
+impl LoadSender {
     /// Finds the program. Its files are written to `folder`.
     pub(super) fn new(
         generator: Generator,
-        programs: &Programs,
+        programs: &ProgramFinder,
         folder: PathBuf,
         cores: &[u32],
     ) -> Result<Self, TopologyError> {
         let program = generator.program().map(|name| programs.find(COMPONENT, name, None)).transpose()?;
-        let root = Root::default();
+        let root = RootPid::default();
         if program.is_none() {
             root.set(std::process::id());
         }
@@ -62,17 +62,17 @@ impl Sender {
     }
 
     /// Calls `send` with its thread bound to the generator's cores.
-    pub(super) fn on_cores<T>(&self, send: impl FnOnce() -> T) -> Result<T, Failed> {
-        on_cores(&self.cores, send).map_err(|error| self.failed(&format!("cannot be run: {error}")))
+    pub(super) fn on_cores<T>(&self, send: impl FnOnce() -> T) -> Result<T, ArrangementError> {
+        with_affinity(&self.cores, send).map_err(|error| self.failure(&format!("cannot be run: {error}")))
     }
 
     /// Component entry for the samplers. If the lab sends, only its own process is sampled, because
     /// its children are components of their own.
-    pub(super) fn watched(&self) -> Started {
-        Started {
+    pub(super) fn component_info(&self) -> ComponentInfo {
+        ComponentInfo {
             name: COMPONENT.to_owned(),
             root: Some(self.root.clone()),
-            alone: self.program.is_none(),
+            root_only: self.program.is_none(),
             ports: Vec::new(),
             limits: lab_load::cgroup::Limits::default(),
             counters: None,
@@ -82,7 +82,7 @@ impl Sender {
     }
 
     /// Whether another program than the lab sends the load.
-    pub(super) fn is_another(&self) -> bool {
+    pub(super) fn is_external(&self) -> bool {
         self.program.is_some()
     }
 
@@ -92,11 +92,11 @@ impl Sender {
         target: &Target,
         token: Option<&str>,
         load: &Load,
-        probe: Probe,
+        probe: MeasureOptions,
         interrupt: &Interrupt,
-    ) -> Result<(Iteration, bool), Failed> {
+    ) -> Result<(Iteration, bool), ArrangementError> {
         let Stop::After(duration) = load.stop else {
-            return Err(self.failed("needs a load with `duration`, not `requests`"));
+            return Err(self.failure("needs a load with `duration`, not `requests`"));
         };
         let origin = Instant::now();
         if let Some(started) = probe.started {
@@ -120,7 +120,7 @@ impl Sender {
         };
         iteration.warmup_s = window;
         for slice in &mut iteration.timeline {
-            slice.at_ms += whole(window * 1e3);
+            slice.at_ms += truncated(window * 1e3);
         }
         Ok((iteration, false))
     }
@@ -133,11 +133,11 @@ impl Sender {
         load: &Load,
         lasting: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Option<Said>, Failed> {
-        let Arriving::Closed(workers) = load.arrivals else {
-            return Err(self.failed("needs a closed loop: set `arrivals = \"closed\"` in the load"));
+    ) -> Result<Option<GeneratorOutput>, ArrangementError> {
+        let ArrivalPattern::Closed(workers) = load.arrivals else {
+            return Err(self.failure("needs a closed loop: set `arrivals = \"closed\"` in the load"));
         };
-        let asked = Loop {
+        let asked = ClosedLoop {
             url: &target.url,
             token,
             workers,
@@ -145,30 +145,31 @@ impl Sender {
             timeout: load.timeout.as_secs().max(1),
             every_request: load.every_request,
         };
-        let (Some(program), Some(asked)) = (&self.program, self.generator.ask(&asked, &self.folder)) else {
-            return Err(self.failed("is the lab itself"));
+        let (Some(program), Some(asked)) = (&self.program, self.generator.command(&asked, &self.folder))
+        else {
+            return Err(self.failure("is the lab itself"));
         };
-        let said = self.words(program, &asked, lasting + load.timeout + LONGER, interrupt);
+        let said = self.run_program(program, &asked, lasting + load.timeout + EXTRA_TIMEOUT, interrupt);
         self.root.set(0);
         said
     }
 
-    fn words(
+    fn run_program(
         &self,
         program: &Path,
-        asked: &Asked,
+        asked: &GeneratorCommand,
         patience: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Option<Said>, Failed> {
+    ) -> Result<Option<GeneratorOutput>, ArrangementError> {
         let name = self.generator.name();
         let [printed, errors] = ["out", "err"].map(|end| self.folder.join(format!("{name}.{end}")));
-        let cannot = |error: io::Error| self.failed(&format!("cannot be run: {error}"));
+        let cannot = |error: io::Error| self.failure(&format!("cannot be run: {error}"));
         fs::create_dir_all(&self.folder).map_err(cannot)?;
         if let Some((path, text)) = &asked.script {
             fs::write(path, text).map_err(cannot)?;
         }
         // h2load appends to an existing file.
-        if let Some(file) = asked.file.as_ref().filter(|file| file.exists()) {
+        if let Some(file) = asked.output_file.as_ref().filter(|file| file.exists()) {
             fs::remove_file(file).map_err(cannot)?;
         }
         let child = Command::new(program)
@@ -180,7 +181,7 @@ impl Sender {
             // Ctrl-C at a terminal must reach only the lab, which then ends the program.
             .process_group(0)
             .spawn();
-        let mut family = Family { child: child.map_err(cannot)?, over: false };
+        let mut family = ProcessGroup { child: child.map_err(cannot)?, ended: false };
         self.root.set(family.child.id());
         let until = Instant::now() + patience;
         while !family.has_ended().map_err(cannot)? {
@@ -188,48 +189,49 @@ impl Sender {
                 return Ok(None);
             }
             if Instant::now() > until {
-                return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
+                return Err(self.failure(&format!("did not end within {} s", patience.as_secs())));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let status = family.end().map_err(cannot)?;
         if !status.success() {
             let said = fs::read_to_string(&errors).unwrap_or_default();
             let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-            let last = lines[lines.len().saturating_sub(LINES)..].join("; ");
-            return Err(self.failed(&format!("ended with {status}: {last}")));
+            let last = lines[lines.len().saturating_sub(MAX_ERROR_LINES)..].join("; ");
+            return Err(self.failure(&format!("ended with {status}: {last}")));
         }
         let text = |file: &Path| {
             let bytes = read_bounded(file)
-                .map_err(|error| self.failed(&format!("output cannot be read: {error}")))?;
-            String::from_utf8(bytes).map_err(|_| self.failed("output is not UTF-8 text"))
+                .map_err(|error| self.failure(&format!("output cannot be read: {error}")))?;
+            String::from_utf8(bytes).map_err(|_| self.failure("output is not UTF-8 text"))
         };
-        let beside = asked.printed.map(|form| Ok::<_, Failed>((text(&printed)?, form))).transpose()?;
-        let content = text(asked.file.as_ref().unwrap_or(&printed))?;
-        Ok(Some(Said { content: (content, asked.form), beside }))
+        let beside =
+            asked.stdout_format.map(|form| Ok::<_, ArrangementError>((text(&printed)?, form))).transpose()?;
+        let content = text(asked.output_file.as_ref().unwrap_or(&printed))?;
+        Ok(Some(GeneratorOutput { content: (content, asked.output_format), extra: beside }))
     }
 
-    fn failed(&self, why: &str) -> Failed {
-        Failed::Generator { name: self.generator.name(), why: why.to_owned() }
+    fn failure(&self, why: &str) -> ArrangementError {
+        ArrangementError::Generator { name: self.generator.name(), why: why.to_owned() }
     }
 }
 
 /// Output of the other generator.
-struct Said {
+struct GeneratorOutput {
     content: (String, Tool),
     /// Second output, which reports requests that are missing in the first.
-    beside: Option<(String, Tool)>,
+    extra: Option<(String, Tool)>,
 }
 
-impl Said {
+impl GeneratorOutput {
     /// Converts the output to an iteration; `None` if no request ended.
-    fn iteration(&self, by: &str) -> Result<Option<Iteration>, Failed> {
-        let told = Told { variant: COMPONENT.to_owned(), concurrency: None, file: by.to_owned() };
+    fn iteration(&self, by: &str) -> Result<Option<Iteration>, ArrangementError> {
+        let told = ImportOptions { variant: COMPONENT.to_owned(), concurrency: None, file: by.to_owned() };
         let read = |(content, form): &(String, Tool)| match import::iteration(content, *form, &told) {
             Err(ImportError::Empty { .. }) => Ok(None),
             other => other.map(Some),
         };
-        let beside = self.beside.as_ref().map(read).transpose()?.flatten();
+        let beside = self.extra.as_ref().map(read).transpose()?.flatten();
         let Some(mut iteration) = read(&self.content)? else { return Ok(beside) };
         let lost = beside.into_iter().flat_map(|beside| beside.classes);
         iteration.classes.extend(lost.filter(|class| class.outcome == Outcome::Failed));
@@ -239,12 +241,12 @@ impl Said {
 
 /// A process and its children, which end together. Without this, a child of a script would continue
 /// to send.
-struct Family {
+struct ProcessGroup {
     child: Child,
-    over: bool,
+    ended: bool,
 }
 
-impl Family {
+impl ProcessGroup {
     /// Whether the process has ended. It is not waited for yet, so that its process ID and its
     /// group ID cannot be reused.
     fn has_ended(&self) -> io::Result<bool> {
@@ -253,8 +255,8 @@ impl Family {
     }
 
     fn end(&mut self) -> io::Result<ExitStatus> {
-        if !self.over {
-            self.over = true;
+        if !self.ended {
+            self.ended = true;
             // No child may be left in the group.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         }
@@ -262,7 +264,7 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let _ = self.end();
     }

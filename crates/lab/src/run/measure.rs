@@ -12,24 +12,26 @@ use lab_analysis::record::{Arrivals, Component, Iteration, LoadShape, Outcome, S
 use lab_analysis::units::{count, nanos};
 use lab_load::Interrupt;
 use lab_load::generator::COMPONENT;
-use lab_load::load::{self, Choice, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
-use lab_load::provider::{ProviderPlan, Scenario as Flow};
+use lab_load::load::{
+    self, MeasureOptions, Open, Plan, Protocol, Schedule, Slices, Step, Stop, Target, TokenChoice,
+};
+use lab_load::provider::{Flow, ProviderPlan};
 use lab_load::report::iteration_of_load;
-use lab_load::revoke::{self, Site};
+use lab_load::revoke::{self, RevocationSite};
 
-use super::generator::Sender;
+use super::generator::LoadSender;
 use super::progress::Progress;
 use super::sampler::Sampler;
-use super::{Failed, events};
+use super::{ArrangementError, events};
 use crate::run::background;
 use crate::run::provider_flow;
-use crate::scenario::{Arrangement, Arriving, Load};
+use crate::scenario::{Arrangement, ArrivalPattern, Load};
 use crate::topology::Running;
 
 /// Minimum width of a timeline slice, maximum width, and the approximate number of slices.
-const LEAST_SLICE_MS: u64 = 100;
-const MOST_SLICE_MS: u64 = 500;
-const SLICES: u64 = 100;
+const MIN_SLICE_MS: u64 = 100;
+const MAX_SLICE_MS: u64 = 500;
+const SLICE_COUNT: u64 = 100;
 
 /// Result of one load.
 pub(super) struct Measured {
@@ -40,17 +42,17 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Successful responses per second; `None` if there were none.
-    pub(super) fn per_s(&self) -> Option<f64> {
+    pub(super) fn ok_per_s(&self) -> Option<f64> {
         let iteration = self.iteration.as_ref()?;
         Some(iteration.count(Outcome::Ok) as f64 / iteration.seconds).filter(|rate| *rate > 0.0)
     }
 }
 
 /// Description of the load for the record.
-pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], tokens: usize) -> LoadShape {
+pub(super) fn load_shape(arrangement: &Arrangement, load: &Load, steps: &[Step], tokens: usize) -> LoadShape {
     let (arrivals, concurrency) = match &load.arrivals {
-        Arriving::Closed(workers) => (Arrivals::Closed, *workers),
-        Arriving::Open { connections, .. } => (Arrivals::Open, *connections),
+        ArrivalPattern::Closed(workers) => (Arrivals::Closed, *workers),
+        ArrivalPattern::Open { connections, .. } => (Arrivals::Open, *connections),
     };
     let stage = |step: &Step| Stage {
         from_per_s: step.rate,
@@ -66,7 +68,7 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], toke
             (Some(requests / lasts.as_secs_f64()), steps.iter().map(stage).collect())
         }
     };
-    let http2 = arrangement.topology.load.protocol == Protocol::Http2;
+    let http2 = arrangement.topology.entry.protocol == Protocol::Http2;
     LoadShape {
         arrivals,
         concurrency: Some(concurrency),
@@ -81,14 +83,14 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], toke
 }
 
 /// A running arrangement, with what its loads need.
-pub(super) struct Up {
+pub(super) struct RunningArrangement {
     pub(super) running: Running,
     pub(super) tokens: Vec<String>,
     /// Endpoints where credentials are revoked and checked; `None` if the topology does not
     /// describe them.
-    pub(super) site: Option<Site>,
+    pub(super) site: Option<RevocationSite>,
     /// Sender of its loads; `None` for the lab itself, not sampled.
-    pub(super) sender: Option<Sender>,
+    pub(super) sender: Option<LoadSender>,
 }
 
 /// Sends a load through a topology, performs its events, and samples the components.
@@ -96,43 +98,43 @@ pub(super) struct Up {
 /// # Errors
 /// The load cannot be sent, a component ended, or nothing could be revoked.
 pub(super) fn measure(
-    up: &mut Up,
+    up: &mut RunningArrangement,
     load: &Load,
     steps: &[Step],
     seed: u64,
     interrupt: &Interrupt,
     progress: &Progress,
-) -> Result<Measured, Failed> {
-    let Up { running, tokens, site, sender } = up;
+) -> Result<Measured, ArrangementError> {
+    let RunningArrangement { running, tokens, site, sender } = up;
     let by = sender.as_ref();
-    let another = by.filter(|by| by.is_another());
+    let another = by.filter(|by| by.is_external());
     let sending = match (load.flow, another) {
-        (Some(flow), _) => Sending::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
+        (Some(flow), _) => LoadSource::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
         (None, Some(sender)) => {
-            let entry = running.entry(load.path.as_deref(), Protocol::Http1)?;
+            let entry = running.entry_target(load.path.as_deref(), Protocol::Http1)?;
             let token = tokens.first().filter(|_| load.tokens > 0).cloned();
-            Sending::Another { sender, entry: Box::new(entry), token, load }
+            LoadSource::External { sender, entry: Box::new(entry), token, load }
         }
-        (None, None) => Sending::Requests(plans(running, tokens, load, steps, seed)?),
+        (None, None) => LoadSource::Requests(plans(running, tokens, load, steps, seed)?),
     };
     let watch = load.revocations.zip(site.as_ref());
-    let watch =
-        watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
-    let watch = watch.transpose().map_err(Failed::Revocations)?;
+    let watch = watch
+        .map(|(pace, site)| revoke::RevocationThread::prepare(site.clone(), pace, !seed, interrupt.clone()));
+    let watch = watch.transpose().map_err(ArrangementError::Revocations)?;
     let held = background::open(running, tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
-    let mut watched = running.started();
-    watched.extend(by.map(Sender::watched));
+    let mut watched = running.component_infos();
+    watched.extend(by.map(LoadSender::component_info));
     let prepared = Sampler::prepare(watched);
     let (slices, warmup) = (view.clone(), load.warmup);
-    let revoking = watch.as_ref().map(revoke::Watch::beginner);
+    let revoking = watch.as_ref().map(revoke::RevocationThread::start_sender);
     let (in_window, after) = if load.after_window().is_some() { (None, revoking) } else { (revoking, None) };
     let (beginning, begins) = mpsc::channel();
     let acting = beginning.clone();
-    let probe = Probe {
-        slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.slice(slice))))),
-        phases: running.phases_of().is_some(),
+    let probe = MeasureOptions {
+        slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.push_slice(slice))))),
+        phases: running.server_timing_component().is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
@@ -140,16 +142,16 @@ pub(super) fn measure(
             let _ = acting.send(origin);
             let _ = in_window.map(|revoking| revoking.send(origin + warmup));
         })),
-        closed: after.map(|revoking| -> Box<dyn FnOnce(_)> {
+        on_window_end: after.map(|revoking| -> Box<dyn FnOnce(_)> {
             Box::new(move |closed| {
                 let _ = revoking.send(closed);
             })
         }),
     };
-    let timing = running.phases_of().map(str::to_owned);
+    let timing = running.server_timing_component().map(str::to_owned);
     let (measured, events) = std::thread::scope(|scope| {
         let running = &mut *running;
-        let acting = scope.spawn(move || events::act(running, &load.events, &begins));
+        let acting = scope.spawn(move || events::run_events(running, &load.events, &begins));
         let measured = match by {
             Some(by) => by
                 .on_cores(|| sending.send(timing.as_deref(), probe, interrupt))
@@ -161,22 +163,22 @@ pub(super) fn measure(
     });
     // The revocation watch ends with any result of the load, so that nothing is revoked or sampled
     // afterwards.
-    let revoked = watch.map(revoke::Watch::finish).transpose();
+    let revoked = watch.map(revoke::RevocationThread::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
     let sent_by = by.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
-    let held = held.map(background::Open::close).transpose()?;
+    let held = held.map(background::HeldDuringLoad::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     for component in &mut iteration.components {
-        component.ended &= !running.is_put_down(&component.name);
+        component.ended &= !running.is_stopped_on_purpose(&component.name);
     }
     // A load generator ends with its load; that is not a failure.
     iteration.sender = sent_by.map(|sender| Component { ended: false, ..sender });
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    if let Some(seen) = revoked.map_err(Failed::Revocations)? {
+    if let Some(seen) = revoked.map_err(ArrangementError::Revocations)? {
         if let (0, Some(why)) = (seen.revocations.revoked, &seen.revocations.example) {
-            return Err(Failed::NothingRevoked(why.clone()));
+            return Err(ArrangementError::NothingRevoked(why.clone()));
         }
         iteration.staleness = seen.staleness;
         iteration.revocations = Some(seen.revocations);
@@ -189,27 +191,27 @@ pub(super) fn measure(
 }
 
 /// What a load sends.
-enum Sending<'a> {
+enum LoadSource<'a> {
     /// Requests from the lab to each load entry.
     Requests(Vec<Plan>),
     /// Requests that another generator sends.
-    Another { sender: &'a Sender, entry: Box<Target>, token: Option<String>, load: &'a Load },
+    External { sender: &'a LoadSender, entry: Box<Target>, token: Option<String>, load: &'a Load },
     /// Transactions with an OpenID provider.
     Flow(Box<ProviderPlan>),
 }
 
-impl Sending<'_> {
+impl LoadSource<'_> {
     /// Sends the load. Returns the iteration, and whether it was interrupted. `timing` is the
     /// component whose phases the responses report.
     fn send(
         &self,
         timing: Option<&str>,
-        probe: Probe,
+        probe: MeasureOptions,
         interrupt: &Interrupt,
-    ) -> Result<(Iteration, bool), Failed> {
+    ) -> Result<(Iteration, bool), ArrangementError> {
         match self {
             Self::Requests(plans) => requests(plans, timing, probe, interrupt),
-            Self::Another { sender, entry, token, load } => {
+            Self::External { sender, entry, token, load } => {
                 sender.send(entry, token.as_deref(), load, probe, interrupt)
             }
             Self::Flow(plan) => provider_flow::send(plan, probe, interrupt),
@@ -221,9 +223,9 @@ impl Sending<'_> {
 fn requests(
     plans: &[Plan],
     timing: Option<&str>,
-    probe: Probe,
+    probe: MeasureOptions,
     interrupt: &Interrupt,
-) -> Result<(Iteration, bool), Failed> {
+) -> Result<(Iteration, bool), ArrangementError> {
     let mut outcome = load::measure(plans, probe, interrupt.wait())?;
     Ok((iteration_of_load(&plans[0], &mut outcome, timing), outcome.interrupted))
 }
@@ -235,7 +237,7 @@ fn plans(
     load: &Load,
     steps: &[Step],
     seed: u64,
-) -> Result<Vec<Plan>, Failed> {
+) -> Result<Vec<Plan>, ArrangementError> {
     let targets = running.targets(load.path.as_deref())?;
     let parts = targets.len();
     let share = |rate: f64| rate / parts as f64;
@@ -249,7 +251,7 @@ fn plans(
     let plans: Vec<Plan> = plans.collect();
     if plans.iter().any(|plan| plan.connections == 0 || plan.stop == Stop::Count(0)) {
         let what = format!("load enters at {parts} places: each needs a worker or connection, and a request");
-        return Err(Failed::Load(load::LoadError::Plan(what)));
+        return Err(ArrangementError::Load(load::LoadError::Plan(what)));
     }
     Ok(plans)
 }
@@ -263,13 +265,13 @@ fn plan(
     part: impl Fn(usize) -> usize,
 ) -> Plan {
     let population = tokens.iter().take(load.tokens as usize).cloned().collect();
-    let choice = load.zipf.map_or(Choice::RoundRobin, Choice::Zipf);
+    let choice = load.zipf.map_or(TokenChoice::RoundRobin, TokenChoice::Zipf);
     let (schedule, slots) = match &load.arrivals {
-        Arriving::Closed(workers) => {
+        ArrivalPattern::Closed(workers) => {
             let workers = part(*workers as usize);
             (Schedule::Closed { concurrency: workers }, workers)
         }
-        Arriving::Open { spacing, connections, .. } => {
+        ArrivalPattern::Open { spacing, connections, .. } => {
             let open = Open { spacing: *spacing, steps: steps.to_vec() };
             (Schedule::Open(open), part(*connections as usize))
         }
@@ -302,5 +304,5 @@ fn plan(
 
 fn slice_ms(load: &Load) -> u64 {
     let whole = load.length().map_or(0, |length| nanos(length) / 1_000_000);
-    (whole / SLICES / 50 * 50).clamp(LEAST_SLICE_MS, MOST_SLICE_MS)
+    (whole / SLICE_COUNT / 50 * 50).clamp(MIN_SLICE_MS, MAX_SLICE_MS)
 }

@@ -10,25 +10,25 @@ use std::io::{IsTerminal as _, Write as _};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lab_analysis::formatting;
 use lab_analysis::record::{Iteration, Outcome};
 use lab_analysis::statistics::Figure;
-use lab_analysis::words;
 
-use super::view::{Seen, View};
+use super::view::{View, ViewState};
 use crate::scenario::Scenario;
 
 /// Time between two redraws.
-const DRAW: Duration = Duration::from_millis(500);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 /// Width of a bar in columns.
-const BAR: usize = 24;
+const BAR_WIDTH: usize = 24;
 /// Characters of the throughput graph, from low to high.
-const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const SPARK_CHARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How much progress output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Show {
+pub enum ProgressOutput {
     /// No progress output.
-    Nothing,
+    Off,
     /// One line per load and, on a terminal, a status line.
     Lines,
     /// Dashboard with throughput, percentiles, CPU and throttling of each component, twice a
@@ -38,14 +38,14 @@ pub enum Show {
 
 /// Reports the progress of a run.
 pub(super) struct Progress {
-    show: Show,
+    show: ProgressOutput,
     terminal: bool,
     view: View,
     drawing: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    pub(super) fn new(show: Show) -> Self {
+    pub(super) fn new(show: ProgressOutput) -> Self {
         Self { show, terminal: std::io::stderr().is_terminal(), view: View::default(), drawing: None }
     }
 
@@ -62,25 +62,31 @@ impl Progress {
         seen.all = all;
         drop(seen);
         let quick = if scenario.quick { " (quick)" } else { "" };
-        self.line(&format!("{}{quick}{}", scenario.title, words::at_least(scenario.least_length())));
-        if !self.terminal || self.show == Show::Nothing {
+        self.line(&format!(
+            "{}{quick}{}",
+            scenario.title,
+            formatting::expected_duration(scenario.min_duration())
+        ));
+        if !self.terminal || self.show == ProgressOutput::Off {
             return;
         }
-        let (view, live) = (self.view.clone(), self.show == Show::Live);
-        self.drawing =
-            std::thread::Builder::new().name("draw".to_owned()).spawn(move || draw(&view, live)).ok();
+        let (view, live) = (self.view.clone(), self.show == ProgressOutput::Live);
+        self.drawing = std::thread::Builder::new()
+            .name("draw".to_owned())
+            .spawn(move || redraw_until_done(&view, live))
+            .ok();
     }
 
     pub(super) fn starting(&self, name: &str) {
-        self.view.begin(&format!("{name}: starting"), 0, None);
+        self.view.start_phase(&format!("{name}: starting"), 0, None);
     }
 
-    pub(super) fn measuring(&self, name: &str, round: u32, length: Option<Duration>) {
-        self.view.begin(name, round, length);
+    pub(super) fn show_measuring(&self, name: &str, round: u32, length: Option<Duration>) {
+        self.view.start_phase(name, round, length);
     }
 
-    pub(super) fn serves(&self, name: &str, per_s: f64) {
-        self.line(&format!("{name}: calibrated at {} requests/s", words::digits(per_s)));
+    pub(super) fn log_calibration(&self, name: &str, per_s: f64) {
+        self.line(&format!("{name}: calibrated at {} requests/s", formatting::digits(per_s)));
     }
 
     pub(super) fn failed(&self, name: &str, why: &str) {
@@ -89,14 +95,14 @@ impl Progress {
 
     /// Prints the result of one load. `what` names its unit: requests or transactions.
     pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration, what: &str) {
-        self.done(name, round, &summary(iteration, what));
+        self.log_iteration(name, round, &summary(iteration, what));
     }
 
     pub(super) fn nothing_ended(&self, name: &str, round: u32) {
-        self.done(name, round, "no request ended in the window");
+        self.log_iteration(name, round, "no request ended in the window");
     }
 
-    fn done(&self, name: &str, round: u32, summary: &str) {
+    fn log_iteration(&self, name: &str, round: u32, summary: &str) {
         let rounds = {
             let mut seen = self.view.lock();
             seen.done += 1;
@@ -105,7 +111,7 @@ impl Progress {
         self.line(&format!("round {round} of {rounds}  {name}  {summary}"));
     }
 
-    pub(super) fn counted(&self, name: &str, instructions: f64, allocations: f64) {
+    pub(super) fn log_counts(&self, name: &str, instructions: f64, allocations: f64) {
         self.line(&format!("{name}  {instructions} instructions and {allocations} allocations per request"));
     }
 
@@ -120,7 +126,7 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        if self.show == Show::Nothing {
+        if self.show == ProgressOutput::Off {
             return;
         }
         let mut out = std::io::stderr().lock();
@@ -140,15 +146,15 @@ impl Drop for Progress {
 fn summary(iteration: &Iteration, what: &str) -> String {
     let mut text = String::new();
     let good = iteration.count(Outcome::Ok);
-    let _ = write!(text, "{} {what}/s", words::digits(good as f64 / iteration.seconds));
+    let _ = write!(text, "{} {what}/s", formatting::digits(good as f64 / iteration.seconds));
     for (figure, name) in [(Figure::P50, "p50"), (Figure::P99, "p99")] {
-        if let Some(micros) = figure.of(iteration) {
-            let _ = write!(text, "  {name} {}", words::time(micros));
+        if let Some(micros) = figure.value(iteration) {
+            let _ = write!(text, "  {name} {}", formatting::time(micros));
         }
     }
     let bad = iteration.count(Outcome::Refused) + iteration.count(Outcome::Failed) + iteration.unsent;
     if bad > 0 {
-        let _ = write!(text, "  {} failed or refused", words::count(bad));
+        let _ = write!(text, "  {} failed or refused", formatting::count(bad));
     }
     for component in &iteration.components {
         if let Some(share) = throttled(component) {
@@ -156,7 +162,7 @@ fn summary(iteration: &Iteration, what: &str) -> String {
                 text,
                 "  {} throttled in {} of 100 periods",
                 component.name,
-                words::digits(share * 100.0)
+                formatting::digits(share * 100.0)
             );
         }
     }
@@ -173,11 +179,11 @@ fn throttled(component: &lab_analysis::record::Component) -> Option<f64> {
 
 /// Redraws until the run ends. The cursor returns to the start each time, so that the next log line
 /// overwrites the picture.
-fn draw(view: &View, live: bool) {
+fn redraw_until_done(view: &View, live: bool) {
     loop {
         let (text, over) = {
             let seen = view.lock();
-            (if live { picture(&seen) } else { bar(&seen) }, seen.over)
+            (if live { dashboard(&seen) } else { progress_line(&seen) }, seen.over)
         };
         let mut out = std::io::stderr().lock();
         if over {
@@ -188,17 +194,17 @@ fn draw(view: &View, live: bool) {
         let back = if lines > 0 { format!("\x1b[{lines}A") } else { String::new() };
         let _ = write!(out, "\r\x1b[J{text}{back}\r").and_then(|()| out.flush());
         drop(out);
-        std::thread::park_timeout(DRAW);
+        std::thread::park_timeout(REDRAW_INTERVAL);
     }
 }
 
 /// Status line: progress of the run.
-fn bar(seen: &Seen) -> String {
-    let filled = (seen.done as usize * BAR).checked_div(seen.all as usize).unwrap_or(0);
+fn progress_line(seen: &ViewState) -> String {
+    let filled = (seen.done as usize * BAR_WIDTH).checked_div(seen.all as usize).unwrap_or(0);
     let mut text = format!(
         "[{}{}] {}/{}  {}",
         "#".repeat(filled),
-        "-".repeat(BAR - filled),
+        "-".repeat(BAR_WIDTH - filled),
         seen.done,
         seen.all,
         seen.what
@@ -209,12 +215,12 @@ fn bar(seen: &Seen) -> String {
     if let Some(since) = seen.since {
         let _ = write!(text, "  {} s", since.elapsed().as_secs());
     }
-    cut(&text)
+    truncate(&text)
 }
 
 /// Dashboard: progress, throughput, percentiles, and each component.
-fn picture(seen: &Seen) -> String {
-    let mut text = bar(seen);
+fn dashboard(seen: &ViewState) -> String {
+    let mut text = progress_line(seen);
     text.push('\n');
     if let (Some(since), Some(length)) = (seen.since, seen.length) {
         let left = length.saturating_sub(Instant::now().saturating_duration_since(since));
@@ -223,18 +229,18 @@ fn picture(seen: &Seen) -> String {
     let rates: Vec<f64> = seen.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
     let most = rates.iter().copied().fold(0.0, f64::max);
     let heights =
-        rates.iter().map(|rate| HEIGHTS[lab_analysis::units::place(rate / most.max(1.0) * 7.0).min(7)]);
+        rates.iter().map(|rate| SPARK_CHARS[lab_analysis::units::index(rate / most.max(1.0) * 7.0).min(7)]);
     let _ = writeln!(
         text,
         "{}",
-        cut(&format!(
+        truncate(&format!(
             "  throughput  {}  {}/s",
             heights.collect::<String>(),
-            words::digits(rates.last().copied().unwrap_or(0.0))
+            formatting::digits(rates.last().copied().unwrap_or(0.0))
         ))
     );
     let last = seen.slices.last();
-    let time = |micros: Option<f64>| micros.map_or_else(|| "–".to_owned(), words::time);
+    let time = |micros: Option<f64>| micros.map_or_else(|| "–".to_owned(), formatting::time);
     let bad: u64 = seen.slices.iter().map(|slice| slice.bad).sum();
     let _ = writeln!(
         text,
@@ -246,9 +252,9 @@ fn picture(seen: &Seen) -> String {
     for (name, watch) in &seen.components {
         let cores = watch.cores().unwrap_or(0.0);
         let scale = watch.limit.unwrap_or(1.0).max(0.001);
-        let filled = lab_analysis::units::place((cores / scale * BAR as f64).round()).min(BAR);
+        let filled = lab_analysis::units::index((cores / scale * BAR_WIDTH as f64).round()).min(BAR_WIDTH);
         let mut line =
-            format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR - filled));
+            format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR_WIDTH - filled));
         if let Some(limit) = watch.limit {
             let _ = write!(line, " of {limit}");
         }
@@ -258,13 +264,13 @@ fn picture(seen: &Seen) -> String {
         if let Some(share) = watch.throttled() {
             let _ = write!(line, "  throttled in {:.0} % of periods", share * 100.0);
         }
-        let _ = writeln!(text, "{}", cut(&line));
+        let _ = writeln!(text, "{}", truncate(&line));
     }
     text
 }
 
 /// Truncates to 100 columns, so that a line is not wrapped by a terminal of usual width.
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
@@ -278,10 +284,10 @@ mod tests {
     #[test]
     fn the_picture_shows_throughput_latency_cpu_and_throttling() {
         let view = View::default();
-        view.begin("3x/oauth", 2, Some(Duration::from_secs(10)));
+        view.start_phase("3x/oauth", 2, Some(Duration::from_secs(10)));
         for (index, ok) in [10, 40, 80].into_iter().enumerate() {
             let at_ms = index as u64 * 100;
-            view.slice(&Slice {
+            view.push_slice(&Slice {
                 at_ms,
                 ms: 100,
                 ok,
@@ -299,7 +305,7 @@ mod tests {
             throttled_periods: Some(throttled),
             ..Sample::default()
         };
-        view.components([&Component {
+        view.update_components([&Component {
             name: "authentication".to_owned(),
             cpu_limit_cores: Some(0.05),
             memory_limit_bytes: None,
@@ -310,7 +316,7 @@ mod tests {
         }]);
         let mut seen = view.lock();
         (seen.rounds, seen.done, seen.all) = (5, 3, 12);
-        let shown = picture(&seen);
+        let shown = dashboard(&seen);
         for word in [
             "3/12  3x/oauth, round 2 of 5",
             "▁▄█  800",
@@ -321,7 +327,7 @@ mod tests {
         ] {
             assert!(shown.contains(word), "{word}\n{shown}");
         }
-        assert!(bar(&seen).starts_with("[######------------------] 3/12"));
+        assert!(progress_line(&seen).starts_with("[######------------------] 3/12"));
         assert!(shown.lines().all(|line| line.chars().count() <= 100));
     }
 }

@@ -6,20 +6,20 @@
 
 use lab_analysis::record::Iteration;
 use lab_load::Interrupt;
-use lab_load::load::{Probe, Stop};
-use lab_load::provider::{self, ProviderPlan, Scenario as Flow};
+use lab_load::load::{MeasureOptions, Stop};
+use lab_load::provider::{self, Flow, ProviderPlan};
 use lab_load::report::iteration_of_flow;
 
-use super::Failed;
-use crate::scenario::{Arriving, Load};
+use super::ArrangementError;
+use crate::scenario::{ArrivalPattern, Load};
 use crate::topology::{Running, TopologyError};
 
 /// Sends virtual users through a flow. Returns the iteration, and whether it was interrupted.
 pub(super) fn send(
     plan: &ProviderPlan,
-    probe: Probe,
+    probe: MeasureOptions,
     interrupt: &Interrupt,
-) -> Result<(Iteration, bool), Failed> {
+) -> Result<(Iteration, bool), ArrangementError> {
     let mut outcome = provider::measure(plan, probe, interrupt.wait())?;
     Ok((iteration_of_flow(plan, &mut outcome), outcome.interrupted))
 }
@@ -28,11 +28,16 @@ pub(super) fn send(
 ///
 /// # Errors
 /// The topology has no provider, or the load is not a closed loop with a duration.
-pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Result<ProviderPlan, Failed> {
+pub(super) fn plan(
+    running: &Running,
+    load: &Load,
+    flow: Flow,
+    seed: u64,
+) -> Result<ProviderPlan, ArrangementError> {
     let topology = running.topology();
-    let wrong = |what: &str| TopologyError::value(&topology.name, "provider", what);
+    let wrong = |what: &str| TopologyError::invalid_value(&topology.name, "provider", what);
     let description = running.provider()?.ok_or_else(|| wrong("missing; a flow needs [provider]"))?;
-    let Arriving::Closed(workers) = load.arrivals else {
+    let ArrivalPattern::Closed(workers) = load.arrivals else {
         return Err(wrong("a flow needs a closed loop, not a rate").into());
     };
     let Stop::After(duration) = load.stop else {

@@ -16,22 +16,22 @@ use super::RunError;
 use crate::scenario::{Arrangement, Scenario};
 
 /// Variants without complete measurements.
-pub(super) struct Unmeasured<'a> {
+pub(super) struct MissingMeasurements<'a> {
     /// Failed arrangements, and variants in which no request ever ended, with the reason.
     pub(super) failed: &'a [(String, String)],
     /// Rounds per variant in whose windows no request ended.
-    pub(super) ended_nothing: &'a BTreeMap<String, Vec<u32>>,
+    pub(super) empty_rounds: &'a BTreeMap<String, Vec<u32>>,
 }
 
 /// Builds the record from the measured variants.
 ///
 /// # Errors
 /// The published tables cannot be read.
-pub(super) fn fill(
+pub(super) fn build_record(
     scenario: &Scenario,
     run: Run,
     mut variants: BTreeMap<String, Variant>,
-    unmeasured: &Unmeasured<'_>,
+    unmeasured: &MissingMeasurements<'_>,
 ) -> Result<Record, RunError> {
     let mut record = Record::new(run);
     for name in scenario.variants() {
@@ -58,7 +58,7 @@ pub(super) fn fill(
     Ok(record)
 }
 
-impl Unmeasured<'_> {
+impl MissingMeasurements<'_> {
     /// Marks the rounds that variants lack: all remaining rounds of a failed arrangement, and those
     /// in which no request ended. Rounds that an interrupted run did not reach are not marked: the
     /// whole run is then marked as partial.
@@ -75,7 +75,7 @@ impl Unmeasured<'_> {
                     let has =
                         |round: &u32| variant.iterations.iter().any(|iteration| iteration.number == *round);
                     variant.missing = (1..=rounds).filter(|round| !has(round)).collect();
-                } else if let Some(rounds) = self.ended_nothing.get(&name) {
+                } else if let Some(rounds) = self.empty_rounds.get(&name) {
                     variant.missing.clone_from(rounds);
                 }
             }
@@ -92,12 +92,12 @@ impl Unmeasured<'_> {
             remedy: "this report covers only the other variants: remove the cause and run the scenario again"
                 .to_owned(),
         });
-        let some = self.ended_nothing.iter().filter(|(variant, _)| record.variant(variant).is_some());
+        let some = self.empty_rounds.iter().filter(|(variant, _)| record.variant(variant).is_some());
         let nothing_ended = some.map(|(variant, rounds)| Finding {
             name: "nothing-ended".to_owned(),
             variants: vec![variant.clone()],
             doubt: Doubt::Careful,
-            evidence: no_figure(rounds),
+            evidence: empty_rounds_text(rounds),
             remedy:
                 "its figures cover only the other, better rounds: make the window longer than one request \
                     takes, or reduce the load"
@@ -118,7 +118,7 @@ fn variants_of(scenario: &Scenario, name: &str) -> Vec<String> {
 }
 
 /// Text for rounds without an iteration.
-pub(super) fn no_figure(rounds: &[u32]) -> String {
+pub(super) fn empty_rounds_text(rounds: &[u32]) -> String {
     let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
     format!(
         "no request ended in the window of {} {}",
@@ -136,7 +136,7 @@ fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
     let mut ladders: Vec<Ladder> = Vec::new();
     for table in &scenario.ladders {
         for (mode, load) in scenario.combinations() {
-            let name = |text: &str| crate::scenario::stand_in(text, &mode, &load);
+            let name = |text: &str| crate::scenario::expand_name(text, &mode, &load);
             let rungs =
                 table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
             let ladder = Ladder { name: name(&table.name), rungs: rungs.collect() };
@@ -154,7 +154,7 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
     let mut sweeps: Vec<Sweep> = Vec::new();
     for table in &scenario.sweeps {
         for (mode, load) in scenario.combinations() {
-            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
+            let name = |text: &String| crate::scenario::expand_name(text, &mode, &load);
             let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
             let sweep = Sweep { name: name(&table.name), variants: variants.collect() };
             if sweep.variants.len() > 2 && !sweeps.contains(&sweep) {
@@ -170,7 +170,7 @@ fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
     let mut comparisons: Vec<Comparison> = Vec::new();
     for named in &scenario.baselines {
         for (mode, load) in scenario.combinations() {
-            let name = crate::scenario::stand_in(named, &mode, &load);
+            let name = crate::scenario::expand_name(named, &mode, &load);
             let Some(baseline) = record.variant(&name) else { continue };
             let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
             let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);

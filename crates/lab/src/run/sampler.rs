@@ -17,33 +17,33 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab_analysis::record::{Component, Sample};
-use lab_analysis::units::{nanos, whole};
+use lab_analysis::units::{nanos, truncated};
 use lab_load::cgroup;
-use lab_load::fetch::Client;
+use lab_load::fetch::BlockingClient;
 use lab_load::load::{Protocol, Target, Trust};
-use lab_load::observe::process::Tree;
-use lab_load::observe::{Accepted, INTERVAL, prometheus};
+use lab_load::observe::process::ProcessTree;
+use lab_load::observe::{AcceptedConnections, INTERVAL, prometheus};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::view::View;
-use crate::topology::{Metrics, Root, Started};
+use crate::topology::{ComponentInfo, Metrics, RootPid};
 
 /// Time between two scrapes, and longest wait for a response.
-const SCRAPE: Duration = Duration::from_millis(500);
-const ANSWER: Duration = Duration::from_secs(2);
+const SCRAPE_INTERVAL: Duration = Duration::from_millis(500);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest metrics response in bytes. A kubelet with hundreds of containers sends some megabytes.
-const MOST_METRICS: usize = 64 << 20;
+const MAX_METRICS_BYTES: usize = 64 << 20;
 /// Largest number of samples per component. At this number every second sample is dropped, and the
 /// interval doubles. A record stores fewer still. The bound also keeps the memory of the lab
 /// constant during a measurement.
-const MOST: usize = 2000;
+const MAX_SAMPLES: usize = 2000;
 
 /// Sampling threads that run until they are stopped.
 pub(super) struct Sampler {
     stop: Vec<mpsc::Sender<()>>,
     threads: Vec<JoinHandle<Vec<Component>>>,
     /// Threads that scrape programs which are also sampled locally.
-    beside: Vec<JoinHandle<Vec<Component>>>,
+    local_scrapes: Vec<JoinHandle<Vec<Component>>>,
     order: Vec<String>,
     /// Cores of the sampling threads. The thread that starts them may be bound to the generator's
     /// cores.
@@ -53,36 +53,37 @@ pub(super) struct Sampler {
 impl Sampler {
     /// Scrapes all components with metrics once before the load, so that events at its start are
     /// counted.
-    pub(super) fn prepare(components: Vec<Started>) -> Prepared {
+    pub(super) fn prepare(components: Vec<ComponentInfo>) -> PreparedSampler {
         let metrics = components.iter().filter_map(|component| {
             let metrics = component.metrics.clone()?;
-            let mut asked = Asked::new(&component.name, metrics);
-            asked.stood_by = component.root.as_ref().is_some_and(|root| root.pid().is_none());
-            if !asked.stood_by {
-                let _ = asked.ask(0);
+            let mut asked = Scraper::new(&component.name, metrics);
+            asked.was_standby = component.root.as_ref().is_some_and(|root| root.pid().is_none());
+            if !asked.was_standby {
+                let _ = asked.scrape(0);
             }
             Some((component.name.clone(), asked))
         });
         let asked = metrics.collect();
-        Prepared { components, asked, cores: sched_getaffinity(None).ok() }
+        PreparedSampler { components, asked, cores: sched_getaffinity(None).ok() }
     }
 
     /// Starts sampling; times are relative to `origin`.
-    pub(super) fn start(prepared: Prepared, origin: Instant, view: &View) -> Self {
-        let Prepared { components, mut asked, cores } = prepared;
+    pub(super) fn start(prepared: PreparedSampler, origin: Instant, view: &View) -> Self {
+        let PreparedSampler { components, mut asked, cores } = prepared;
         let order = components.iter().map(|component| component.name.clone()).collect();
-        let (here, elsewhere): (Vec<Started>, Vec<Started>) =
+        let (here, elsewhere): (Vec<ComponentInfo>, Vec<ComponentInfo>) =
             components.into_iter().partition(|component| component.root.is_some());
-        let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), beside: Vec::new(), order, cores };
+        let mut sampler =
+            Self { stop: Vec::new(), threads: Vec::new(), local_scrapes: Vec::new(), order, cores };
         for asked in here.iter().filter_map(|component| asked.remove(&component.name)) {
-            let thread = sampler.spawn("ask", SCRAPE, origin, Box::new(asked));
-            sampler.beside.extend(thread);
+            let thread = sampler.spawn("ask", SCRAPE_INTERVAL, origin, Box::new(asked));
+            sampler.local_scrapes.extend(thread);
         }
-        let local = sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
+        let local = sampler.spawn("watch", INTERVAL, origin, Box::new(LocalProbe::new(here, view.clone())));
         sampler.threads.extend(local);
         for asked in elsewhere.iter().filter_map(|component| asked.remove(&component.name)) {
-            let remote = Remote { asked, stamp: None, view: view.clone() };
-            let remote = sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
+            let remote = RemoteProbe { asked, stamp: None, view: view.clone() };
+            let remote = sampler.spawn("scrape", SCRAPE_INTERVAL, origin, Box::new(remote));
             sampler.threads.extend(remote);
         }
         sampler
@@ -94,7 +95,7 @@ impl Sampler {
         name: &str,
         interval: Duration,
         origin: Instant,
-        mut looking: Box<dyn Looking>,
+        mut looking: Box<dyn Probe>,
     ) -> Option<JoinHandle<Vec<Component>>> {
         let (stop, stopped) = mpsc::channel();
         let cores = self.cores;
@@ -103,13 +104,13 @@ impl Sampler {
             let _ = cores.map(|cores| sched_setaffinity(None, &cores));
             let mut next = Instant::now();
             loop {
-                looking.look(origin);
+                looking.sample(origin);
                 // The next time is derived from the planned one, so that delays do not accumulate.
                 next = (next + interval).max(Instant::now());
                 let wait = next.saturating_duration_since(Instant::now());
                 if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
-                    looking.look(origin);
-                    return looking.seen();
+                    looking.sample(origin);
+                    return looking.into_components();
                 }
             }
         });
@@ -126,9 +127,9 @@ impl Sampler {
             threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
         };
         let mut seen = all(self.threads);
-        for told in all(self.beside) {
+        for told in all(self.local_scrapes) {
             if let Some(component) = seen.iter_mut().find(|component| component.name == told.name) {
-                add_told(&mut component.samples, &told.samples);
+                merge_scraped(&mut component.samples, &told.samples);
                 component.counters = told.counters;
             }
         }
@@ -138,9 +139,9 @@ impl Sampler {
 }
 
 /// Components to sample, and the first scrape of those with metrics.
-pub(super) struct Prepared {
-    components: Vec<Started>,
-    asked: BTreeMap<String, Asked>,
+pub(super) struct PreparedSampler {
+    components: Vec<ComponentInfo>,
+    asked: BTreeMap<String, Scraper>,
     cores: Option<CpuSet>,
 }
 
@@ -149,10 +150,10 @@ fn at(origin: Instant) -> u64 {
 }
 
 /// Source of samples, which runs in a thread of its own.
-trait Looking: Send {
+trait Probe: Send {
     /// Takes a sample now; times are relative to `origin`.
-    fn look(&mut self, origin: Instant);
-    fn seen(self: Box<Self>) -> Vec<Component>;
+    fn sample(&mut self, origin: Instant);
+    fn into_components(self: Box<Self>) -> Vec<Component>;
 }
 
 fn component(name: String) -> Component {
@@ -168,7 +169,7 @@ fn component(name: String) -> Component {
 }
 
 /// Appends a sample; counters that are lower than before keep their earlier value.
-fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
+fn push_sample(samples: &mut Vec<Sample>, mut sample: Sample) {
     if let Some(before) = samples.last() {
         let most = |now: Option<u64>, before: Option<u64>| now.max(before);
         sample.user_ms = sample.user_ms.max(before.user_ms);
@@ -189,7 +190,7 @@ fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
 
 /// Adds the exported counters of a program to each of its samples. Between two scrapes the counters
 /// are interpolated linearly. Before the first and after the last scrape its value is used.
-fn add_told(samples: &mut [Sample], told: &[Sample]) {
+fn merge_scraped(samples: &mut [Sample], told: &[Sample]) {
     let course = |counter: fn(&Sample) -> Option<u64>| -> Vec<(u64, u64)> {
         told.iter().filter_map(|answer| Some((answer.at_ms, counter(answer)?))).collect()
     };
@@ -197,81 +198,84 @@ fn add_told(samples: &mut [Sample], told: &[Sample]) {
     let calls = course(|answer| answer.calls_received);
     let handshakes = course(|answer| answer.tls_handshakes);
     for sample in samples {
-        sample.connections_opened = between(&connections, sample.at_ms).or(sample.connections_opened);
-        sample.calls_received = between(&calls, sample.at_ms);
-        sample.tls_handshakes = between(&handshakes, sample.at_ms);
+        sample.connections_opened = interpolate(&connections, sample.at_ms).or(sample.connections_opened);
+        sample.calls_received = interpolate(&calls, sample.at_ms);
+        sample.tls_handshakes = interpolate(&handshakes, sample.at_ms);
     }
 }
 
 /// Value of a counter at a time, interpolated between known values.
-fn between(course: &[(u64, u64)], at_ms: u64) -> Option<u64> {
+fn interpolate(course: &[(u64, u64)], at_ms: u64) -> Option<u64> {
     let after = course.partition_point(|(at, _)| *at <= at_ms);
     let Some(later) = course.get(after) else { return course.last().map(|(_, count)| *count) };
     let Some(earlier) = after.checked_sub(1).map(|before| course[before]) else { return Some(later.1) };
     let part = (at_ms - earlier.0) as f64 / (later.0 - earlier.0) as f64;
-    Some(earlier.1 + whole((later.1 - earlier.1) as f64 * part))
+    Some(earlier.1 + truncated((later.1 - earlier.1) as f64 * part))
 }
 
 /// A local program and its samples.
-struct Program {
-    root: Root,
-    tree: Tree,
+struct LocalProgram {
+    root: RootPid,
+    tree: ProcessTree,
     ports: Vec<u16>,
     /// File with the throttling counters of its CPU limit.
     counters: Option<PathBuf>,
     /// File with the counter of processes that the kernel killed for lack of memory.
     memory_events: Option<PathBuf>,
-    about: Component,
+    component: Component,
 }
 
 /// Samples all local programs.
-struct Local {
-    programs: Vec<Program>,
-    accepted: Accepted,
+struct LocalProbe {
+    programs: Vec<LocalProgram>,
+    accepted: AcceptedConnections,
     view: View,
-    looks: u64,
+    tick: u64,
     /// Only every n-th tick is sampled; n doubles when the samples are thinned.
     every: u64,
 }
 
-impl Local {
-    fn new(components: Vec<Started>, view: View) -> Self {
-        let accepted = Accepted::at(components.iter().flat_map(|component| component.ports.clone()));
-        let program = |started: Started| {
+impl LocalProbe {
+    fn new(components: Vec<ComponentInfo>, view: View) -> Self {
+        let accepted =
+            AcceptedConnections::at(components.iter().flat_map(|component| component.ports.clone()));
+        let program = |started: ComponentInfo| {
             let root = started.root?;
             let about = Component {
                 cpu_limit_cores: started.limits.cpu_millicores.map(|millicores| millicores as f64 / 1e3),
                 memory_limit_bytes: started.limits.memory_bytes,
                 ..component(started.name)
             };
-            Some(Program {
-                tree: (if started.alone { Tree::trunk } else { Tree::new })(root.pid().unwrap_or(0)),
+            Some(LocalProgram {
+                tree: (if started.root_only { ProcessTree::new_root_only } else { ProcessTree::new })(
+                    root.pid().unwrap_or(0),
+                ),
                 root,
                 ports: started.ports,
                 counters: started.counters,
                 memory_events: started.memory_events,
-                about,
+                component: about,
             })
         };
         let programs = components.into_iter().filter_map(program).collect();
-        Self { programs, accepted, view, looks: 0, every: 1 }
+        Self { programs, accepted, view, tick: 0, every: 1 }
     }
 }
 
-impl Looking for Local {
-    fn look(&mut self, origin: Instant) {
-        self.looks += 1;
-        if !self.looks.is_multiple_of(self.every) {
+impl Probe for LocalProbe {
+    fn sample(&mut self, origin: Instant) {
+        self.tick += 1;
+        if !self.tick.is_multiple_of(self.every) {
             return;
         }
-        self.accepted.look();
+        self.accepted.update();
         for program in &mut self.programs {
-            let about = &mut program.about;
+            let about = &mut program.component;
             // A standby component is not sampled before its start.
             let Some(root) = program.root.pid() else { continue };
             if program.tree.root() != root {
                 // A new process ID means that the component was restarted.
-                program.tree.follow(root);
+                program.tree.set_root(root);
                 about.ended = false;
             }
             // The time is taken per program, because reads before it (such as a long connection
@@ -300,14 +304,14 @@ impl Looking for Local {
                 throttled_ms: throttle.map(|throttle| throttle.throttled_ms),
                 ..Sample::default()
             };
-            add(&mut about.samples, sample);
+            push_sample(&mut about.samples, sample);
         }
-        self.view.components(self.programs.iter().map(|program| &program.about));
-        if self.programs.iter().any(|program| program.about.samples.len() >= MOST) {
+        self.view.update_components(self.programs.iter().map(|program| &program.component));
+        if self.programs.iter().any(|program| program.component.samples.len() >= MAX_SAMPLES) {
             self.every *= 2;
             for program in &mut self.programs {
                 let mut keep = false;
-                program.about.samples.retain(|_| {
+                program.component.samples.retain(|_| {
                     keep = !keep;
                     keep
                 });
@@ -315,105 +319,106 @@ impl Looking for Local {
         }
     }
 
-    fn seen(self: Box<Self>) -> Vec<Component> {
-        self.programs.into_iter().map(|program| program.about).collect()
+    fn into_components(self: Box<Self>) -> Vec<Component> {
+        self.programs.into_iter().map(|program| program.component).collect()
     }
 }
 
 /// Scrapes the metrics of one component.
-struct Asked {
+struct Scraper {
     about: Component,
     metrics: Metrics,
-    client: Option<Client>,
+    client: Option<BlockingClient>,
     token: Option<String>,
     /// `true` if the component did not run at the first scrape, so that its counters begin at 0.
-    stood_by: bool,
+    was_standby: bool,
     /// Counters over all restarts of the program.
-    told: prometheus::Counters,
+    totals: prometheus::CounterTotals,
     /// Value of each counter at the first scrape.
-    first: BTreeMap<String, u64>,
+    baseline: BTreeMap<String, u64>,
 }
 
-impl Asked {
+impl Scraper {
     fn new(name: &str, metrics: Metrics) -> Self {
         let trust = match &metrics.ca {
-            _ if metrics.insecure => Some(Trust::Anything),
-            ca => ca.clone().map(Trust::Authorities),
+            _ if metrics.insecure => Some(Trust::AnyCertificate),
+            ca => ca.clone().map(Trust::CertificateFile),
         };
         let target = Target::new(&metrics.url, Protocol::Http1, trust.as_ref(), None, None).ok();
-        let client = target.and_then(|target| Client::new(target, MOST_METRICS).ok());
+        let client = target.and_then(|target| BlockingClient::new(target, MAX_METRICS_BYTES).ok());
         let token = metrics.token_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned());
         let about = component(name.to_owned());
-        let told = prometheus::Counters::default();
-        Self { about, metrics, client, token, stood_by: false, told, first: BTreeMap::new() }
+        let told = prometheus::CounterTotals::default();
+        Self { about, metrics, client, token, was_standby: false, totals: told, baseline: BTreeMap::new() }
     }
 
     /// Updates the increase of the counters since the first scrape.
-    fn count(&mut self, text: &str) {
+    fn update_counters(&mut self, text: &str) {
         for (name, series) in &self.metrics.counters {
-            let Some(now) = self.told.counter(text, &self.metrics.labels, series) else { continue };
-            let first = *self.first.entry(name.clone()).or_insert(if self.stood_by { 0 } else { now });
+            let Some(now) = self.totals.counter(text, &self.metrics.labels, series) else { continue };
+            let first = *self.baseline.entry(name.clone()).or_insert(if self.was_standby { 0 } else { now });
             self.about.counters.insert(name.clone(), now.saturating_sub(first));
         }
     }
 
     /// Scrapes the metrics once; `None` if there is no valid response. A missing response leaves a
     /// gap; the next one continues the counters.
-    fn ask(&mut self, at_ms: u64) -> Option<prometheus::Seen> {
-        let answer = self.client.as_mut()?.get(self.token.as_deref(), ANSWER).ok()?;
+    fn scrape(&mut self, at_ms: u64) -> Option<prometheus::ScrapedMetrics> {
+        let answer = self.client.as_mut()?.get(self.token.as_deref(), SCRAPE_TIMEOUT).ok()?;
         let text = String::from_utf8_lossy(&answer.content);
         if answer.status == 200 {
-            self.count(&text);
+            self.update_counters(&text);
         }
-        let named = prometheus::Named {
+        let named = prometheus::CounterNames {
             connections: self.metrics.connections.as_deref(),
             calls: self.metrics.calls.as_deref(),
             handshakes: self.metrics.handshakes.as_deref(),
         };
-        let told = &mut self.told;
-        (answer.status == 200).then(|| prometheus::seen(&text, &self.metrics.labels, named, at_ms, told))
+        let told = &mut self.totals;
+        (answer.status == 200)
+            .then(|| prometheus::parse_metrics(&text, &self.metrics.labels, named, at_ms, told))
     }
 }
 
 /// A local program: its usage is sampled from outside, only its counters are scraped.
-impl Looking for Asked {
-    fn look(&mut self, origin: Instant) {
-        if let Some(seen) = self.ask(at(origin)) {
-            add(&mut self.about.samples, seen.counters);
+impl Probe for Scraper {
+    fn sample(&mut self, origin: Instant) {
+        if let Some(seen) = self.scrape(at(origin)) {
+            push_sample(&mut self.about.samples, seen.counters);
         }
     }
 
-    fn seen(self: Box<Self>) -> Vec<Component> {
+    fn into_components(self: Box<Self>) -> Vec<Component> {
         vec![self.about]
     }
 }
 
 /// A remote component, for which all figures are scraped.
-struct Remote {
-    asked: Asked,
+struct RemoteProbe {
+    asked: Scraper,
     /// Timestamp of the last scraped sample.
     stamp: Option<i64>,
     view: View,
 }
 
-impl Looking for Remote {
-    fn look(&mut self, origin: Instant) {
-        let Some(seen) = self.asked.ask(at(origin)) else { return };
+impl Probe for RemoteProbe {
+    fn sample(&mut self, origin: Instant) {
+        let Some(seen) = self.asked.scrape(at(origin)) else { return };
         let about = &mut self.asked.about;
         // A sample with the same timestamp is a repetition. Recording it would look like a period
         // without usage.
         let again = seen.stamp.is_some() && seen.stamp == self.stamp;
         self.stamp = seen.stamp;
         if let Some(sample) = seen.sample.filter(|_| !again) {
-            add(&mut about.samples, sample);
+            push_sample(&mut about.samples, sample);
         }
         about.cpu_limit_cores = seen.cpu_limit_cores.or(about.cpu_limit_cores);
         about.memory_limit_bytes = seen.memory_limit_bytes.or(about.memory_limit_bytes);
-        self.view.components([&*about]);
+        self.view.update_components([&*about]);
     }
 
-    fn seen(self: Box<Self>) -> Vec<Component> {
+    fn into_components(self: Box<Self>) -> Vec<Component> {
         vec![self.asked.about]
     }
 }
@@ -430,10 +435,10 @@ mod tests {
             ..Metrics::default()
         };
         let grown = |stood_by| {
-            let mut asked = Asked { stood_by, ..Asked::new("a", metrics.clone()) };
+            let mut asked = Scraper { was_standby: stood_by, ..Scraper::new("a", metrics.clone()) };
             // After the third response the program was restarted.
             for said in ["seen_total 7", "seen_total 9", "other_total 1", "seen_total 2"] {
-                asked.count(said);
+                asked.update_counters(said);
             }
             asked.about.counters["seen"]
         };
@@ -449,7 +454,7 @@ mod tests {
         });
         let look = |at_ms| Sample { at_ms, connections_opened: Some(3), ..Sample::default() };
         let mut samples = [0, 100, 350, 600, 900, 1200].map(look);
-        add_told(&mut samples, &told);
+        merge_scraped(&mut samples, &told);
         let calls = samples.clone().map(|sample| sample.calls_received.unwrap());
         assert_eq!(calls, [10, 10, 35, 60, 60, 60]);
         assert!(samples.iter().all(|sample| sample.tls_handshakes.is_none()));
@@ -468,7 +473,7 @@ mod tests {
         };
         let mut samples = Vec::new();
         for sample in [look(0, 5, 9, Some(3)), look(1, 6, 4, None), look(2, 7, 5, Some(4))] {
-            add(&mut samples, sample);
+            push_sample(&mut samples, sample);
         }
         let columns: Vec<_> =
             samples.iter().map(|s| (s.user_ms, s.voluntary_switches, s.periods, s.rss_bytes)).collect();

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use lab_analysis::record::{Component, Sample, Slice};
 
 /// Number of slices that are kept: as many as fit into a terminal line.
-const SLICES: usize = 60;
+const MAX_SLICES: usize = 60;
 
 /// Shared handle to the view state.
 #[derive(Debug, Clone, Default)]
-pub(super) struct View(Arc<Mutex<Seen>>);
+pub(super) struct View(Arc<Mutex<ViewState>>);
 
 /// State to display.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ViewState {
     /// One-line description of what runs.
     pub(super) what: String,
     pub(super) round: u32,
@@ -29,25 +29,25 @@ pub(super) struct Seen {
     pub(super) since: Option<Instant>,
     pub(super) length: Option<Duration>,
     pub(super) slices: Vec<Slice>,
-    pub(super) components: BTreeMap<String, Watch>,
+    pub(super) components: BTreeMap<String, ComponentView>,
     pub(super) over: bool,
 }
 
 /// Two samples of a component; its current figures are their difference.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch {
+pub(super) struct ComponentView {
     pub(super) limit: Option<f64>,
     pub(super) before: Option<Sample>,
     pub(super) last: Option<Sample>,
 }
 
 impl View {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ViewState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a new activity: clears slices and components.
-    pub(super) fn begin(&self, what: &str, round: u32, length: Option<Duration>) {
+    pub(super) fn start_phase(&self, what: &str, round: u32, length: Option<Duration>) {
         let mut seen = self.lock();
         what.clone_into(&mut seen.what);
         (seen.round, seen.length) = (round, length);
@@ -57,16 +57,16 @@ impl View {
     }
 
     /// Adds a closed slice of the timeline.
-    pub(super) fn slice(&self, slice: &Slice) {
+    pub(super) fn push_slice(&self, slice: &Slice) {
         let mut seen = self.lock();
-        if seen.slices.len() == SLICES {
+        if seen.slices.len() == MAX_SLICES {
             seen.slices.remove(0);
         }
         seen.slices.push(slice.clone());
     }
 
     /// Updates the components from their last samples.
-    pub(super) fn components<'a>(&self, components: impl IntoIterator<Item = &'a Component>) {
+    pub(super) fn update_components<'a>(&self, components: impl IntoIterator<Item = &'a Component>) {
         let mut seen = self.lock();
         for component in components {
             let Some(last) = component.samples.last() else { continue };
@@ -81,7 +81,7 @@ impl View {
     }
 }
 
-impl Watch {
+impl ComponentView {
     /// Cores in use; `None` with fewer than two samples.
     pub(super) fn cores(&self) -> Option<f64> {
         let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lab_load::generator::{COMPONENT, Generator};
 
 use super::load::Load;
-use crate::topology::{Change, Programs, Topology, TopologyError};
+use crate::topology::{ProgramFinder, Topology, TopologyError, TopologyOverrides};
 
 /// A topology in one token mode, with the overrides of the scenario.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct Arrangement {
     /// Token mode; `None` without tokens.
     pub mode: Option<String>,
     /// Overrides of the topology.
-    pub change: Change,
+    pub change: TopologyOverrides,
     /// Names of its loads.
     pub loads: Vec<String>,
     /// How long a revoked credential is watched here. It replaces the value of the loads.
@@ -38,14 +38,14 @@ impl Arrangement {
     ///
     /// # Errors
     /// The first program that is missing.
-    pub(crate) fn find_programs(&self, programs: &Programs) -> Result<(), TopologyError> {
+    pub(crate) fn check_programs(&self, programs: &ProgramFinder) -> Result<(), TopologyError> {
         programs.find_all(&self.topology)?;
         let generator = self.generator.and_then(Generator::program);
         generator.map_or(Ok(()), |name| programs.find(COMPONENT, name, None).map(drop))
     }
 
     /// Applies the overrides of this arrangement to a load.
-    pub(crate) fn adapt(&self, load: &Load) -> Load {
+    pub(crate) fn with_overrides(&self, load: &Load) -> Load {
         let mut load = load.clone();
         if let (Some(pace), Some(patience)) = (&mut load.revocations, self.patience) {
             pace.patience = patience;
@@ -56,7 +56,7 @@ impl Arrangement {
 
 /// Options for reading a scenario, from outside its file.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct ScenarioOptions {
     /// Uses the quick form of the scenario.
     pub quick: bool,
     /// Number of rounds, instead of that of the file.

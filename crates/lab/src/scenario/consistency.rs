@@ -7,23 +7,21 @@
 use std::collections::BTreeSet;
 
 use lab_analysis::offline::audit::Tables;
-use lab_analysis::record::{MOST_VARIANTS, Measure};
+use lab_analysis::record::{MAX_VARIANTS, Measure};
 use lab_load::generator::COMPONENT;
 
 use super::arrangement::Arrangement;
-use super::description::{Scenario, stand_in};
-use super::table::{Fresh, Reader};
+use super::description::{Scenario, expand_name};
+use super::table::{Reader, RestartPolicy};
 use super::target::TargetTable;
-use crate::topology::{Act, TopologyError};
+use crate::topology::{Action, TopologyError};
 
 impl Scenario {
     pub(super) fn check(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
         let names = self.variants();
-        if names.len() > MOST_VARIANTS {
-            return Err(reader.wrong(
-                "variant",
-                format!("{} variants exceed the maximum of {MOST_VARIANTS}", names.len()),
-            ));
+        if names.len() > MAX_VARIANTS {
+            return Err(reader
+                .wrong("variant", format!("{} variants exceed the maximum of {MAX_VARIANTS}", names.len())));
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -37,8 +35,8 @@ impl Scenario {
             let any = self
                 .combinations()
                 .into_iter()
-                .any(|(mode, load)| seen.contains(stand_in(name, &mode, &load).as_str()));
-            if any || self.partly {
+                .any(|(mode, load)| seen.contains(expand_name(name, &mode, &load).as_str()));
+            if any || self.filtered {
                 return Ok(());
             }
             Err(reader.wrong(place, format!("unknown variant `{name}`; available: {}", names.join(", "))))
@@ -83,14 +81,14 @@ impl Scenario {
             let mut started = BTreeSet::new();
             let loads = arrangement.loads.iter().filter_map(|name| Some((name, self.loads.get(name)?)));
             let events = loads.flat_map(|(name, load)| load.events.iter().map(move |event| (name, event)));
-            for (load, event) in events.filter(|(_, event)| event.act == Some(Act::Start)) {
+            for (load, event) in events.filter(|(_, event)| event.action == Some(Action::Start)) {
                 let place = format!("load.{load}.event");
                 let component = &event.component;
                 if !started.insert(component) {
                     let what = format!("`{component}` is started twice in variant `{}`", arrangement.name);
                     return Err(reader.wrong(&place, what));
                 }
-                if self.fresh == Fresh::Run && self.rounds > 1 {
+                if self.fresh == RestartPolicy::Run && self.rounds > 1 {
                     let what = format!(
                         "`{component}` would already run in the second round: set `fresh = \"round\"` so that programs restart in each round"
                     );

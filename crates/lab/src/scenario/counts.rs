@@ -10,7 +10,7 @@ use super::arrangement::Arrangement;
 use super::load::Load;
 
 /// Largest number of requests in a count: under a counting tool a thousand take seconds.
-const MOST: u64 = 1_000_000;
+const MAX_REQUESTS: u64 = 1_000_000;
 
 /// What is counted per request, for every variant.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -39,8 +39,8 @@ impl Counts {
         loads: &BTreeMap<String, Load>,
     ) -> Result<(), (&'static str, String)> {
         let [few, many] = self.requests;
-        if few == 0 || many <= few || many > MOST {
-            let what = format!("must be two increasing numbers from 1 to {MOST}, such as [100, 600]");
+        if few == 0 || many <= few || many > MAX_REQUESTS {
+            let what = format!("must be two increasing numbers from 1 to {MAX_REQUESTS}, such as [100, 600]");
             return Err(("requests", what));
         }
         for arrangement in arrangements {
@@ -52,7 +52,7 @@ impl Counts {
                     format!("topology `{name}` starts no component `{}`; it starts {known}", self.component);
                 return Err(("component", what));
             }
-            if topology.entries().len() > 1 {
+            if topology.entry_urls().len() > 1 {
                 let what = format!("need a single load entry, but topology `{}` has several", topology.name);
                 return Err(("requests", what));
             }

@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab_analysis::amount;
-use lab_analysis::record::{MOST_ITERATIONS, Target};
+use lab_analysis::record::{MAX_ITERATIONS, Target};
 
-use super::Arriving;
-use super::arrangement::{Arrangement, Wish};
+use super::ArrivalPattern;
+use super::arrangement::{Arrangement, ScenarioOptions};
 use super::counts::Counts;
 use super::load::Load;
 use super::rate::Rate;
 use super::table::{
-    Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, Several, SweepTable, Table, parts_of,
+    LadderTable, LoadGroups, Names, QuickTable, Reader, ReferenceTable, RestartPolicy, SweepTable, Table,
+    expand_load_names,
 };
 use super::target::TargetTable;
 use crate::topology::{Library, TopologyError};
@@ -33,7 +34,7 @@ pub struct Scenario {
     /// Number of measurements of each variant.
     pub rounds: u32,
     /// When programs are restarted.
-    pub fresh: Fresh,
+    pub fresh: RestartPolicy,
     /// Loads by name.
     pub loads: BTreeMap<String, Load>,
     /// Topologies to run, and the loads of each.
@@ -44,7 +45,7 @@ pub struct Scenario {
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
     /// `true` if variants were left out on request, so that names may refer to missing variants.
-    pub(super) partly: bool,
+    pub(super) filtered: bool,
     pub(crate) references: Vec<ReferenceTable>,
     pub(crate) baselines: Vec<String>,
     pub(crate) targets: Vec<TargetTable>,
@@ -57,13 +58,13 @@ impl Scenario {
     ///
     /// # Errors
     /// The scenario, or one of its topologies, cannot be read or is invalid.
-    pub fn read(name: &str, wish: &Wish) -> Result<Self, TopologyError> {
+    pub fn read(name: &str, wish: &ScenarioOptions) -> Result<Self, TopologyError> {
         let text = Library::scenario(name)?;
         Self::parse(&text.content, &text.name, name, wish)
     }
 
     /// Reads a scenario from a text; `file` is its name in errors.
-    pub fn from_text(content: &str, file: &str, wish: &Wish) -> Result<Self, TopologyError> {
+    pub fn from_text(content: &str, file: &str, wish: &ScenarioOptions) -> Result<Self, TopologyError> {
         Self::parse(content, file, file, wish)
     }
 
@@ -75,17 +76,17 @@ impl Scenario {
         Ok(table.title.unwrap_or_else(|| name.to_owned()))
     }
 
-    fn parse(content: &str, file: &str, name: &str, wish: &Wish) -> Result<Self, TopologyError> {
+    fn parse(content: &str, file: &str, name: &str, wish: &ScenarioOptions) -> Result<Self, TopologyError> {
         let table: Table =
             toml::from_str(content).map_err(|error| TopologyError::Toml { file: file.to_owned(), error })?;
         let stem = PathBuf::from(name)
             .file_stem()
             .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-        let reader = Reader { file, wish };
+        let reader = Reader { file, options: wish };
         let quick = table.quick.as_ref().filter(|_| wish.quick);
         let rounds = wish.rounds.or(quick.and_then(|quick| quick.rounds)).unwrap_or(table.rounds);
-        if rounds == 0 || rounds as usize > MOST_ITERATIONS {
-            return Err(reader.wrong("rounds", format!("{rounds} must be from 1 to {MOST_ITERATIONS}")));
+        if rounds == 0 || rounds as usize > MAX_ITERATIONS {
+            return Err(reader.wrong("rounds", format!("{rounds} must be from 1 to {MAX_ITERATIONS}")));
         }
         let calibration = quick.and_then(|quick| quick.calibration.as_ref()).or(table.calibration.as_ref());
         let calibration = calibration.map_or(Ok(Duration::from_secs(2)), |text| amount::duration(text));
@@ -96,7 +97,7 @@ impl Scenario {
         let partly = !wish.topologies.is_empty()
             || quick.is_some_and(|quick| quick.variants.is_some() || quick.loads.is_some());
         if let Some(quick) = quick {
-            shorten(&reader, quick, &several, &mut loads, &mut arrangements)?;
+            apply_quick(&reader, quick, &several, &mut loads, &mut arrangements)?;
         }
         let mut scenario = Self {
             title: table.title.unwrap_or_else(|| stem.clone()),
@@ -110,20 +111,20 @@ impl Scenario {
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
             ladders: table.ladder,
             sweeps: table.sweep,
-            partly,
+            filtered: partly,
             references: table.reference,
             baselines: table.baseline.map_or_else(Vec::new, Names::list),
             targets: table.target,
             sources,
         };
-        scenario.sweep_rates(&several);
+        scenario.add_rate_sweeps(&several);
         scenario.check(&reader)?;
         Ok(scenario)
     }
 
     /// Adds a sweep for each load with several rates, which shows at which rate a variant is
     /// saturated.
-    fn sweep_rates(&mut self, several: &Several) {
+    fn add_rate_sweeps(&mut self, several: &LoadGroups) {
         let mut sweeps = Vec::new();
         for (load, parts) in several {
             for arrangement in &self.arrangements {
@@ -166,20 +167,20 @@ impl Scenario {
 
     /// Lower bound of the duration of all loads. The duration of a fixed number of requests, and
     /// the start of programs, are not known and not included.
-    pub fn least_length(&self) -> Duration {
+    pub fn min_duration(&self) -> Duration {
         let loads = self.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
         let all = |load: &Load| Some(load.length()? * load.rounds_of(self.rounds));
         let loads: Duration = loads.filter_map(|load| all(self.loads.get(load)?)).sum();
-        let calibrating = if self.wants_calibration() { self.calibration } else { Duration::ZERO };
+        let calibrating = if self.needs_calibration() { self.calibration } else { Duration::ZERO };
         loads + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether a rate depends on what the slowest variant serves.
-    pub(crate) fn wants_calibration(&self) -> bool {
+    pub(crate) fn needs_calibration(&self) -> bool {
         let share = |rate: &Rate| matches!(rate, Rate::OfSlowest(_));
         let shares = |load: &Load| match &load.arrivals {
-            Arriving::Open { course, .. } => course.rates().iter().any(share),
-            Arriving::Closed(_) => false,
+            ArrivalPattern::Open { rates: course, .. } => course.rates().iter().any(share),
+            ArrivalPattern::Closed(_) => false,
         };
         self.loads.values().any(shares)
     }
@@ -196,10 +197,10 @@ impl Scenario {
 }
 
 /// Keeps only the variants and loads of the quick form.
-fn shorten(
+fn apply_quick(
     reader: &Reader<'_>,
     quick: &QuickTable,
-    several: &Several,
+    several: &LoadGroups,
     loads: &mut BTreeMap<String, Load>,
     arrangements: &mut Vec<Arrangement>,
 ) -> Result<(), TopologyError> {
@@ -211,7 +212,7 @@ fn shorten(
         let known: BTreeSet<String> = arrangements.iter().map(base).collect();
         // With --topology some variants may already be left out.
         if let Some(unknown) =
-            names.iter().find(|name| reader.wish.topologies.is_empty() && !known.contains(*name))
+            names.iter().find(|name| reader.options.topologies.is_empty() && !known.contains(*name))
         {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
             return Err(
@@ -224,7 +225,7 @@ fn shorten(
         }
     }
     if let Some(names) = &quick.loads {
-        let names = &parts_of(names, several);
+        let names = &expand_load_names(names, several);
         if let Some(unknown) = names.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(reader.wrong("quick.loads", format!("unknown load `{unknown}`; available: {known}")));
@@ -262,7 +263,7 @@ impl Scenario {
 }
 
 /// Replaces the placeholders of a name by a token mode and a load.
-pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
+pub(crate) fn expand_name(name: &str, mode: &str, load: &str) -> String {
     name.replace("@tokens@", mode).replace("@load@", load)
 }
 
@@ -274,7 +275,7 @@ mod tests {
 
     const SOUND: &str = "rounds = 2\n[load.a]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n[[variant]]\ntopology = ['fused', 'direct']\n";
 
-    fn read(text: &str, wish: &Wish) -> Result<Scenario, String> {
+    fn read(text: &str, wish: &ScenarioOptions) -> Result<Scenario, String> {
         Scenario::from_text(text, "mine.toml", wish).map_err(|error| error.to_string())
     }
 
@@ -284,7 +285,7 @@ mod tests {
             for quick in [false, true] {
                 let topologies =
                     if ["one", "knee"].contains(&name) { vec!["fused".to_owned()] } else { Vec::new() };
-                let wish = Wish { quick, topologies, rounds: None };
+                let wish = ScenarioOptions { quick, topologies, rounds: None };
                 let scenario = Scenario::read(name, &wish).unwrap_or_else(|error| panic!("{error}"));
                 assert!(!scenario.variants().is_empty() && scenario.rounds >= 1, "{name}");
                 assert!(Scenario::title_of(name).unwrap().len() > name.len());
@@ -299,7 +300,8 @@ mod tests {
         for name in Library::scenarios() {
             let topologies =
                 if ["one", "knee"].contains(&name) { vec!["fused".to_owned()] } else { Vec::new() };
-            let scenario = Scenario::read(name, &Wish { quick: true, topologies, rounds: None }).unwrap();
+            let scenario =
+                Scenario::read(name, &ScenarioOptions { quick: true, topologies, rounds: None }).unwrap();
             if scenario.counts.is_some() {
                 // Instruction counts are repeatable, even if the load is short.
                 continue;
@@ -319,15 +321,15 @@ mod tests {
 
     #[test]
     fn variants_are_topology_by_mode_by_load() {
-        let scenario = read(SOUND, &Wish::default()).unwrap();
+        let scenario = read(SOUND, &ScenarioOptions::default()).unwrap();
         assert_eq!(scenario.variants(), ["fused/oauth", "fused/oidc", "direct"]);
         let two = SOUND.replace(
             "[[variant]]",
             "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[[variant]]\ntokens = 'oidc'",
         );
-        let scenario = read(&two, &Wish::default()).unwrap();
+        let scenario = read(&two, &ScenarioOptions::default()).unwrap();
         assert_eq!(scenario.variants(), ["fused/oidc/a", "fused/oidc/b", "direct/a", "direct/b"]);
-        let wish = Wish { topologies: vec!["direct".to_owned()], rounds: Some(7), quick: true };
+        let wish = ScenarioOptions { topologies: vec!["direct".to_owned()], rounds: Some(7), quick: true };
         let scenario = read(&two, &wish).unwrap();
         assert_eq!(
             (scenario.variants(), scenario.rounds),
@@ -344,7 +346,7 @@ mod tests {
         };
         let variants = [("x", "'b', 'd'"), ("y", "'c', 'a', 'b'")].map(|(name, loads)| variant(name, loads));
         let text = ["rounds = 1\n", &loads.concat(), &variants.concat()].concat();
-        assert_eq!(read(&text, &Wish::default()).unwrap().loads_in_order(), ["c", "a", "b", "d"]);
+        assert_eq!(read(&text, &ScenarioOptions::default()).unwrap().loads_in_order(), ["c", "a", "b", "d"]);
     }
 
     #[test]
@@ -354,10 +356,10 @@ mod tests {
             "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[load.c]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n\
              [quick]\nvariants = ['fused']\nloads = ['a', 'c']\n[[variant]]",
         );
-        let quick = Wish { quick: true, ..Wish::default() };
+        let quick = ScenarioOptions { quick: true, ..ScenarioOptions::default() };
         let names = read(&text, &quick).unwrap().variants();
         assert_eq!(names, ["fused/oauth/a", "fused/oauth/c", "fused/oidc/a", "fused/oidc/c"]);
-        assert_eq!(read(&text, &Wish::default()).unwrap().variants().len(), 9);
+        assert_eq!(read(&text, &ScenarioOptions::default()).unwrap().variants().len(), 9);
         // Then a reference to an excluded variant is not an error.
         let text =
             text.replace("rounds = 2", "rounds = 2\nbaseline = ['direct/@load@', 'fused/@tokens@/@load@']");
@@ -371,7 +373,7 @@ mod tests {
                 "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 2\n{load}\n[[variant]]\ntopology = '{topology}'\n\
                  [counts]\ncomponent = 'gateway-a'\nrequests = [1, 2]\n"
             );
-            read(&text, &Wish::default()).unwrap_err()
+            read(&text, &ScenarioOptions::default()).unwrap_err()
         };
         let several = counted("idp-multi", "requests = 10");
         assert!(several.contains("counts.requests") && several.contains("has several"), "{several}");
@@ -381,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_is_promised_about_revoked_tokens_is_asked_of_every_variant() {
-        let scenario = Scenario::read("coherence", &Wish::default()).unwrap();
+        let scenario = Scenario::read("coherence", &ScenarioOptions::default()).unwrap();
         let targets = scenario.targets();
         let held = |name: &String, figure: &Measure| {
             targets.iter().any(|target| target.of == *name && target.figure == *figure)
@@ -407,19 +409,19 @@ mod tests {
     fn targets_stand_for_every_mode_that_has_their_variants() {
         let target = "[[target]]\nsays = '@tokens@'\nfigure = 'p50'\nof = 'fused/@tokens@'\nover = 'direct'\nat_most = 9\n";
         let text = format!("{SOUND}{target}");
-        let says = |wish: &Wish| -> Vec<String> {
+        let says = |wish: &ScenarioOptions| -> Vec<String> {
             read(&text, wish).unwrap().targets().into_iter().map(|target| target.says).collect()
         };
-        assert_eq!(says(&Wish::default()), ["oauth", "oidc"]);
+        assert_eq!(says(&ScenarioOptions::default()), ["oauth", "oidc"]);
         // Variants that are excluded on request are not checked.
-        let wish = Wish { topologies: vec!["fused".to_owned()], ..Wish::default() };
+        let wish = ScenarioOptions { topologies: vec!["fused".to_owned()], ..ScenarioOptions::default() };
         assert!(says(&wish).is_empty());
     }
 
     /// Fails unless the sound scenario with this change has a fault with these words.
     fn is_a_fault(change: (&str, &str), words: &[&str]) {
         assert!(SOUND.contains(change.0));
-        let wish = Wish { quick: true, ..Wish::default() };
+        let wish = ScenarioOptions { quick: true, ..ScenarioOptions::default() };
         let said = read(&SOUND.replace(change.0, change.1), &wish).unwrap_err();
         assert!(words.iter().all(|word| said.contains(word)), "{change:?}\n{said}");
     }
@@ -494,7 +496,7 @@ mod tests {
         ] {
             is_a_fault(change, &words);
         }
-        let wish = Wish { topologies: vec!["3x".to_owned()], ..Wish::default() };
+        let wish = ScenarioOptions { topologies: vec!["3x".to_owned()], ..ScenarioOptions::default() };
         assert!(read(SOUND, &wish).unwrap_err().contains("no topology `3x`; it has direct, fused"));
     }
 

@@ -10,31 +10,31 @@ use lab_analysis::amount;
 use lab_load::load::Stop;
 use serde::Deserialize;
 
-use crate::topology::{Act, Anew, Signalled};
+use crate::topology::{Action, FileRewrite, SignalName};
 
 /// Largest number of events of a load: each is stored in the record.
-const MOST: usize = 10_000;
+const MAX_EVENTS: usize = 10_000;
 /// Longest time that a component may take to end.
-const LONGEST_END: Duration = Duration::from_mins(10);
+const MAX_STOP_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// An event on a component during load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedEvent {
     /// Time since the start of the iteration, including the warm-up.
     pub at: Duration,
     /// Name of the component in the topology.
     pub component: String,
     /// File of the component that is rewritten before the action.
-    pub anew: Option<Anew>,
+    pub file_rewrite: Option<FileRewrite>,
     /// Action on the component; `None` if only a file is rewritten.
-    pub act: Option<Act>,
+    pub action: Option<Action>,
 }
 
-impl Planned {
+impl PlannedEvent {
     /// Describes the event for a report.
-    pub fn words(&self) -> String {
-        let act = self.act.map(|act| act.words(&self.component));
-        match (act, &self.anew) {
+    pub fn describe(&self) -> String {
+        let act = self.action.map(|act| act.describe(&self.component));
+        match (act, &self.file_rewrite) {
             (Some(act), Some(anew)) => format!("{act}, `{}` rewritten", anew.file),
             (Some(act), None) => act,
             (None, Some(anew)) => format!("`{}` of `{}` rewritten", anew.file, self.component),
@@ -51,14 +51,14 @@ pub(super) struct EventTable {
     every: Option<String>,
     times: Option<u32>,
     component: String,
-    signal: Option<Signalled>,
+    signal: Option<SignalName>,
     #[serde(default)]
     restart: bool,
     #[serde(default)]
     start: bool,
     end: Option<String>,
     file: Option<String>,
-    with: Option<With>,
+    with: Option<FileVariables>,
 }
 
 /// Variables, or several sets of them that are used in turn.
@@ -67,7 +67,7 @@ pub(super) struct EventTable {
     untagged,
     expecting = "expected variables, `{ NAME = \"VALUE\" }`, or a list of such tables that are used in turn"
 )]
-enum With {
+enum FileVariables {
     Always(BTreeMap<String, String>),
     InTurn(Vec<BTreeMap<String, String>>),
 }
@@ -77,13 +77,17 @@ enum With {
 ///
 /// # Errors
 /// The wrong key, and the reason.
-pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> Result<Vec<Planned>, String> {
+pub(super) fn planned_events(
+    events: Vec<EventTable>,
+    warmup: Duration,
+    stop: Stop,
+) -> Result<Vec<PlannedEvent>, String> {
     let mut all = Vec::new();
     for event in events {
         all.extend(event.planned()?);
     }
-    if all.len() > MOST {
-        return Err(format!("{} events exceed the maximum of {MOST}", all.len()));
+    if all.len() > MAX_EVENTS {
+        return Err(format!("{} events exceed the maximum of {MAX_EVENTS}", all.len()));
     }
     all.sort_by_key(|event| event.at);
     if let (Some(last), Stop::After(duration)) = (all.last(), stop)
@@ -99,18 +103,18 @@ pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> 
 }
 
 impl EventTable {
-    fn planned(self) -> Result<Vec<Planned>, String> {
+    fn planned(self) -> Result<Vec<PlannedEvent>, String> {
         let time = |key: &str, text: &str| amount::duration(text).map_err(|what| format!("{key}: {what}"));
         let at = time("at", &self.at)?;
         let end = self.end.as_deref().map(|text| time("end", text)).transpose()?;
-        if end.is_some_and(|end| end.is_zero() || end > LONGEST_END) {
+        if end.is_some_and(|end| end.is_zero() || end > MAX_STOP_TIMEOUT) {
             return Err("end: must be a time above 0 and up to 10m".to_owned());
         }
         let acts = [
-            self.signal.map(Act::Signal),
-            self.restart.then_some(Act::Restart),
-            self.start.then_some(Act::Start),
-            end.map(Act::End),
+            self.signal.map(Action::Signal),
+            self.restart.then_some(Action::Restart),
+            self.start.then_some(Action::Start),
+            end.map(Action::End),
         ];
         let mut acts = acts.into_iter().flatten();
         let act = acts.next();
@@ -127,16 +131,16 @@ impl EventTable {
                 (Some(every), Some(times @ 1..)) if !every.is_zero() => (every, times),
                 _ => return Err("every: needs both `every` and `times`, each above 0".to_owned()),
             };
-        if times as usize > MOST {
-            return Err(format!("times: must be from 1 to {MOST}"));
+        if times as usize > MAX_EVENTS {
+            return Err(format!("times: must be from 1 to {MAX_EVENTS}"));
         }
         if times > 1 && (self.start || end.is_some()) {
             return Err("times: `start` and `end` cannot be repeated".to_owned());
         }
         let turns = match (&self.file, self.with) {
             (None, None) => Vec::new(),
-            (Some(_), Some(With::Always(with))) => vec![with],
-            (Some(_), Some(With::InTurn(turns))) => turns,
+            (Some(_), Some(FileVariables::Always(with))) => vec![with],
+            (Some(_), Some(FileVariables::InTurn(turns))) => turns,
             (Some(file), None) => {
                 return Err(format!(
                     "with: missing; without it `{file}` does not change; add variables of the topology, `with = {{ NAME = \"VALUE\" }}`"
@@ -156,11 +160,15 @@ impl EventTable {
             ));
         }
         let mut turns = turns.iter().cycle();
-        let plan = |number: u32| Planned {
+        let plan = |number: u32| PlannedEvent {
             at: at + every * number,
             component: self.component.clone(),
-            anew: self.file.clone().zip(turns.next().cloned()).map(|(file, with)| Anew { file, with }),
-            act,
+            file_rewrite: self
+                .file
+                .clone()
+                .zip(turns.next().cloned())
+                .map(|(file, with)| FileRewrite { file, variables: with }),
+            action: act,
         };
         Ok((0..times).map(plan).collect())
     }
@@ -170,13 +178,13 @@ impl EventTable {
 mod tests {
     use super::*;
 
-    fn read(text: &str, seconds: u64) -> Result<Vec<Planned>, String> {
+    fn read(text: &str, seconds: u64) -> Result<Vec<PlannedEvent>, String> {
         #[derive(Deserialize)]
         struct Table {
             event: Vec<EventTable>,
         }
         let table: Table = toml::from_str(&format!("event = [{text}]")).map_err(|error| error.to_string())?;
-        planned(table.event, Duration::from_secs(1), Stop::After(Duration::from_secs(seconds)))
+        planned_events(table.event, Duration::from_secs(1), Stop::After(Duration::from_secs(seconds)))
     }
 
     #[test]
@@ -187,16 +195,16 @@ mod tests {
         let seen: Vec<_> = all
             .iter()
             .map(|event| {
-                let with = event.anew.as_ref().map(|anew| anew.with["n"].as_str());
+                let with = event.file_rewrite.as_ref().map(|anew| anew.variables["n"].as_str());
                 (event.at.as_millis(), event.component.as_str(), with)
             })
             .collect();
         let expected =
             [(1000, "a", Some("1")), (1300, "a", Some("2")), (1300, "b", None), (1600, "a", Some("1"))];
         assert_eq!(seen, expected);
-        assert_eq!(all[0].words(), "SIGHUP to `a`, `x` rewritten");
+        assert_eq!(all[0].describe(), "SIGHUP to `a`, `x` rewritten");
         let file = read("{ at = '1s', component = 'a', file = 'x', with = { n = '1' } }", 10).unwrap();
-        assert_eq!((file[0].act, file[0].words().as_str()), (None, "`x` of `a` rewritten"));
+        assert_eq!((file[0].action, file[0].describe().as_str()), (None, "`x` of `a` rewritten"));
     }
 
     #[test]

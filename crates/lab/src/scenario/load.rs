@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use lab_load::load::{Spacing, Stop};
-use lab_load::provider::Scenario as Flow;
-use lab_load::revoke::Pace;
+use lab_load::load::{InterArrival, Stop};
+use lab_load::provider::Flow;
+use lab_load::revoke::RevocationSchedule;
 
-use super::event::Planned;
-use super::rate::Course;
+use super::event::PlannedEvent;
+use super::rate::RateProfile;
 
 /// A load: what is sent, how much, and what happens during it.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Load {
     /// Flow that each virtual user repeats; `None` for single requests to the load entry.
     pub flow: Option<Flow>,
     /// How requests arrive.
-    pub arrivals: Arriving,
+    pub arrivals: ArrivalPattern,
     /// When the load ends.
     pub stop: Stop,
     /// Number of rounds, from the first, in which it is sent; `None` for all.
@@ -38,9 +38,9 @@ pub struct Load {
     /// Connections that are held open during the load.
     pub hold: Option<Hold>,
     /// Revocation of credentials during the load.
-    pub revocations: Option<Pace>,
+    pub revocations: Option<RevocationSchedule>,
     /// Events on components during the load, by time.
-    pub events: Vec<Planned>,
+    pub events: Vec<PlannedEvent>,
     /// Makes h2load log every request. h2load prints no percentiles, so they are computed from the
     /// log, at a higher cost.
     pub every_request: bool,
@@ -70,14 +70,14 @@ impl Load {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {
     /// What the held connections send.
-    pub manner: Holding,
+    pub behavior: HeldBehavior,
     /// Number of held connections.
     pub connections: u32,
 }
 
 /// What held connections send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
+pub enum HeldBehavior {
     /// One complete request, then nothing.
     Idle,
     /// Nothing at all.
@@ -88,15 +88,15 @@ pub enum Holding {
 
 /// How requests arrive.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Arriving {
+pub enum ArrivalPattern {
     /// Closed loop: this many workers, each of which waits for its response.
     Closed(u32),
     /// Open loop: at a given rate, independent of the responses.
     Open {
         /// Distribution of the time between two requests.
-        spacing: Spacing,
+        spacing: InterArrival,
         /// Requests per second over time.
-        course: Course,
+        rates: RateProfile,
         /// Largest number of requests in flight.
         connections: u32,
     },

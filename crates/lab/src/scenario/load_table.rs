@@ -5,37 +5,37 @@
 use std::time::Duration;
 
 use lab_analysis::amount;
-use lab_analysis::record::NamedBy;
-use lab_load::load::{Spacing, Stop};
-use lab_load::provider::Scenario as Flow;
-use lab_load::revoke::{Flood, Pace};
+use lab_analysis::record::IdentifiedBy;
+use lab_load::load::{InterArrival, Stop};
+use lab_load::provider::Flow;
+use lab_load::revoke::{Flood, RevocationSchedule};
 use serde::Deserialize;
 
 use super::event::{self, EventTable};
-use super::load::{Arriving, Hold, Holding, Load};
-use super::rate::{Course, RateTable, stages};
+use super::load::{ArrivalPattern, HeldBehavior, Hold, Load};
+use super::rate::{RateProfile, RateTable, stages};
 
 /// Default number of connections of an open loop.
-const CONNECTIONS: u32 = 64;
+const DEFAULT_CONNECTIONS: u32 = 64;
 /// Default duration of the warm-up.
 const WARMUP: Duration = Duration::from_secs(1);
 /// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Default interval of revocations, and default time for which a revoked credential is watched.
-const EVERY: Duration = Duration::from_millis(500);
+const DEFAULT_REVOCATION_INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest value of either time.
-pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
+pub(super) const MIN_REVOCATION_INTERVAL: Duration = Duration::from_millis(1);
 /// Fewest rates of a load with several rates.
-const LEAST_RATES: usize = 3;
+const MIN_RATES: usize = 3;
 /// Largest number of workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Largest number of held connections: a little more than one address can have open to one port.
-const MOST_HELD: u32 = 100_000;
+const MAX_HELD_CONNECTIONS: u32 = 100_000;
 /// Largest number of tokens in a revocation flood.
-const MOST_FLOODING: u32 = 1_000_000;
+const MAX_FLOOD_TOKENS: u32 = 1_000_000;
 /// Largest number of tokens in a population.
-const MOST_TOKENS: u32 = 100_000;
+const MAX_TOKENS: u32 = 100_000;
 
 /// A load, and the suffix of its name if its table stands for several loads.
 pub(super) type Part = (Option<String>, Load);
@@ -45,7 +45,7 @@ pub(super) type Part = (Option<String>, Load);
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
     flow: Option<String>,
-    arrivals: Option<Word>,
+    arrivals: Option<ArrivalsName>,
     concurrency: Option<u32>,
     connections: Option<u32>,
     rate: Option<RateTable>,
@@ -85,7 +85,7 @@ struct FloodTable {
     tokens: u32,
     within: String,
     #[serde(default)]
-    by: NamedBy,
+    by: IdentifiedBy,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -106,7 +106,7 @@ enum Manner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum ArrivalsName {
     Closed,
     Constant,
     Poisson,
@@ -157,7 +157,7 @@ impl LoadTable {
     ///
     /// # Errors
     /// The wrong key, and the reason.
-    fn arrivals(&self) -> Result<Arriving, (&'static str, String)> {
+    fn arrivals(&self) -> Result<ArrivalPattern, (&'static str, String)> {
         let wrong = |key, what: &str| Err((key, what.to_owned()));
         let in_flight = |key, number: u32| {
             if (1..=MOST).contains(&number) {
@@ -171,8 +171,8 @@ impl LoadTable {
                 "arrivals",
                 "missing; set \"poisson\" or \"constant\" (open loop, with `rate`, `rates` or `steps`), or \"closed\" (with `concurrency`)",
             ),
-            Some(Word::Closed) => match (self.concurrency, &self.rate, &self.steps) {
-                (Some(workers), None, None) => Ok(Arriving::Closed(in_flight("concurrency", workers)?)),
+            Some(ArrivalsName::Closed) => match (self.concurrency, &self.rate, &self.steps) {
+                (Some(workers), None, None) => Ok(ArrivalPattern::Closed(in_flight("concurrency", workers)?)),
                 (_, Some(_), _) => {
                     wrong("rate", "not allowed in a closed loop: its rate is workers ÷ latency")
                 }
@@ -185,8 +185,10 @@ impl LoadTable {
             },
             Some(word) => {
                 let course = match (&self.rate, &self.steps) {
-                    (Some(rate), None) => Course::Steady(rate.rate()?),
-                    (None, Some(steps)) => Course::Stages(stages(steps).map_err(|what| ("steps", what))?),
+                    (Some(rate), None) => RateProfile::Steady(rate.rate()?),
+                    (None, Some(steps)) => {
+                        RateProfile::Stages(stages(steps).map_err(|what| ("steps", what))?)
+                    }
                     (Some(_), Some(_)) => return wrong("steps", "cannot be combined with `rate`"),
                     (None, None) => {
                         return wrong(
@@ -195,10 +197,14 @@ impl LoadTable {
                         );
                     }
                 };
-                Ok(Arriving::Open {
-                    spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
-                    course,
-                    connections: in_flight("connections", self.connections.unwrap_or(CONNECTIONS))?,
+                Ok(ArrivalPattern::Open {
+                    spacing: if word == ArrivalsName::Constant {
+                        InterArrival::Constant
+                    } else {
+                        InterArrival::Poisson
+                    },
+                    rates: course,
+                    connections: in_flight("connections", self.connections.unwrap_or(DEFAULT_CONNECTIONS))?,
                 })
             }
         }
@@ -212,13 +218,13 @@ impl LoadTable {
     pub(super) fn each(self) -> Result<Vec<Part>, (&'static str, String)> {
         let Some(rates) = self.rates.clone() else { return Ok(vec![(None, self.load()?)]) };
         let wrong = |what: &str| Err(("rates", what.to_owned()));
-        if matches!(self.arrivals, Some(Word::Closed)) {
+        if matches!(self.arrivals, Some(ArrivalsName::Closed)) {
             return wrong("not allowed in a closed loop: its rate is workers ÷ latency");
         }
         if self.rate.is_some() || self.steps.is_some() {
             return wrong("cannot be combined with `rate` or `steps`");
         }
-        if rates.len() < LEAST_RATES {
+        if rates.len() < MIN_RATES {
             return wrong(
                 "needs at least three rates to show the knee; use separate loads with `rate` for fewer",
             );
@@ -239,11 +245,11 @@ impl LoadTable {
     ///
     /// # Errors
     /// The wrong key, and the reason.
-    fn flow(&self) -> Result<Option<Flow>, (&'static str, String)> {
+    fn parsed_flow(&self) -> Result<Option<Flow>, (&'static str, String)> {
         let wrong = |key, what: &str| Err((key, what.to_owned()));
         let flow = self.flow.as_deref().map(str::parse::<Flow>).transpose();
         let Some(flow) = flow.map_err(|what| ("flow", what))? else { return Ok(None) };
-        if !matches!(self.arrivals, None | Some(Word::Closed)) {
+        if !matches!(self.arrivals, None | Some(ArrivalsName::Closed)) {
             return wrong("arrivals", "a flow needs a closed loop of virtual users: \"closed\"");
         }
         if self.requests.is_some() {
@@ -259,7 +265,7 @@ impl LoadTable {
     }
 
     /// The revocations during a load that ends like this.
-    fn revocations(&self, flow: Option<Flow>, stop: Stop) -> Result<Option<Pace>, String> {
+    fn revocations(&self, flow: Option<Flow>, stop: Stop) -> Result<Option<RevocationSchedule>, String> {
         let Some(pace) = self.revocations.as_ref().map(RevocationsTable::pace).transpose()? else {
             return Ok(None);
         };
@@ -285,10 +291,10 @@ impl LoadTable {
             text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))
         };
         let wrong = |key, what: &str| Err((key, what.to_owned()));
-        let flow = self.flow()?;
+        let flow = self.parsed_flow()?;
         let arrivals = self.arrivals()?;
         let stages = match &arrivals {
-            Arriving::Open { course: Course::Stages(stages), .. } => Some(stages),
+            ArrivalPattern::Open { rates: RateProfile::Stages(stages), .. } => Some(stages),
             _ => None,
         };
         let stop = match (self.requests, time("duration", &self.duration)?, stages) {
@@ -308,24 +314,24 @@ impl LoadTable {
             return wrong("timeout", "must be above 0");
         }
         let slots = match &arrivals {
-            Arriving::Closed(workers) => *workers,
-            Arriving::Open { connections, .. } => *connections,
+            ArrivalPattern::Closed(workers) => *workers,
+            ArrivalPattern::Open { connections, .. } => *connections,
         };
         if self.streams.is_some_and(|streams| streams == 0 || slots % streams != 0) {
             let what = format!("must be a divisor of the {slots} requests in flight");
             return Err(("streams", what));
         }
-        let hold = self.hold.as_ref().map(HoldTable::hold).transpose().map_err(|what| ("hold", what))?;
+        let hold = self.hold.as_ref().map(HoldTable::parse).transpose().map_err(|what| ("hold", what))?;
         let tokens = self.tokens.unwrap_or(1);
-        if tokens > MOST_TOKENS {
-            return Err(("tokens", format!("must be from 0 to {MOST_TOKENS}")));
+        if tokens > MAX_TOKENS {
+            return Err(("tokens", format!("must be from 0 to {MAX_TOKENS}")));
         }
         if let Some(path) = self.path.as_ref().filter(|path| !path.starts_with('/')) {
             return Err(("path", format!("`{path}` must begin with `/`")));
         }
         let revocations = self.revocations(flow, stop).map_err(|what| ("revocations", what))?;
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
-        let events = event::planned(self.event.unwrap_or_default(), warmup, stop);
+        let events = event::planned_events(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
             flow,
             arrivals,
@@ -346,35 +352,35 @@ impl LoadTable {
 }
 
 impl HoldTable {
-    fn hold(&self) -> Result<Hold, String> {
-        if !(1..=MOST_HELD).contains(&self.connections) {
-            return Err(format!("`connections` must be from 1 to {MOST_HELD}"));
+    fn parse(&self) -> Result<Hold, String> {
+        if !(1..=MAX_HELD_CONNECTIONS).contains(&self.connections) {
+            return Err(format!("`connections` must be from 1 to {MAX_HELD_CONNECTIONS}"));
         }
         let interval = self.interval.as_deref().map(amount::duration).transpose()?;
         let manner = match (self.manner, interval) {
-            (Manner::SlowLoris, Some(interval)) if !interval.is_zero() => Holding::SlowLoris(interval),
+            (Manner::SlowLoris, Some(interval)) if !interval.is_zero() => HeldBehavior::SlowLoris(interval),
             (Manner::SlowLoris, _) => {
                 return Err("slow-loris needs an `interval` above 0 between two lines".to_owned());
             }
             (_, Some(_)) => return Err("`interval` is for slow-loris only".to_owned()),
-            (Manner::Idle, None) => Holding::Idle,
-            (Manner::Silent, None) => Holding::Silent,
+            (Manner::Idle, None) => HeldBehavior::Idle,
+            (Manner::Silent, None) => HeldBehavior::Silent,
         };
-        Ok(Hold { manner, connections: self.connections })
+        Ok(Hold { behavior: manner, connections: self.connections })
     }
 }
 
 impl RevocationsTable {
-    fn pace(&self) -> Result<Pace, String> {
+    fn pace(&self) -> Result<RevocationSchedule, String> {
         let time = |key: &str, text: &Option<String>| {
             let time = text.as_deref().map(amount::duration).transpose();
             match time.map_err(|what| format!("{key}: {what}"))? {
-                Some(time) if time < LEAST_PACE => Err(format!("{key}: must be at least 1ms")),
+                Some(time) if time < MIN_REVOCATION_INTERVAL => Err(format!("{key}: must be at least 1ms")),
                 time => Ok(time),
             }
         };
-        Ok(Pace {
-            every: time("every", &self.every)?.unwrap_or(EVERY),
+        Ok(RevocationSchedule {
+            every: time("every", &self.every)?.unwrap_or(DEFAULT_REVOCATION_INTERVAL),
             patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
             bound: time("bound", &self.bound)?,
             after_window: time("after_window", &self.after_window)?,
@@ -386,8 +392,8 @@ impl RevocationsTable {
 impl FloodTable {
     fn flood(&self) -> Result<Flood, String> {
         let time = |key, text: &str| amount::duration(text).map_err(|what| format!("flood.{key}: {what}"));
-        if !(1..=MOST_FLOODING).contains(&self.tokens) {
-            return Err(format!("flood.tokens: must be from 1 to {MOST_FLOODING}"));
+        if !(1..=MAX_FLOOD_TOKENS).contains(&self.tokens) {
+            return Err(format!("flood.tokens: must be from 1 to {MAX_FLOOD_TOKENS}"));
         }
         let (at, within) = (time("at", &self.at)?, time("within", &self.within)?);
         Ok(Flood { at, tokens: self.tokens, within, by: self.by })
@@ -409,7 +415,10 @@ mod tests {
             toml::from_str("arrivals = 'closed'\nconcurrency = 50\nrequests = 10000\nwarmup = '2s'").unwrap();
         let quick: LoadTable = toml::from_str("duration = '3s'").unwrap();
         let load = whole.with(&quick).load().unwrap();
-        assert_eq!((load.arrivals, load.stop), (Arriving::Closed(50), Stop::After(Duration::from_secs(3))));
+        assert_eq!(
+            (load.arrivals, load.stop),
+            (ArrivalPattern::Closed(50), Stop::After(Duration::from_secs(3)))
+        );
         assert_eq!(load.warmup, Duration::from_secs(2));
     }
 
@@ -424,7 +433,9 @@ mod tests {
     #[test]
     fn rates_are_numbers_or_shares() {
         let rate = |text: &str| match load(&format!("arrivals = 'poisson'\nrate = {text}\nduration = '1s'")) {
-            Ok(Load { arrivals: Arriving::Open { course: Course::Steady(rate), .. }, .. }) => Ok(rate),
+            Ok(Load { arrivals: ArrivalPattern::Open { rates: RateProfile::Steady(rate), .. }, .. }) => {
+                Ok(rate)
+            }
             Ok(_) => panic!("not open"),
             Err((key, what)) => Err((key, what)),
         };
@@ -449,7 +460,7 @@ mod tests {
             stage(pause, pause, 5),
             stage(Rate::OfSlowest(0.1), Rate::OfSlowest(1.2), 60),
         ];
-        let Arriving::Open { course: Course::Stages(stages), .. } = found.arrivals else {
+        let ArrivalPattern::Open { rates: RateProfile::Stages(stages), .. } = found.arrivals else {
             panic!("{found:?}")
         };
         assert_eq!(stages, expected);
@@ -467,10 +478,10 @@ mod tests {
         let all = each(text).unwrap();
         let names: Vec<&str> = all.iter().filter_map(|(name, _)| name.as_deref()).collect();
         assert_eq!(names, ["20%", "500", "120%"]);
-        let course = |rate| Arriving::Open {
-            spacing: Spacing::Poisson,
-            course: Course::Steady(rate),
-            connections: CONNECTIONS,
+        let course = |rate| ArrivalPattern::Open {
+            spacing: InterArrival::Poisson,
+            rates: RateProfile::Steady(rate),
+            connections: DEFAULT_CONNECTIONS,
         };
         assert_eq!(all[1].1.arrivals, course(Rate::PerSecond(500.0)));
         for text in [

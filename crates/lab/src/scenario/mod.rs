@@ -20,13 +20,13 @@ mod rate;
 mod table;
 mod target;
 
-pub use arrangement::{Arrangement, Wish};
+pub use arrangement::{Arrangement, ScenarioOptions};
 pub use counts::Counts;
 pub use description::Scenario;
-pub use event::Planned;
-pub use load::{Arriving, Hold, Holding, Load};
-pub use rate::{Course, Rate, RateStage};
+pub use event::PlannedEvent;
+pub use load::{ArrivalPattern, HeldBehavior, Hold, Load};
+pub use rate::{Rate, RateProfile, RateStage};
 
-pub use table::Fresh;
+pub use table::RestartPolicy;
 
-pub(crate) use description::stand_in;
+pub(crate) use description::expand_name;

@@ -11,18 +11,18 @@ use lab_analysis::amount;
 use serde::Deserialize;
 
 /// Highest rate in requests per second.
-const MOST_RATE: f64 = 1e7;
+const MAX_RATE: f64 = 1e7;
 
 /// Request rate over the time of a load.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Course {
+pub enum RateProfile {
     /// A constant rate.
     Steady(Rate),
     /// Consecutive stages, each with its own rates.
     Stages(Vec<RateStage>),
 }
 
-impl Course {
+impl RateProfile {
     /// All rates that occur.
     pub(crate) fn rates(&self) -> Vec<Rate> {
         match self {
@@ -75,7 +75,7 @@ pub(super) fn stages(steps: &[String]) -> Result<Vec<RateStage>, String> {
         let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
         // A step with rate 0 is a pause.
         let rate = |text: &str| match text.trim().parse::<f64>() {
-            Ok(rate) if (0.0..=MOST_RATE).contains(&rate) => Ok(Rate::PerSecond(rate)),
+            Ok(rate) if (0.0..=MAX_RATE).contains(&rate) => Ok(Rate::PerSecond(rate)),
             Ok(_) => Err(wrong()),
             Err(_) => RateTable::Text(text.trim().to_owned()).rate().map_err(|_| wrong()),
         };
@@ -107,7 +107,7 @@ impl RateTable {
             ("rate", what.to_owned())
         };
         match self {
-            Self::Number(rate) if *rate > 0.0 && *rate <= MOST_RATE => Ok(Rate::PerSecond(*rate)),
+            Self::Number(rate) if *rate > 0.0 && *rate <= MAX_RATE => Ok(Rate::PerSecond(*rate)),
             Self::Number(_) => Err(wrong()),
             Self::Text(text) => {
                 let share: f64 =

@@ -14,15 +14,15 @@ use lab_load::generator::{COMPONENT, Generator};
 use lab_load::load::{Protocol, Stop};
 use serde::Deserialize;
 
-use super::arrangement::{Arrangement, Wish};
+use super::arrangement::{Arrangement, ScenarioOptions};
 use super::counts::Counts;
-use super::load::{Arriving, Load};
-use super::load_table::{LEAST_PACE, LoadTable};
+use super::load::{ArrivalPattern, Load};
+use super::load_table::{LoadTable, MIN_REVOCATION_INTERVAL};
 use super::target::TargetTable;
-use crate::topology::{Act, Change, Topology, TopologyError, Wire};
+use crate::topology::{Action, Topology, TopologyError, TopologyOverrides, WireProtocol};
 
 /// Lowest limit of open files that a component can have.
-const LEAST_FILES: u64 = 32;
+const MIN_OPEN_FILES: u64 = 32;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,7 +30,7 @@ pub(super) struct Table {
     pub(super) title: Option<String>,
     pub(super) rounds: u32,
     #[serde(default)]
-    pub(super) fresh: Fresh,
+    pub(super) fresh: RestartPolicy,
     pub(super) calibration: Option<String>,
     pub(super) load: BTreeMap<String, LoadTable>,
     pub(super) variant: Vec<VariantTable>,
@@ -51,7 +51,7 @@ pub(super) struct Table {
 /// When programs are restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fresh {
+pub enum RestartPolicy {
     /// Programs restart for each round.
     #[default]
     Round,
@@ -65,7 +65,7 @@ pub enum Fresh {
 #[serde(deny_unknown_fields)]
 pub(super) struct QuickTable {
     pub(super) rounds: Option<u32>,
-    pub(super) fresh: Option<Fresh>,
+    pub(super) fresh: Option<RestartPolicy>,
     pub(super) calibration: Option<String>,
     /// Variants to keep, by the name before the token mode; `None` for all.
     pub(super) variants: Option<Vec<String>>,
@@ -90,7 +90,7 @@ pub(super) struct VariantTable {
     pub(super) tokens: Option<Names>,
     pub(super) load: Option<Names>,
     /// Replaces the protocol of the topology.
-    pub(super) protocol: Option<Wire>,
+    pub(super) protocol: Option<WireProtocol>,
     /// Replaces `guarded` of the topology.
     pub(super) guarded: Option<bool>,
     /// Replaces the `patience` in the revocations of its loads.
@@ -156,10 +156,10 @@ impl Names {
 }
 
 /// Names of the individual loads, by the name of the load that stands for them.
-pub(super) type Several = BTreeMap<String, Vec<String>>;
+pub(super) type LoadGroups = BTreeMap<String, Vec<String>>;
 
 /// Replaces each name that stands for several loads by the names of those loads.
-pub(super) fn parts_of(names: &[String], several: &Several) -> Vec<String> {
+pub(super) fn expand_load_names(names: &[String], several: &LoadGroups) -> Vec<String> {
     let parts = |name: &String| several.get(name).cloned().unwrap_or_else(|| vec![name.clone()]);
     names.iter().flat_map(parts).collect()
 }
@@ -167,19 +167,19 @@ pub(super) fn parts_of(names: &[String], several: &Several) -> Vec<String> {
 /// Converts the tables of one scenario file.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
-    pub(super) wish: &'a Wish,
+    pub(super) options: &'a ScenarioOptions,
 }
 
 impl Reader<'_> {
     pub(super) fn wrong(&self, place: &str, what: impl Into<String>) -> TopologyError {
-        TopologyError::value(self.file, place, what)
+        TopologyError::invalid_value(self.file, place, what)
     }
 
     pub(super) fn loads(
         &self,
         table: &Table,
         quick: Option<&QuickTable>,
-    ) -> Result<(BTreeMap<String, Load>, Several), TopologyError> {
+    ) -> Result<(BTreeMap<String, Load>, LoadGroups), TopologyError> {
         if table.load.is_empty() {
             return Err(self.wrong("load", "missing; add [load.NAME]"));
         }
@@ -188,7 +188,7 @@ impl Reader<'_> {
         {
             return Err(self.wrong(&format!("quick.load.{unknown}"), "no [load] has that name"));
         }
-        let (mut loads, mut several) = (BTreeMap::new(), Several::new());
+        let (mut loads, mut several) = (BTreeMap::new(), LoadGroups::new());
         for (name, whole) in &table.load {
             let shorter = quick.and_then(|quick| quick.load.get(name));
             let table = shorter.map_or_else(|| whole.clone(), |shorter| whole.clone().with(shorter));
@@ -210,7 +210,7 @@ impl Reader<'_> {
         &self,
         tables: Vec<VariantTable>,
         loads: &BTreeMap<String, Load>,
-        several: &Several,
+        several: &LoadGroups,
         sources: &mut BTreeMap<String, String>,
     ) -> Result<Vec<Arrangement>, TopologyError> {
         let mut arrangements = Vec::new();
@@ -218,22 +218,22 @@ impl Reader<'_> {
         for table in tables {
             let named = match table.topology.clone() {
                 Some(names) => names.list(),
-                None if self.wish.topologies.is_empty() => {
+                None if self.options.topologies.is_empty() => {
                     return Err(self.wrong("variant", "`topology` missing; set it, or use --topology"));
                 }
-                None => self.wish.topologies.clone(),
+                None => self.options.topologies.clone(),
             };
             for name in named {
                 known.insert(name.clone());
-                if !self.wish.topologies.is_empty() && !self.wish.topologies.contains(&name) {
+                if !self.options.topologies.is_empty() && !self.options.topologies.contains(&name) {
                     continue;
                 }
                 let topology = Topology::read_with(&name, &table.variables)?;
                 sources.extend(topology.sources.clone());
-                arrangements.extend(self.of_topology(&table, &topology, loads, several)?);
+                arrangements.extend(self.arrangements_of_topology(&table, &topology, loads, several)?);
             }
         }
-        if let Some(unknown) = self.wish.topologies.iter().find(|name| !known.contains(*name)) {
+        if let Some(unknown) = self.options.topologies.iter().find(|name| !known.contains(*name)) {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
             return Err(
                 self.wrong("--topology", format!("the scenario has no topology `{unknown}`; it has {known}"))
@@ -245,12 +245,12 @@ impl Reader<'_> {
         Ok(arrangements)
     }
 
-    fn of_topology(
+    fn arrangements_of_topology(
         &self,
         table: &VariantTable,
         topology: &Topology,
         loads: &BTreeMap<String, Load>,
-        several: &Several,
+        several: &LoadGroups,
     ) -> Result<Vec<Arrangement>, TopologyError> {
         let base = table.name.clone().unwrap_or_else(|| topology.name.clone());
         let place = format!("variant `{base}`");
@@ -280,31 +280,31 @@ impl Reader<'_> {
             }
             Some(names) => names.list(),
         };
-        let chosen = parts_of(&chosen, several);
+        let chosen = expand_load_names(&chosen, several);
         if let Some(unknown) = chosen.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("unknown load `{unknown}`; available: {known}")));
         }
         for load in chosen.iter().filter_map(|name| loads.get(name)) {
-            self.fits(&place, load, topology)?;
+            self.check_load(&place, load, topology)?;
         }
         for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
-            topology.takes(flow).map_err(|what| {
+            topology.supports_flow(flow).map_err(|what| {
                 self.wrong(&place, format!("load `{name}` on topology `{}`: {what}", topology.name))
             })?;
         }
-        let patience = self.patience(&place, table, &chosen, loads)?;
-        let change = self.change(&place, table, topology)?;
+        let patience = self.revocation_timeout(&place, table, &chosen, loads)?;
+        let change = self.overrides(&place, table, topology)?;
         let mut topology = topology.clone();
         if let Some(wire) = table.protocol {
-            topology.load.protocol = wire.protocol();
+            topology.entry.protocol = wire.protocol();
         }
-        topology.load.guarded = table.guarded.unwrap_or(topology.load.guarded);
+        topology.entry.guarded = table.guarded.unwrap_or(topology.entry.guarded);
         let all = || chosen.iter().filter_map(|name| Some((name, loads.get(name)?)));
         for (generator, (name, load)) in
             table.generator.into_iter().flat_map(|one| all().map(move |load| (one, load)))
         {
-            can_send(generator, load, &topology, &table.variables).map_err(|what| {
+            check_generator(generator, load, &topology, &table.variables).map_err(|what| {
                 self.wrong(&format!("{place}: generator"), format!("load `{name}`: {what}"))
             })?;
         }
@@ -326,7 +326,7 @@ impl Reader<'_> {
     }
 
     /// How long a revoked credential is watched in this variant, if it is set.
-    fn patience(
+    fn revocation_timeout(
         &self,
         place: &str,
         table: &VariantTable,
@@ -336,7 +336,7 @@ impl Reader<'_> {
         let Some(text) = &table.patience else { return Ok(None) };
         let place = format!("{place}: patience");
         let patience = amount::duration(text).map_err(|what| self.wrong(&place, what))?;
-        if patience < LEAST_PACE {
+        if patience < MIN_REVOCATION_INTERVAL {
             return Err(self.wrong(&place, "must be at least 1ms"));
         }
         let revokes = |name: &String| loads.get(name).is_some_and(|load| load.revocations.is_some());
@@ -347,7 +347,7 @@ impl Reader<'_> {
     }
 
     /// Checks that the topology supports the revocations and events of a load.
-    fn fits(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
+    fn check_load(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
         if load.revocations.is_some() && topology.revocations.is_none() {
             let what = format!("topology `{}` has no [revocations] endpoints", topology.name);
             return Err(self.wrong(place, what));
@@ -372,13 +372,13 @@ impl Reader<'_> {
                     topology.name
                 ));
             }
-            if event.act == Some(Act::Start) && !topology.stands_by(name) {
+            if event.action == Some(Action::Start) && !topology.is_standby(name) {
                 return wrong(format!(
                     "but topology `{}` starts it with the others: set `standby = true` there",
                     topology.name
                 ));
             }
-            let anew = event.anew.as_ref().map(|anew| topology.can_write(name, anew));
+            let anew = event.file_rewrite.as_ref().map(|anew| topology.check_rewrite(name, anew));
             anew.transpose().map_err(|what| {
                 self.wrong(place, format!("an event rewrites a file of topology `{}`: {what}", topology.name))
             })?;
@@ -386,12 +386,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn change(
+    fn overrides(
         &self,
         place: &str,
         table: &VariantTable,
         topology: &Topology,
-    ) -> Result<Change, TopologyError> {
+    ) -> Result<TopologyOverrides, TopologyError> {
         if let Some(unknown) = table.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
             let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
@@ -428,20 +428,20 @@ impl Reader<'_> {
             if !limits_of.is_empty() {
                 limits.insert(name.clone(), limits_of);
             }
-            if limit.open_files.is_some_and(|files| files < LEAST_FILES) {
-                let what = format!("must be at least {LEAST_FILES}, otherwise no program can start");
+            if limit.open_files.is_some_and(|files| files < MIN_OPEN_FILES) {
+                let what = format!("must be at least {MIN_OPEN_FILES}, otherwise no program can start");
                 return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), what));
             }
             open_files.extend(limit.open_files.map(|files| (name.clone(), files)));
             cores.extend(limit.cores.clone().map(|cores| (name.clone(), cores)));
         }
-        Ok(Change { variables: table.variables.clone(), limits, open_files, cores })
+        Ok(TopologyOverrides { variables: table.variables.clone(), limits, open_files, cores })
     }
 }
 
 /// Checks that a generator can send a load through a topology. Other generators than the lab
 /// support fewer kinds of load.
-fn can_send(
+fn check_generator(
     generator: Generator,
     load: &Load,
     topology: &Topology,
@@ -456,11 +456,11 @@ fn can_send(
     let Some(name) = generator.program() else { return Ok(()) };
     let whole = |time: Duration| time.subsec_nanos() == 0;
     let lasts = matches!(load.stop, Stop::After(duration) if whole(duration)) && whole(load.warmup);
-    let entry = &topology.load;
+    let entry = &topology.entry;
     let urls = topology.entries_with(variables);
     let plain = matches!(&urls[..], [url] if url.starts_with("http://")) && entry.connect.is_none();
     let (must, kept) = match () {
-        () if !matches!(load.arrivals, Arriving::Closed(_)) => {
+        () if !matches!(load.arrivals, ArrivalPattern::Closed(_)) => {
             ("must be a closed loop (`arrivals = \"closed\"`)", false)
         }
         () if !lasts => ("must last whole seconds (`duration`, `warmup`)", false),

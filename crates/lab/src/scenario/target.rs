@@ -8,7 +8,7 @@ use lab_analysis::record::{Measure, Target, Unit};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::stand_in;
+use super::expand_name;
 
 /// A target as it is in a file. `@tokens@` and `@load@` stand for each token mode and each load.
 #[derive(Debug, Clone, Deserialize)]
@@ -45,7 +45,7 @@ impl TargetTable {
     /// # Errors
     /// The wrong key, and the reason.
     pub(crate) fn target(&self, mode: &str, load: &str) -> Result<Target, (&'static str, String)> {
-        let name = |text: &String| stand_in(text, mode, load);
+        let name = |text: &String| expand_name(text, mode, load);
         let mut named = json!({ "kind": self.figure });
         for (key, value) in [("component", &self.component), ("name", &self.name)] {
             if let Some(value) = value {

@@ -29,13 +29,13 @@ impl Account {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
-        Self::among(&fs::read_to_string(ACCOUNTS)?, name).map(Some).ok_or_else(|| {
+        Self::parse(&fs::read_to_string(ACCOUNTS)?, name).map(Some).ok_or_else(|| {
             let what = format!("the program must not run as root, and {ACCOUNTS} has no account `{name}`");
             io::Error::new(io::ErrorKind::NotFound, what)
         })
     }
 
-    fn among(accounts: &str, name: &str) -> Option<Self> {
+    fn parse(accounts: &str, name: &str) -> Option<Self> {
         let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
         let number = |at: usize| line.split(':').nth(at)?.parse().ok();
         Some(Self { user: number(2)?, group: number(3)? })
@@ -47,7 +47,7 @@ impl Account {
     }
 
     /// Makes this account the owner of a file or a folder.
-    pub(super) fn give(self, path: &Path) -> io::Result<()> {
+    pub(super) fn chown(self, path: &Path) -> io::Result<()> {
         chown(path, Some(self.user), Some(self.group))
     }
 }
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn an_account_is_found_by_its_whole_name() {
         let accounts = "root:x:0:0::/root:/bin/sh\npostgres-old:x:7:8::/:/bin/sh\npostgres:x:101:104:a,b:/:/bin/sh\nbroken:x:y:1\n";
-        assert_eq!(Account::among(accounts, "postgres"), Some(Account { user: 101, group: 104 }));
-        assert_eq!(Account::among(accounts, "postgre"), None);
-        assert_eq!(Account::among(accounts, "broken"), None);
+        assert_eq!(Account::parse(accounts, "postgres"), Some(Account { user: 101, group: 104 }));
+        assert_eq!(Account::parse(accounts, "postgre"), None);
+        assert_eq!(Account::parse(accounts, "broken"), None);
     }
 }

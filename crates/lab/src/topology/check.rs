@@ -10,22 +10,22 @@ use lab_load::observe::prometheus;
 
 use super::TopologyError;
 use super::description::{Kind, Ready, Revocations, Tokens, Topology};
-use super::during::Anew;
-use super::names::own_names;
+use super::during::FileRewrite;
+use super::names::program_names;
 use super::provider;
 use super::template::{self, Values};
 
 /// Largest token that the lab creates, in bytes. Servers refuse larger request heads.
-const MOST_TOKEN: usize = 16_384;
+const MAX_TOKEN_BYTES: usize = 16_384;
 /// Largest number of components in a topology.
-const MOST_COMPONENTS: usize = 64;
+const MAX_COMPONENTS: usize = 64;
 
 impl Topology {
     /// Checks whether a file of a component can be rewritten with these variables.
     ///
     /// # Errors
     /// The component is not started here, has no such file, or the file does not use a variable.
-    pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
+    pub(crate) fn check_rewrite(&self, component: &str, anew: &FileRewrite) -> Result<(), String> {
         let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
             return Err(format!("the topology starts no component `{component}`"));
         };
@@ -37,8 +37,8 @@ impl Topology {
                 has.join(", ")
             ));
         };
-        let own = own_names(program, &self.names());
-        for (variable, value) in &anew.with {
+        let own = program_names(program, &self.names());
+        for (variable, value) in &anew.variables {
             if !self.variables.contains_key(variable) {
                 let known: Vec<&str> = self.variables.keys().map(String::as_str).collect();
                 return Err(format!("unknown variable `{variable}`; available: {}", known.join(", ")));
@@ -49,7 +49,8 @@ impl Topology {
                     anew.file
                 ));
             }
-            template::fill(value, &own).map_err(|unknown| format!("{variable}: {}", unknown.words(&own)))?;
+            template::fill(value, &own)
+                .map_err(|unknown| format!("{variable}: {}", unknown.describe(&own)))?;
         }
         Ok(())
     }
@@ -57,16 +58,16 @@ impl Topology {
     /// Checks the topology as a whole. Returns the first fault.
     pub(super) fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
-        if self.components.len() > MOST_COMPONENTS {
-            return Err(TopologyError::value(
+        if self.components.len() > MAX_COMPONENTS {
+            return Err(TopologyError::invalid_value(
                 file,
                 "component",
-                format!("more than {MOST_COMPONENTS} components"),
+                format!("more than {MAX_COMPONENTS} components"),
             ));
         }
         for component in &self.components {
             if !names.insert(component.name.as_str()) {
-                return Err(TopologyError::value(
+                return Err(TopologyError::invalid_value(
                     file,
                     "component",
                     format!("two components have the name `{}`", component.name),
@@ -79,10 +80,10 @@ impl Topology {
             .iter()
             .map(|name| ("path", name))
             .chain(self.flow_path.iter().map(|name| ("flow_path", name)))
-            .chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
+            .chain(self.entry.server_timing_of.iter().map(|name| ("load.server_timing_of", name)))
         {
             if !names.contains(name.as_str()) {
-                return Err(TopologyError::value(
+                return Err(TopologyError::invalid_value(
                     file,
                     key,
                     format!("unknown component `{name}`; available: {known}"),
@@ -104,7 +105,7 @@ impl Topology {
         let filled = |place: String, text: &str, values: &Values| {
             template::fill(text, values)
                 .map(drop)
-                .map_err(|unknown| TopologyError::value(file, place, unknown.words(values)))
+                .map_err(|unknown| TopologyError::invalid_value(file, place, unknown.describe(values)))
         };
         for component in &self.components {
             let place = |key: &str| format!("component `{}`: {key}", component.name);
@@ -121,12 +122,16 @@ impl Topology {
                     if !prometheus::is_name(name) {
                         let what =
                             format!("`{name}` is not a counter name; write NAME or NAME{{label=\"value\"}}");
-                        return Err(TopologyError::value(file, place(&format!("metrics.{key}")), what));
+                        return Err(TopologyError::invalid_value(
+                            file,
+                            place(&format!("metrics.{key}")),
+                            what,
+                        ));
                     }
                 }
             }
             let Kind::Program(program) = &component.kind else { continue };
-            let own = own_names(program, &shared);
+            let own = program_names(program, &shared);
             for argument in &program.arguments {
                 filled(place("arguments"), argument, &own)?;
             }
@@ -149,7 +154,7 @@ impl Topology {
         }
         if let Some(provider) = &self.provider {
             provider::check(provider, &shared)
-                .map_err(|what| TopologyError::value(file, "provider", what))?;
+                .map_err(|what| TopologyError::invalid_value(file, "provider", what))?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
         let revocations = self.revocations.iter().flat_map(|revocations| {
@@ -159,13 +164,13 @@ impl Topology {
         });
         tokens
             .map(|text| ("tokens", text))
-            .chain(self.load.urls.iter().map(|text| ("load.url", text)))
+            .chain(self.entry.urls.iter().map(|text| ("load.url", text)))
             .chain(revocations.map(|text| ("revocations", text)))
             .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
     }
 
     fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
-        let wrong = |what: &str| Err(TopologyError::value(file, "revocations", what));
+        let wrong = |what: &str| Err(TopologyError::invalid_value(file, "revocations", what));
         if revocations.revoke.is_empty() || revocations.place.is_empty() {
             return wrong(
                 "needs `revoke` (revocation endpoints) and at least one [[revocations.place]] to watch",
@@ -198,7 +203,7 @@ impl Topology {
 }
 
 fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
-    let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
+    let wrong = |place: String, what: &str| Err(TopologyError::invalid_value(file, place, what));
     if tokens.mode.is_empty() {
         return wrong("tokens".to_owned(), "has no mode; add [tokens.mode.oauth] or [tokens.mode.oidc]");
     }
@@ -214,7 +219,7 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
         if mode.client.is_some() && (tokens.url.is_none() || tokens.secret_file.is_none()) {
             return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
         }
-        if mode.bytes > MOST_TOKEN || (mode.bytes > 0 && mode.claims.is_none()) {
+        if mode.bytes > MAX_TOKEN_BYTES || (mode.bytes > 0 && mode.claims.is_none()) {
             return wrong(place, "`bytes` needs `claims` and is at most 16384");
         }
     }

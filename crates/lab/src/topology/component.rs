@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lab_load::Interrupt;
-use lab_load::cgroup::{self, Group, Limits};
+use lab_load::cgroup::{self, ComponentGroup, Limits};
 
 use super::account::Account;
 use super::description::{Metrics, Ready};
 use super::process::{Launch, Process};
 use super::template::Values;
 use super::{TopologyError, ready};
-use crate::topology::workdir::{failed, private};
+use crate::topology::workdir::{failed, write_private};
 
 /// Time between two checks of whether the process has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A component as the samplers see it.
 #[derive(Debug, Clone)]
-pub(crate) struct Started {
+pub(crate) struct ComponentInfo {
     pub(crate) name: String,
     /// Process of the component; `None` if it runs elsewhere.
-    pub(crate) root: Option<Root>,
+    pub(crate) root: Option<RootPid>,
     /// `true` if the child processes belong to other components, so that only the root process
     /// counts.
-    pub(crate) alone: bool,
+    pub(crate) root_only: bool,
     /// Ports on which the component listens for clients.
     pub(crate) ports: Vec<u16>,
     pub(crate) limits: Limits,
@@ -45,9 +45,9 @@ pub(crate) struct Started {
 
 /// Process ID of a component. It changes when the component is restarted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Root(Arc<AtomicU32>);
+pub(crate) struct RootPid(Arc<AtomicU32>);
 
-impl Root {
+impl RootPid {
     /// Current process ID; `None` before a standby component is started.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
@@ -63,82 +63,82 @@ impl Root {
 #[derive(Default)]
 pub(super) struct Readiness {
     /// Probe to use; `None` if there is no probe.
-    pub(super) how: Option<Ready>,
+    pub(super) probe: Option<Ready>,
     /// Longest wait until the component is ready.
     pub(super) timeout: Duration,
     /// Pause between two probes.
-    pub(super) pause: Duration,
+    pub(super) poll_interval: Duration,
 }
 
 /// Configuration files of a component.
 #[derive(Default)]
-pub(super) struct Files {
+pub(super) struct ComponentFiles {
     folder: PathBuf,
     account: Option<Account>,
     /// Values of the names that are used in the files.
     pub(super) values: Values,
     /// Files whose content differs from that at the start.
-    pub(super) other: BTreeSet<String>,
+    pub(super) changed: BTreeSet<String>,
 }
 
-impl Files {
+impl ComponentFiles {
     pub(super) fn new(folder: PathBuf, account: Option<Account>, values: Values) -> Self {
-        Self { folder, account, values, other: BTreeSet::new() }
+        Self { folder, account, values, changed: BTreeSet::new() }
     }
 
     /// Replaces a file atomically, so that a reader never sees a part of it.
     pub(super) fn replace(&self, name: &str, text: &str) -> Result<(), TopologyError> {
         let (path, fresh) = (self.folder.join(name), self.folder.join(format!(".{name}.new")));
-        private(&fresh, text)?;
+        write_private(&fresh, text)?;
         if let Some(account) = self.account {
-            account.give(&fresh).map_err(failed("give away", &fresh))?;
+            account.chown(&fresh).map_err(failed("give away", &fresh))?;
         }
         fs::rename(&fresh, &path).map_err(failed("write", &path))
     }
 }
 
 /// A component of a running topology.
-pub(super) struct Live {
-    pub(super) about: Started,
+pub(super) struct RunningComponent {
+    pub(super) info: ComponentInfo,
     pub(super) process: Option<Process>,
     /// How to start the program; `None` after the start, and for a component that runs elsewhere.
     launch: Option<Launch>,
     ready: Readiness,
-    pub(super) files: Files,
+    pub(super) files: ComponentFiles,
     /// `true` if an event ended the component on purpose during load.
-    pub(super) put_down: bool,
+    pub(super) stopped_on_purpose: bool,
 }
 
-impl Live {
+impl RunningComponent {
     /// Creates a component that is started here, but not started yet.
-    pub(super) fn new(about: Started, launch: Launch, ready: Readiness, files: Files) -> Self {
-        Self { about, process: None, launch: Some(launch), ready, files, put_down: false }
+    pub(super) fn new(about: ComponentInfo, launch: Launch, ready: Readiness, files: ComponentFiles) -> Self {
+        Self { info: about, process: None, launch: Some(launch), ready, files, stopped_on_purpose: false }
     }
 
     /// Creates a component that runs elsewhere.
-    pub(super) fn elsewhere(about: Started) -> Self {
-        let (ready, files) = (Readiness::default(), Files::default());
-        Self { about, process: None, launch: None, ready, files, put_down: false }
+    pub(super) fn elsewhere(about: ComponentInfo) -> Self {
+        let (ready, files) = (Readiness::default(), ComponentFiles::default());
+        Self { info: about, process: None, launch: None, ready, files, stopped_on_purpose: false }
     }
 
     /// Whether the component is started here and has not been started yet.
-    pub(super) fn stands_by(&self) -> bool {
+    pub(super) fn is_standby(&self) -> bool {
         self.launch.is_some()
     }
 
     /// Starts the program for the first time and waits until it is ready.
     pub(super) fn begin(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(launch) = self.launch.take() else { return Ok(()) };
-        self.process = Some(start(&self.about.name, launch)?);
+        self.process = Some(start(&self.info.name, launch)?);
         self.wait(interrupt)
     }
 
     /// Waits until the component is ready after a start.
     pub(super) fn wait(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.put_down = false;
-        self.about.root.iter().for_each(|root| root.set(process.pid()));
-        wait_until_ready(&self.about.name, &self.ready, process, interrupt)
+        self.stopped_on_purpose = false;
+        self.info.root.iter().for_each(|root| root.set(process.pid()));
+        wait_until_ready(&self.info.name, &self.ready, process, interrupt)
     }
 
     /// Asks the program to end, and waits until it has ended with exit code 0.
@@ -147,22 +147,22 @@ impl Live {
     /// The program ended in another way, or did not end within `patience`.
     pub(super) fn end(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        self.put_down = true;
-        process.ask_to_end();
+        self.stopped_on_purpose = true;
+        process.send_stop_signal();
         let until = Instant::now() + patience;
         loop {
-            match process.ended() {
+            match process.exit_status() {
                 Some(status) if status == "exit code 0" => return Ok(()),
-                Some(status) => return Err(ended(&self.about.name, status, process)),
+                Some(status) => return Err(ended(&self.info.name, status, process)),
                 None if Instant::now() >= until => {
                     return Err(TopologyError::Unended {
-                        component: self.about.name.clone(),
+                        component: self.info.name.clone(),
                         seconds: patience.as_secs_f64(),
                         log: process.log().to_path_buf(),
                         tail: process.tail(),
                     });
                 }
-                None if interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
+                None if interrupt.sleep(POLL_INTERVAL) => return Err(TopologyError::Interrupted),
                 None => {}
             }
         }
@@ -171,7 +171,7 @@ impl Live {
     /// Returns an error if the process has ended.
     pub(super) fn check(&mut self) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        process.ended().map_or(Ok(()), |status| Err(ended(&self.about.name, status, process)))
+        process.exit_status().map_or(Ok(()), |status| Err(ended(&self.info.name, status, process)))
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn start(component: &str, launch: Launch) -> Result<Process, Topology
 }
 
 pub(super) fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
-    let events = process.group().and_then(Group::memory_events);
+    let events = process.group().and_then(ComponentGroup::memory_events_file);
     if events.is_some_and(|events| cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
         status.push_str(", killed at its memory limit: raise `memory_limit`");
     }
@@ -205,12 +205,12 @@ fn wait_until_ready(
     process: &mut Process,
     interrupt: &Interrupt,
 ) -> Result<(), TopologyError> {
-    let Some(how) = &ready.how else { return Ok(()) };
-    match ready::wait(how, ready.timeout, ready.pause, interrupt, || process.ended()) {
-        ready::Waited::Ready => Ok(()),
-        ready::Waited::Interrupted => Err(TopologyError::Interrupted),
-        ready::Waited::Ended(status) => Err(ended(name, status, process)),
-        ready::Waited::Late(why) => Err(unready(name, ready.timeout, why, process)),
+    let Some(how) = &ready.probe else { return Ok(()) };
+    match ready::wait(how, ready.timeout, ready.poll_interval, interrupt, || process.exit_status()) {
+        ready::ReadinessResult::Ready => Ok(()),
+        ready::ReadinessResult::Interrupted => Err(TopologyError::Interrupted),
+        ready::ReadinessResult::Ended(status) => Err(ended(name, status, process)),
+        ready::ReadinessResult::TimedOut(why) => Err(unready(name, ready.timeout, why, process)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab_load::cgroup::Limits;
 use lab_load::load::Protocol;
-use lab_load::provider::Scenario as Flow;
+use lab_load::provider::Flow;
 use serde::Deserialize;
 
 use super::provider;
@@ -22,17 +22,17 @@ pub struct Topology {
     /// One-line description for people.
     pub title: String,
     pub(crate) components: Vec<Component>,
-    pub(crate) programs: BTreeMap<String, ProgramTable>,
+    pub(crate) programs: BTreeMap<String, ProgramInfo>,
     pub(crate) variables: BTreeMap<String, String>,
     /// Variables that selected an included part, with the values they had when the topology was
     /// read.
-    pub(crate) chosen: BTreeMap<String, String>,
+    pub(crate) part_variables: BTreeMap<String, String>,
     /// Names of the secrets that are created for each run.
     pub(crate) secrets: Vec<String>,
     pub(crate) tokens: Option<Tokens>,
     /// The provider that flows use, with names in its texts.
     pub(crate) provider: Option<toml::Table>,
-    pub(crate) load: Entry,
+    pub(crate) entry: LoadEntry,
     pub(crate) revocations: Option<Revocations>,
     /// Components in the order in which a request passes them.
     pub(crate) path: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Program {
     /// Name in the search path, or a path.
     pub(crate) name: String,
     /// Programs whose folders this program must know.
-    pub(crate) needs: Vec<String>,
+    pub(crate) required_programs: Vec<String>,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ports: Vec<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Program {
     pub(crate) stop: StopSignal,
     /// Number of consecutive executions of a program that does its work and exits. The next
     /// component starts after the last one. 0: the program is a server.
-    pub(crate) times: u32,
+    pub(crate) repetitions: u32,
     /// `true` if an event during load starts the program, instead of the begin of the run.
     pub(crate) standby: bool,
     /// Account of the program if the lab runs as root.
@@ -186,14 +186,14 @@ pub(crate) struct Revocations {
     /// Client that sends introspection requests.
     pub(crate) introspecting_client: Option<String>,
     /// Places at which the lab checks whether a credential is still accepted.
-    pub(crate) place: Vec<WatchedPlace>,
+    pub(crate) place: Vec<RevocationProbe>,
 }
 
 /// A place that accepts or refuses a credential. The lab checks it with a request or by
 /// introspection (RFC 7662).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WatchedPlace {
+pub(crate) struct RevocationProbe {
     pub(crate) node: String,
     pub(crate) cluster: Option<String>,
     pub(crate) url: Option<String>,
@@ -202,7 +202,7 @@ pub(crate) struct WatchedPlace {
 
 /// Where load enters the topology.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct LoadEntry {
     /// One URL, or several that share the load.
     pub(crate) urls: Vec<String>,
     pub(crate) protocol: Protocol,
@@ -212,13 +212,13 @@ pub(crate) struct Entry {
     /// `true` if requests without a token must be refused. This is checked before the load starts.
     pub(crate) guarded: bool,
     /// Component whose `Server-Timing` phases the responses carry.
-    pub(crate) timing: Option<String>,
+    pub(crate) server_timing_of: Option<String>,
 }
 
 /// How to get the version of a program, and how to install the program.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProgramTable {
+pub(crate) struct ProgramInfo {
     pub(crate) version: Option<Vec<String>>,
     pub(crate) get: Option<String>,
 }
@@ -232,11 +232,11 @@ impl Topology {
             let all = self.variables.iter().map(|(name, value)| (name, variables.get(name).unwrap_or(value)));
             all.fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value))
         };
-        self.load.urls.iter().map(|url| with(with(url.clone()))).collect()
+        self.entry.urls.iter().map(|url| with(with(url.clone()))).collect()
     }
 
     /// The title and the components in the order in which a request passes them.
-    pub fn words(&self) -> String {
+    pub fn summary(&self) -> String {
         if self.path.is_empty() {
             self.title.clone()
         } else {
@@ -245,7 +245,7 @@ impl Topology {
     }
 
     /// Whether the lab signs its tokens.
-    pub(crate) fn wants_signer(&self) -> bool {
+    pub(crate) fn needs_signer(&self) -> bool {
         self.tokens.iter().flat_map(|tokens| tokens.mode.values()).any(|mode| mode.claims.is_some())
     }
 
@@ -256,7 +256,7 @@ impl Topology {
 
     /// Components in order, and what each is: the program that is started here, or the URL of a
     /// component elsewhere.
-    pub fn places(&self) -> impl Iterator<Item = (&str, String)> {
+    pub fn component_sources(&self) -> impl Iterator<Item = (&str, String)> {
         self.components.iter().map(|component| {
             let what = match &component.kind {
                 Kind::Program(program) => format!("program {}", program.name),
@@ -267,8 +267,8 @@ impl Topology {
     }
 
     /// URLs where load enters, with names as they are in the file.
-    pub fn entries(&self) -> &[String] {
-        &self.load.urls
+    pub fn entry_urls(&self) -> &[String] {
+        &self.entry.urls
     }
 
     pub(crate) fn component(&self, name: &str) -> Option<&Component> {
@@ -277,10 +277,12 @@ impl Topology {
 
     /// Programs of the components that are started here, including required ones: component,
     /// program, and the topology's own entry for it.
-    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramTable>)> {
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramInfo>)> {
         self.components.iter().flat_map(|component| {
             let names = match &component.kind {
-                Kind::Program(program) => [&program.name].into_iter().chain(&program.needs).collect(),
+                Kind::Program(program) => {
+                    [&program.name].into_iter().chain(&program.required_programs).collect()
+                }
                 Kind::Remote { .. } => Vec::new(),
             };
             let of = |name: &'_ String| self.programs.get(name);
@@ -292,7 +294,7 @@ impl Topology {
     ///
     /// # Errors
     /// The topology has no provider, or its description lacks a key for the flow.
-    pub(crate) fn takes(&self, flow: Flow) -> Result<(), String> {
+    pub(crate) fn supports_flow(&self, flow: Flow) -> Result<(), String> {
         let Some(provider) = &self.provider else {
             return Err("the topology has no provider for a flow; add [provider]".to_owned());
         };
@@ -301,7 +303,7 @@ impl Topology {
     }
 
     /// Whether the component waits until an event starts it.
-    pub(crate) fn stands_by(&self, component: &str) -> bool {
+    pub(crate) fn is_standby(&self, component: &str) -> bool {
         let kind = self.component(component).map(|component| &component.kind);
         matches!(kind, Some(Kind::Program(program)) if program.standby)
     }

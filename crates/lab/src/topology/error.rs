@@ -143,7 +143,7 @@ pub enum TopologyError {
 }
 
 impl TopologyError {
-    pub(crate) fn value(file: &str, place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn invalid_value(file: &str, place: impl Into<String>, what: impl Into<String>) -> Self {
         Self::Value { file: file.to_owned(), place: place.into(), what: what.into() }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::TopologyError;
 
 /// Largest file that is read, in bytes.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 macro_rules! texts {
     ($folder:literal: $($name:literal),* $(,)?) => {
@@ -53,7 +53,7 @@ const SCENARIOS: Texts = texts!("scenarios":
 
 /// A text and its origin.
 #[derive(Debug, Clone)]
-pub(crate) struct Text {
+pub(crate) struct SourceText {
     /// Name of the text in error messages.
     pub(crate) name: String,
     pub(crate) content: String,
@@ -76,19 +76,19 @@ impl Library {
         SCENARIOS.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
     }
 
-    pub(crate) fn topology(name: &str) -> Result<Text, TopologyError> {
+    pub(crate) fn topology(name: &str) -> Result<SourceText, TopologyError> {
         find("topology", name, TOPOLOGIES, named(name))
     }
 
-    pub(crate) fn scenario(name: &str) -> Result<Text, TopologyError> {
+    pub(crate) fn scenario(name: &str) -> Result<SourceText, TopologyError> {
         find("scenario", name, SCENARIOS, named(name))
     }
 
-    pub(super) fn part(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
+    pub(super) fn part(name: &str, beside: Option<&Path>) -> Result<SourceText, TopologyError> {
         find("part", name, PARTS, beside.map(|folder| folder.join(name)))
     }
 
-    pub(super) fn template(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
+    pub(super) fn template(name: &str, beside: Option<&Path>) -> Result<SourceText, TopologyError> {
         find("template", name, TEMPLATES, beside.map(|folder| folder.join(name)))
     }
 }
@@ -100,26 +100,31 @@ fn named(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the file if it exists, otherwise the shipped text with this name.
-fn find(kind: &'static str, name: &str, texts: Texts, file: Option<PathBuf>) -> Result<Text, TopologyError> {
+fn find(
+    kind: &'static str,
+    name: &str,
+    texts: Texts,
+    file: Option<PathBuf>,
+) -> Result<SourceText, TopologyError> {
     if let Some(path) = file.filter(|path| path.is_file()) {
         return read(&path);
     }
     let shipped = texts.iter().find(|(known, _)| *known == name || known.strip_suffix(".toml") == Some(name));
     if let Some((known, content)) = shipped {
         let name = format!("{kind} {}", known.trim_end_matches(".toml"));
-        return Ok(Text { name, content: (*content).to_owned(), folder: None });
+        return Ok(SourceText { name, content: (*content).to_owned(), folder: None });
     }
     let known: Vec<&str> = texts.iter().map(|(known, _)| known.trim_end_matches(".toml")).collect();
     Err(TopologyError::Unknown { kind, name: name.to_owned(), known: known.join(", ") })
 }
 
-fn read(path: &Path) -> Result<Text, TopologyError> {
+fn read(path: &Path) -> Result<SourceText, TopologyError> {
     let failed = |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
-    if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
-        let what = format!("file is larger than {} MiB", MOST_BYTES >> 20);
+    if fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
+        let what = format!("file is larger than {} MiB", MAX_FILE_BYTES >> 20);
         return Err(failed(std::io::Error::other(what)));
     }
     let content = fs::read_to_string(path).map_err(failed)?;
     let folder = path.parent().map(Path::to_path_buf);
-    Ok(Text { name: path.display().to_string(), content, folder })
+    Ok(SourceText { name: path.display().to_string(), content, folder })
 }

@@ -19,7 +19,7 @@ const BUILT_IN: [&str; 9] = [
     "token_keys",
 ];
 /// Name of the execution number of a program that is executed several times.
-pub(super) const NUMBER: &str = "n";
+pub(super) const REPETITION_NAME: &str = "n";
 
 impl Topology {
     /// Names that every text can use, each with a sample value.
@@ -41,13 +41,13 @@ impl Topology {
 }
 
 /// Names that texts of a program can use, each with a sample value.
-pub(super) fn own_names(program: &Program, shared: &Values) -> Values {
+pub(super) fn program_names(program: &Program, shared: &Values) -> Values {
     let mut own = shared.clone();
     own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
     own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
-    own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
-    if program.times > 0 {
-        own.insert(NUMBER.to_owned(), "1".to_owned());
+    own.extend(program.required_programs.iter().map(|need| (folder_name(need), String::new())));
+    if program.repetitions > 0 {
+        own.insert(REPETITION_NAME.to_owned(), "1".to_owned());
     }
     own
 }

@@ -15,26 +15,26 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-const FIRST: u16 = 18_000;
-const COUNT: u16 = 12_000;
+const FIRST_PORT: u16 = 18_000;
+const PORT_COUNT: u16 = 12_000;
 
 /// Claims on ports; dropped with this value.
 #[derive(Debug, Default)]
-pub(super) struct Ports {
+pub(super) struct PortClaims {
     own: Vec<UnixListener>,
 }
 
-impl Ports {
+impl PortClaims {
     /// Claims a port on which no process listens and that no run has claimed.
     ///
     /// # Errors
     /// No port in the range is free.
-    pub(super) fn take(&mut self) -> io::Result<u16> {
+    pub(super) fn claim_free(&mut self) -> io::Result<u16> {
         // Concurrent runs begin at different ports.
         let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
-        for step in 0..COUNT {
-            let offset = (begin % u32::from(COUNT) + u32::from(step)) % u32::from(COUNT);
-            let port = FIRST + u16::try_from(offset).expect("below the count of ports");
+        for step in 0..PORT_COUNT {
+            let offset = (begin % u32::from(PORT_COUNT) + u32::from(step)) % u32::from(PORT_COUNT);
+            let port = FIRST_PORT + u16::try_from(offset).expect("below the count of ports");
             let Some(claim) = claim(port)? else { continue };
             if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
                 self.own.push(claim);
@@ -43,7 +43,7 @@ impl Ports {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            format!("no free port between {FIRST} and {}", FIRST + COUNT - 1),
+            format!("no free port between {FIRST_PORT} and {}", FIRST_PORT + PORT_COUNT - 1),
         ))
     }
 }
@@ -66,13 +66,15 @@ mod tests {
 
     #[test]
     fn a_port_is_given_once_and_not_while_somebody_listens() {
-        let (mut one, mut other) = (Ports::default(), Ports::default());
-        let ports: BTreeSet<u16> =
-            [one.take(), one.take(), other.take()].into_iter().map(Result::unwrap).collect();
+        let (mut one, mut other) = (PortClaims::default(), PortClaims::default());
+        let ports: BTreeSet<u16> = [one.claim_free(), one.claim_free(), other.claim_free()]
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(ports.len(), 3);
         let busy = TcpListener::bind((Ipv4Addr::LOCALHOST, *ports.first().unwrap())).unwrap();
         drop((one, other));
-        let mut again = Ports::default();
-        assert!((0..4).all(|_| again.take().unwrap() != busy.local_addr().unwrap().port()));
+        let mut again = PortClaims::default();
+        assert!((0..4).all(|_| again.claim_free().unwrap() != busy.local_addr().unwrap().port()));
     }
 }

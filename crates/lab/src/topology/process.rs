@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use lab_load::cgroup::Group;
+use lab_load::cgroup::ComponentGroup;
 use lab_load::observe::process::{children, started_at};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -28,16 +28,16 @@ use super::account::Account;
 use super::description::StopSignal;
 
 /// Default time that a program may take to end after the stop signal.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two checks of whether it has ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Most bytes at the end of a log that are shown.
 const TAIL_BYTES: u64 = 4096;
 /// Most lines at the end of a log that are shown.
 const TAIL_LINES: usize = 12;
 /// Shell script that sets the limit of open files, enters the control groups, then becomes the
 /// program by `exec`. No code of the program runs outside the groups.
-const ENTER: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
+const ENTER_GROUPS_SCRIPT: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
 
 /// How to start a program.
 #[derive(Debug)]
@@ -49,10 +49,10 @@ pub(super) struct Launch {
     pub(super) cores: Vec<u32>,
     pub(super) stop: StopSignal,
     /// How long the program may take to end after the stop signal.
-    pub(super) patience: Duration,
+    pub(super) stop_timeout: Duration,
     /// Limit of open files; `None` for the limit of the lab.
     pub(super) open_files: Option<u64>,
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<ComponentGroup>,
     /// File for standard output; `None` for the log.
     pub(super) output: Option<PathBuf>,
     /// Account to run as, with the path of the program that switches to it; `None` for the account
@@ -100,7 +100,7 @@ impl Process {
         // Descendants are listed before the signal, because a process whose parent has ended can no
         // longer be recognized as one. They are listed again after it, because the program may have
         // started more.
-        let of_family = || if everybody { family(self.pid()) } else { BTreeSet::new() };
+        let of_family = || if everybody { descendants(self.pid()) } else { BTreeSet::new() };
         let before = of_family();
         kill_process(self.pid, signal)?;
         let same = |(pid, start): &(u32, u64)| started_at(*pid) == Some(*start);
@@ -112,7 +112,7 @@ impl Process {
     }
 
     /// Control group of the program, if it has one.
-    pub(super) fn group(&self) -> Option<&Group> {
+    pub(super) fn group(&self) -> Option<&ComponentGroup> {
         self.launch.group.as_ref()
     }
 
@@ -127,15 +127,15 @@ impl Process {
     }
 
     /// How the program ended; `None` while it runs.
-    pub(super) fn ended(&mut self) -> Option<String> {
+    pub(super) fn exit_status(&mut self) -> Option<String> {
         if self.ended {
-            return self.child.try_wait().ok().flatten().map(words);
+            return self.child.try_wait().ok().flatten().map(describe_status);
         }
         // The process ID is not reused until the process has been waited for.
         let status = is_zombie(self.pid()).then(|| self.child.try_wait().ok().flatten()).flatten()?;
-        self.kill_rest(&BTreeSet::new());
+        self.kill_descendants(&BTreeSet::new());
         self.ended = true;
-        Some(words(status))
+        Some(describe_status(status))
     }
 
     /// Last lines of the log, indented and without control characters.
@@ -166,7 +166,7 @@ impl Process {
     }
 
     /// Sends the program its stop signal.
-    pub(super) fn ask_to_end(&self) {
+    pub(super) fn send_stop_signal(&self) {
         let signal = match self.launch.stop {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
@@ -190,25 +190,25 @@ impl Process {
         if self.ended {
             return;
         }
-        let family = family(self.pid());
-        self.ask_to_end();
+        let family = descendants(self.pid());
+        self.send_stop_signal();
         // A stopped process handles the stop signal only after SIGCONT.
         let _ = self.signal(Signal::CONT, true);
-        let until = Instant::now() + self.launch.patience;
+        let until = Instant::now() + self.launch.stop_timeout;
         while !is_zombie(self.pid()) && Instant::now() < until {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        self.kill_rest(&family);
+        self.kill_descendants(&family);
         let _ = self.child.wait();
         self.ended = true;
     }
 
     /// Kills the rest of its process group and its descendants. The program has not been waited
     /// for, so its process ID cannot belong to another process.
-    fn kill_rest(&self, family: &BTreeSet<(u32, u64)>) {
+    fn kill_descendants(&self, family: &BTreeSet<(u32, u64)>) {
         let _ = kill_process_group(self.pid, Signal::KILL);
         let same = family.iter().filter(|(pid, start)| started_at(*pid) == Some(*start)).map(|(pid, _)| *pid);
-        let grouped = self.launch.group.iter().flat_map(Group::processes);
+        let grouped = self.launch.group.iter().flat_map(ComponentGroup::processes);
         for pid in same.chain(grouped).filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -223,11 +223,11 @@ impl Drop for Process {
 
 fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
     let file = File::options().create(true).append(true).open(log)?;
-    let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
+    let doors: Vec<PathBuf> = launch.group.iter().flat_map(ComponentGroup::procs_files).collect();
     // Switching the account comes last: only root can write to the control groups.
     let mut words: Vec<OsString> = Vec::new();
     if !doors.is_empty() || launch.open_files.is_some() {
-        words.extend(["/bin/sh", "-c", ENTER, "lab"].map(OsString::from));
+        words.extend(["/bin/sh", "-c", ENTER_GROUPS_SCRIPT, "lab"].map(OsString::from));
         words.push(launch.open_files.map_or_else(|| "-".to_owned(), |files| files.to_string()).into());
         words.push(doors.len().to_string().into());
         words.extend(doors.into_iter().map(OsString::from));
@@ -251,12 +251,12 @@ fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
         .stdout(output)
         .stderr(file)
         .process_group(0);
-    on_cores(&launch.cores, || command.spawn())?
+    with_affinity(&launch.cores, || command.spawn())?
 }
 
 /// All running descendants of a process, with start times. Process IDs are reused, but not together
 /// with the start time.
-fn family(root: u32) -> BTreeSet<(u32, u64)> {
+fn descendants(root: u32) -> BTreeSet<(u32, u64)> {
     let mut found = BTreeSet::new();
     let mut waiting = children(root);
     while let Some(pid) = waiting.pop() {
@@ -276,7 +276,7 @@ fn is_zombie(pid: u32) -> bool {
     matches!(state, Some('Z' | 'X'))
 }
 
-fn words(status: ExitStatus) -> String {
+fn describe_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -289,7 +289,7 @@ fn words(status: ExitStatus) -> String {
 ///
 /// # Errors
 /// One of the cores is not available to this process.
-pub(crate) fn on_cores<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
+pub(crate) fn with_affinity<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     if cores.is_empty() {
         return Ok(work());
     }
@@ -325,7 +325,7 @@ mod tests {
             folder: folder.path().to_owned(),
             cores: Vec::new(),
             stop: StopSignal::Term,
-            patience: PATIENCE,
+            stop_timeout: DEFAULT_STOP_TIMEOUT,
             open_files: None,
             group: None,
             output: None,
@@ -336,14 +336,14 @@ mod tests {
         let wait = |done: &dyn Fn() -> bool| {
             while !done() {
                 assert!(Instant::now() < until, "{}", process.tail());
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         };
         let sleeps = |pid: u32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep")
         };
-        wait(&|| family(process.pid()).iter().any(|(pid, _)| sleeps(*pid)));
-        let all = family(process.pid());
+        wait(&|| descendants(process.pid()).iter().any(|(pid, _)| sleeps(*pid)));
+        let all = descendants(process.pid());
         process.signal(Signal::KILL, true).unwrap();
         wait(&|| all.iter().all(|(pid, start)| started_at(*pid) != Some(*start) || is_zombie(*pid)));
     }

@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::TopologyError;
-use super::description::{Kind, ProgramTable, Topology};
+use super::description::{Kind, ProgramInfo, Topology};
 
 /// Folders that the search path of a user often lacks.
-const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// A program that does not print its version within this time has no version.
-const PATIENCE: Duration = Duration::from_secs(5);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Known programs: name, arguments that print the version, and how to install the program.
-const KNOWN: [(&str, &[&str], &str); 14] = [
+const KNOWN_PROGRAMS: [(&str, &[&str], &str); 14] = [
     (
         "postern",
         &["--version"],
@@ -69,21 +69,21 @@ const KNOWN: [(&str, &[&str], &str); 14] = [
 
 /// Finds programs: in the search path, or at given paths.
 #[derive(Debug, Clone, Default)]
-pub struct Programs {
-    own: BTreeMap<String, PathBuf>,
+pub struct ProgramFinder {
+    bundled: BTreeMap<String, PathBuf>,
     given: BTreeMap<String, PathBuf>,
 }
 
-impl Programs {
+impl ProgramFinder {
     /// Creates a finder for the search path; `given` paths take precedence by name.
     pub fn new(given: BTreeMap<String, PathBuf>) -> Self {
-        Self { own: BTreeMap::new(), given }
+        Self { bundled: BTreeMap::new(), given }
     }
 
     /// Uses `path` for `name` unless a path was given: for the program that contains the lab.
     #[must_use]
     pub fn with_own(mut self, name: &str, path: PathBuf) -> Self {
-        self.own.insert(name.to_owned(), path);
+        self.bundled.insert(name.to_owned(), path);
         self
     }
 
@@ -102,7 +102,7 @@ impl Programs {
         &self,
         component: &str,
         name: &str,
-        table: Option<&ProgramTable>,
+        table: Option<&ProgramInfo>,
     ) -> Result<PathBuf, TopologyError> {
         let missing = |missing: String| TopologyError::Program {
             component: component.to_owned(),
@@ -114,7 +114,7 @@ impl Programs {
             let found = absolute(path);
             return found.ok_or_else(|| missing(format!("not an executable file at {}", path.display())));
         }
-        if let Some(path) = self.own.get(name) {
+        if let Some(path) = self.bundled.get(name) {
             return Ok(path.clone());
         }
         if name.contains('/') {
@@ -127,8 +127,8 @@ impl Programs {
         let folders = before
             .into_iter()
             .chain(std::env::split_paths(&paths))
-            .chain(SYSTEM.map(PathBuf::from))
-            .chain(databases());
+            .chain(SYSTEM_FOLDERS.map(PathBuf::from))
+            .chain(postgresql_folders());
         folders
             .map(|folder| folder.join(name))
             .find(|path| is_program(path))
@@ -142,7 +142,7 @@ impl Programs {
     pub(crate) fn find_all(&self, topology: &Topology) -> Result<(), TopologyError> {
         for component in &topology.components {
             let Kind::Program(program) = &component.kind else { continue };
-            for name in iter::once(&program.name).chain(&program.needs) {
+            for name in iter::once(&program.name).chain(&program.required_programs) {
                 self.find(&component.name, name, topology.programs.get(name))?;
             }
         }
@@ -150,8 +150,8 @@ impl Programs {
     }
 
     /// First line of the program's version output; `None` if there is none.
-    pub(crate) fn version(name: &str, path: &Path, table: Option<&ProgramTable>) -> Option<String> {
-        let usual = KNOWN.iter().find(|known| known.0 == name).map(|known| known.1);
+    pub(crate) fn version(name: &str, path: &Path, table: Option<&ProgramInfo>) -> Option<String> {
+        let usual = KNOWN_PROGRAMS.iter().find(|known| known.0 == name).map(|known| known.1);
         let words: Vec<&str> = match table.and_then(|table| table.version.as_ref()) {
             Some(words) => words.iter().map(String::as_str).collect(),
             None => usual.filter(|words| !words.is_empty())?.to_vec(),
@@ -163,7 +163,7 @@ impl Programs {
             .stderr(Stdio::piped())
             .spawn()
             .ok()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + VERSION_TIMEOUT;
         while child.try_wait().ok()?.is_none() {
             if Instant::now() > until {
                 let _ = child.kill();
@@ -180,9 +180,9 @@ impl Programs {
     }
 }
 
-fn how_to_get(name: &str, table: Option<&ProgramTable>) -> String {
+fn how_to_get(name: &str, table: Option<&ProgramInfo>) -> String {
     let own = table.and_then(|table| table.get.clone());
-    let known = || KNOWN.iter().find(|known| known.0 == name).map(|known| known.2.to_owned());
+    let known = || KNOWN_PROGRAMS.iter().find(|known| known.0 == name).map(|known| known.2.to_owned());
     own.or_else(known).unwrap_or_else(|| format!("install it, or name it with --program {name}=PATH"))
 }
 
@@ -196,7 +196,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Folders where Debian installs the PostgreSQL programs, newest version first.
-fn databases() -> Vec<PathBuf> {
+fn postgresql_folders() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()

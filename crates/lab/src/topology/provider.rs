@@ -3,7 +3,7 @@
 //! Owns: the names in its texts, and its check before anything runs. Does not own: its keys
 //! ([`lab_load::provider::Description`]).
 
-use lab_load::provider::Description;
+use lab_load::provider::ProviderDescription;
 use toml::{Table, Value};
 
 use super::template::{self, Values};
@@ -12,7 +12,7 @@ use super::template::{self, Values};
 ///
 /// # Errors
 /// The key that is wrong, and the reason.
-pub(super) fn filled(table: &Table, values: &Values) -> Result<Description, String> {
+pub(super) fn filled(table: &Table, values: &Values) -> Result<ProviderDescription, String> {
     let mut whole = Value::Table(table.clone());
     fill(&mut whole, values)?;
     whole.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
@@ -26,7 +26,7 @@ pub(super) fn check(table: &Table, names: &Values) -> Result<(), String> {
 fn fill(value: &mut Value, values: &Values) -> Result<(), String> {
     match value {
         Value::String(text) => {
-            *text = template::fill(text, values).map_err(|unknown| unknown.words(values))?;
+            *text = template::fill(text, values).map_err(|unknown| unknown.describe(values))?;
         }
         Value::Array(list) => list.iter_mut().try_for_each(|one| fill(one, values))?,
         Value::Table(table) => table.iter_mut().try_for_each(|(_, one)| fill(one, values))?,

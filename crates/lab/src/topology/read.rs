@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::TopologyError;
-use super::description::{Entry, Topology};
-use super::library::{Library, Text};
-use super::table::Gathered;
+use super::description::{LoadEntry, Topology};
+use super::library::{Library, SourceText};
+use super::table::MergedTables;
 
 /// Largest number of URLs where load enters.
-const MOST_ENTRIES: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 impl Topology {
     /// Reads a shipped topology or a file.
@@ -33,15 +33,19 @@ impl Topology {
 
     /// Reads a topology from a text; `name` is its name in errors.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
-        let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };
+        let text = SourceText { name: name.to_owned(), content: content.to_owned(), folder: None };
         Self::parse(&text, name, &BTreeMap::new())
     }
 
-    fn parse(text: &Text, name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
-        let mut gathered = Gathered { given: variables.clone(), ..Gathered::default() };
+    fn parse(
+        text: &SourceText,
+        name: &str,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<Self, TopologyError> {
+        let mut gathered = MergedTables { given: variables.clone(), ..MergedTables::default() };
         let file = text.name.clone();
-        let top = gathered.take(text, 0)?;
-        let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
+        let top = gathered.merge(text, 0)?;
+        let missing = |key: &str, what: &str| TopologyError::invalid_value(&file, key, what);
         let load = gathered.load.ok_or_else(|| {
             missing(
                 "`load` is missing",
@@ -51,7 +55,7 @@ impl Topology {
         let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
         let urls = match (load.url, load.urls) {
             (Some(url), urls) if urls.is_empty() => vec![url],
-            (None, urls) if (1..=MOST_ENTRIES).contains(&urls.len()) => urls,
+            (None, urls) if (1..=MAX_ENTRIES).contains(&urls.len()) => urls,
             _ => {
                 return Err(missing("load", "needs either `url` or `urls` (1 to 64, which share the load)"));
             }
@@ -65,18 +69,18 @@ impl Topology {
             components: gathered.components,
             programs: gathered.programs,
             variables: gathered.variables,
-            chosen: gathered.chosen,
+            part_variables: gathered.part_variables,
             secrets: gathered.secrets,
             tokens: gathered.tokens,
             provider: gathered.provider,
-            load: Entry {
+            entry: LoadEntry {
                 urls,
                 protocol: load.protocol.protocol(),
                 ca: load.ca,
                 insecure: load.insecure,
                 connect: load.connect,
                 guarded,
-                timing: load.server_timing_of,
+                server_timing_of: load.server_timing_of,
             },
             revocations: gathered.revocations,
             path: gathered.path,

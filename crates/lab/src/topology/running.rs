@@ -10,40 +10,40 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab_load::Interrupt;
-use lab_load::cgroup::{Group, Limits};
-use lab_load::fetch::Client;
+use lab_load::cgroup::{ComponentGroup, Limits};
+use lab_load::fetch::BlockingClient;
 use lab_load::load::{Protocol, Target, Trust};
-use lab_load::provider::Description;
+use lab_load::provider::ProviderDescription;
 
 use super::account::Account;
 use super::description::{Component, Kind, Metrics, Program, Ready};
-use super::names::{NUMBER, file_name, folder_name, port_name};
-use super::ports::Ports;
-use super::process::{Launch, PATIENCE, Process};
+use super::names::{REPETITION_NAME, file_name, folder_name, port_name};
+use super::ports::PortClaims;
+use super::process::{DEFAULT_STOP_TIMEOUT, Launch, Process};
 use super::signer::{self, Signer};
 use super::template::{self, Values};
 use super::{Topology, TopologyError, provider, ready, tokens};
 use crate::topology::component;
-use crate::topology::component::{Files, Live, Readiness, Root, Started};
-use crate::topology::workdir::{Change, Workdir, failed, make_folder, private, values};
+use crate::topology::component::{ComponentFiles, ComponentInfo, Readiness, RootPid, RunningComponent};
+use crate::topology::workdir::{TopologyOverrides, Workdir, failed, make_folder, run_values, write_private};
 
 /// Factor for the timeouts (readiness and end) of a program that runs under a tool.
-const SLOWER: u32 = 20;
+const TOOL_SLOWDOWN: u32 = 20;
 /// Pause between two readiness probes of a program under a tool: the work of responding is counted.
-const UNDER_PAUSE: Duration = Duration::from_secs(1);
+const TOOL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait until a request passes the whole topology.
-const THROUGH: Duration = Duration::from_secs(20);
+const PATH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two attempts, and longest wait for one response.
-const PAUSE: Duration = Duration::from_millis(50);
-const ANSWER: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two checks of whether a one-time program has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Largest response in bytes.
-const MOST: usize = 1 << 22;
+const MAX_RESPONSE_BYTES: usize = 1 << 22;
 
 /// A tool that executes the program of one component more slowly, such as a profiler.
 #[derive(Debug, Clone)]
-pub(crate) struct Under {
+pub(crate) struct WrapperTool {
     /// Component whose program runs under the tool.
     pub(crate) component: String,
     /// Program of the tool.
@@ -55,14 +55,14 @@ pub(crate) struct Under {
 /// A running topology. Its components are ended when it is dropped.
 pub struct Running {
     pub(super) topology: Topology,
-    pub(super) live: Vec<Live>,
+    pub(super) components: Vec<RunningComponent>,
     pub(super) values: Values,
     signer: Option<Arc<Signer>>,
     pub(super) interrupt: Interrupt,
-    under: Option<Under>,
+    under: Option<WrapperTool>,
     /// `true` if the checked response reported phases in `Server-Timing`.
-    tells_phases: bool,
-    _ports: Ports,
+    reports_phases: bool,
+    _ports: PortClaims,
 }
 
 impl Running {
@@ -74,20 +74,20 @@ impl Running {
     /// run is interrupted.
     pub fn start(
         topology: &Topology,
-        change: &Change,
+        change: &TopologyOverrides,
         place: &Workdir,
         label: &str,
     ) -> Result<Self, TopologyError> {
-        Self::start_under(topology, change, place, label, None)
+        Self::start_with_tool(topology, change, place, label, None)
     }
 
     /// Like [`Running::start`], with the program of one component executed by a tool.
-    pub(crate) fn start_under(
+    pub(crate) fn start_with_tool(
         topology: &Topology,
-        change: &Change,
+        change: &TopologyOverrides,
         place: &Workdir,
         label: &str,
-        under: Option<Under>,
+        under: Option<WrapperTool>,
     ) -> Result<Self, TopologyError> {
         let folder = place.folder().join(label);
         // Data of an earlier run, such as a database, must not be used by this one.
@@ -97,23 +97,23 @@ impl Running {
             }
             _ => make_folder(&folder)?,
         }
-        let mut ports = Ports::default();
-        let mut values = values(topology, change, place, &folder, &mut ports)?;
-        let signer = topology.wants_signer().then(|| place.signer(&mut values)).transpose()?;
+        let mut ports = PortClaims::default();
+        let mut values = run_values(topology, change, place, &folder, &mut ports)?;
+        let signer = topology.needs_signer().then(|| place.signer(&mut values)).transpose()?;
         let mut running = Self {
             topology: topology.clone(),
-            live: Vec::new(),
+            components: Vec::new(),
             values,
             signer,
             interrupt: place.interrupt().clone(),
             under,
-            tells_phases: false,
+            reports_phases: false,
             _ports: ports,
         };
         for name in change.limits.keys().chain(change.open_files.keys()).chain(change.cores.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
                 let what = format!("the topology starts no component `{name}`");
-                return Err(TopologyError::value(&topology.name, "limits", what));
+                return Err(TopologyError::invalid_value(&topology.name, "limits", what));
             }
         }
         for component in &topology.components {
@@ -123,7 +123,7 @@ impl Running {
             match &component.kind {
                 Kind::Remote { .. } => {
                     let about = running.remote(component)?;
-                    running.live.push(Live::elsewhere(about));
+                    running.components.push(RunningComponent::elsewhere(about));
                 }
                 Kind::Program(program) => {
                     running.launch(component, program, change, place, &folder)?;
@@ -140,55 +140,62 @@ impl Running {
 
     /// Replaces the names in a text by their values in this run.
     pub fn fill(&self, text: &str) -> Result<String, TopologyError> {
-        template::fill(text, &self.values)
-            .map_err(|unknown| TopologyError::value(&self.topology.name, text, unknown.words(&self.values)))
+        template::fill(text, &self.values).map_err(|unknown| {
+            TopologyError::invalid_value(&self.topology.name, text, unknown.describe(&self.values))
+        })
     }
 
     /// The provider that flows use; `None` if the topology describes none.
-    pub(crate) fn provider(&self) -> Result<Option<Description>, TopologyError> {
+    pub(crate) fn provider(&self) -> Result<Option<ProviderDescription>, TopologyError> {
         let Some(table) = &self.topology.provider else { return Ok(None) };
         let described = provider::filled(table, &self.values);
-        described.map(Some).map_err(|what| TopologyError::value(&self.topology.name, "provider", what))
+        described
+            .map(Some)
+            .map_err(|what| TopologyError::invalid_value(&self.topology.name, "provider", what))
     }
 
     /// Process IDs of the components that were started here, by name.
     pub fn processes(&self) -> Vec<(String, u32)> {
         let ids = self
-            .live
+            .components
             .iter()
-            .filter_map(|live| Some((live.about.name.clone(), live.about.root.as_ref()?.pid()?)));
+            .filter_map(|live| Some((live.info.name.clone(), live.info.root.as_ref()?.pid()?)));
         ids.collect()
     }
 
     /// What the samplers need to know about each component.
-    pub(crate) fn started(&self) -> Vec<Started> {
-        self.live.iter().map(|live| live.about.clone()).collect()
+    pub(crate) fn component_infos(&self) -> Vec<ComponentInfo> {
+        self.components.iter().map(|live| live.info.clone()).collect()
     }
 
     /// The component whose phases the checked responses reported.
-    pub(crate) fn phases_of(&self) -> Option<&str> {
-        self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
+    pub(crate) fn server_timing_component(&self) -> Option<&str> {
+        self.topology.entry.server_timing_of.as_deref().filter(|_| self.reports_phases)
     }
 
     /// Targets where load enters: one, or several that share the load. `path` replaces the path of
     /// the topology's URLs.
     pub fn targets(&self, path: Option<&str>) -> Result<Vec<Target>, TopologyError> {
-        let target = |url: &String| self.target(url, path, self.topology.load.protocol);
-        self.topology.load.urls.iter().map(target).collect()
+        let target = |url: &String| self.target(url, path, self.topology.entry.protocol);
+        self.topology.entry.urls.iter().map(target).collect()
     }
 
     /// The first target where load enters, with another protocol. `path` replaces the path of its
     /// URL.
-    pub(crate) fn entry(&self, path: Option<&str>, protocol: Protocol) -> Result<Target, TopologyError> {
-        self.target(&self.topology.load.urls[0], path, protocol)
+    pub(crate) fn entry_target(
+        &self,
+        path: Option<&str>,
+        protocol: Protocol,
+    ) -> Result<Target, TopologyError> {
+        self.target(&self.topology.entry.urls[0], path, protocol)
     }
 
     /// Certificates that are accepted where load enters, and by flows.
     pub(crate) fn trust(&self) -> Result<Option<Trust>, TopologyError> {
-        let load = &self.topology.load;
+        let load = &self.topology.entry;
         Ok(match &load.ca {
-            _ if load.insecure => Some(Trust::Anything),
-            Some(file) => Some(Trust::Authorities(PathBuf::from(self.fill(file)?))),
+            _ if load.insecure => Some(Trust::AnyCertificate),
+            Some(file) => Some(Trust::CertificateFile(PathBuf::from(self.fill(file)?))),
             None => None,
         })
     }
@@ -200,7 +207,7 @@ impl Running {
         path: Option<&str>,
         protocol: Protocol,
     ) -> Result<Target, TopologyError> {
-        let load = &self.topology.load;
+        let load = &self.topology.entry;
         let trust = self.trust()?;
         let mut url = self.fill(url)?;
         if let Some(path) = path {
@@ -210,7 +217,7 @@ impl Running {
         }
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
-            .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
+            .map_err(|error| TopologyError::invalid_value(&self.topology.name, "load", error.to_string()))
     }
 
     /// Obtains `count` tokens of a mode; none if the topology has no tokens or no mode is given.
@@ -219,7 +226,7 @@ impl Running {
         let Some(how) = tokens.mode.get(mode) else {
             let what =
                 format!("unknown token mode `{mode}`; available: {}", self.topology.modes().join(", "));
-            return Err(TopologyError::value(&self.topology.name, "tokens", what));
+            return Err(TopologyError::invalid_value(&self.topology.name, "tokens", what));
         };
         tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
@@ -230,7 +237,7 @@ impl Running {
     /// # Errors
     /// A response is not the expected one, or a component has ended.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
-        for url in self.topology.load.urls.clone() {
+        for url in self.topology.entry.urls.clone() {
             let target = self.target(&url, None, Protocol::Http1)?;
             self.check_entry(target, token)?;
         }
@@ -240,16 +247,17 @@ impl Running {
     fn check_entry(&mut self, target: Target, token: Option<&str>) -> Result<(), TopologyError> {
         let url = target.url.clone();
         let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
-        let mut client = Client::new(target, MOST).map_err(|error| wrong(error.to_string()))?;
-        let until = Instant::now() + THROUGH;
+        let mut client =
+            BlockingClient::new(target, MAX_RESPONSE_BYTES).map_err(|error| wrong(error.to_string()))?;
+        let until = Instant::now() + PATH_TIMEOUT;
         loop {
-            let what = match client.get(token, ANSWER) {
+            let what = match client.get(token, RESPONSE_TIMEOUT) {
                 Ok(answer) if answer.status < 400 => {
-                    self.tells_phases = answer.has_server_timing();
+                    self.reports_phases = answer.has_server_timing();
                     break;
                 }
                 Ok(answer) => {
-                    format!("answered {} to a request that must pass: {}", answer.status, answer.beginning())
+                    format!("answered {} to a request that must pass: {}", answer.status, answer.excerpt())
                 }
                 Err(why) => format!("did not respond: {why}"),
             };
@@ -257,12 +265,12 @@ impl Running {
             if Instant::now() >= until {
                 return Err(wrong(what));
             }
-            if self.interrupt.sleep(PAUSE) {
+            if self.interrupt.sleep(RETRY_PAUSE) {
                 return Err(TopologyError::Interrupted);
             }
         }
-        if self.topology.load.guarded && token.is_some() {
-            let answer = client.get(None, ANSWER).map_err(wrong)?;
+        if self.topology.entry.guarded && token.is_some() {
+            let answer = client.get(None, RESPONSE_TIMEOUT).map_err(wrong)?;
             if answer.status < 400 {
                 return Err(wrong(format!(
                     "answered {} to a request without a token, which must be refused (set `guarded = false` in [load] if it need not)",
@@ -271,8 +279,8 @@ impl Running {
             }
             // A gateway that does not verify signatures would be fast too, so a forged token must
             // be refused.
-            if let Some(forged) = token.and_then(signer::forged) {
-                let answer = client.get(Some(&forged), ANSWER).map_err(wrong)?;
+            if let Some(forged) = token.and_then(signer::with_changed_signature) {
+                let answer = client.get(Some(&forged), RESPONSE_TIMEOUT).map_err(wrong)?;
                 if answer.status < 400 {
                     return Err(wrong(format!(
                         "answered {} to a token with a changed signature, which must be refused",
@@ -286,22 +294,25 @@ impl Running {
 
     /// Returns an error if a component has ended that was not ended on purpose.
     pub fn check_alive(&mut self) -> Result<(), TopologyError> {
-        self.live.iter_mut().filter(|live| !live.put_down).try_for_each(Live::check)
+        self.components
+            .iter_mut()
+            .filter(|live| !live.stopped_on_purpose)
+            .try_for_each(RunningComponent::check)
     }
 
     /// Account of the component; `None` if the lab cannot switch accounts.
     fn account(&self, component: &str, user: &str) -> Result<Option<Account>, TopologyError> {
         Account::find(user).map_err(|error| {
             let place = format!("component `{component}`: user");
-            TopologyError::value(&self.topology.name, place, error.to_string())
+            TopologyError::invalid_value(&self.topology.name, place, error.to_string())
         })
     }
 
-    fn remote(&self, component: &Component) -> Result<Started, TopologyError> {
-        Ok(Started {
+    fn remote(&self, component: &Component) -> Result<ComponentInfo, TopologyError> {
+        Ok(ComponentInfo {
             name: component.name.clone(),
             root: None,
-            alone: false,
+            root_only: false,
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
@@ -314,20 +325,20 @@ impl Running {
         &self,
         component: &Component,
         program: &Program,
-        group: Option<&Group>,
-    ) -> Result<Started, TopologyError> {
+        group: Option<&ComponentGroup>,
+    ) -> Result<ComponentInfo, TopologyError> {
         let name = &component.name;
         // Health and metrics requests are not client traffic.
         let ports = program.ports.iter().filter(|port| *port != "admin");
         let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
-        Ok(Started {
+        Ok(ComponentInfo {
             name: name.clone(),
-            root: Some(Root::default()),
-            alone: false,
+            root: Some(RootPid::default()),
+            root_only: false,
             ports: numbers.collect(),
-            limits: group.map(Group::limits).unwrap_or_default(),
-            counters: group.and_then(Group::counters),
-            memory_events: group.and_then(Group::memory_events),
+            limits: group.map(ComponentGroup::limits).unwrap_or_default(),
+            counters: group.and_then(ComponentGroup::cpu_stat_file),
+            memory_events: group.and_then(ComponentGroup::memory_events_file),
             metrics: self.metrics(component)?,
         })
     }
@@ -345,7 +356,7 @@ impl Running {
             let folder = found.parent().unwrap_or(Path::new("/"));
             Ok((folder_name(need), folder.display().to_string()))
         };
-        program.needs.iter().map(folder).collect()
+        program.required_programs.iter().map(folder).collect()
     }
 
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
@@ -359,7 +370,7 @@ impl Running {
         &mut self,
         component: &Component,
         program: &Program,
-        change: &Change,
+        change: &TopologyOverrides,
         place: &Workdir,
         folder: &Path,
     ) -> Result<(), TopologyError> {
@@ -377,17 +388,19 @@ impl Running {
         if let Some(account) = account {
             let files = program.files.keys().map(|file| folder.join(file));
             for path in files.chain([folder.clone()]) {
-                account.give(&path).map_err(failed("give away", &path))?;
+                account.chown(&path).map_err(failed("give away", &path))?;
             }
         }
-        let (mut ready_timeout, mut pause, mut patience) = (program.ready_timeout, ready::PAUSE, PATIENCE);
+        let (mut ready_timeout, mut pause, mut patience) =
+            (program.ready_timeout, ready::DEFAULT_POLL_INTERVAL, DEFAULT_STOP_TIMEOUT);
         // The tool's arguments, then the path of the program, precede the program's own arguments.
         let mut before = Vec::new();
         if let Some(under) = self.under.as_ref().filter(|under| under.component == *name) {
             let tool = place.programs().find(name, &under.program, None)?;
             before.clone_from(&under.arguments);
             before.push(std::mem::replace(&mut path, tool).display().to_string());
-            (ready_timeout, pause, patience) = (ready_timeout * SLOWER, UNDER_PAUSE, patience * SLOWER);
+            (ready_timeout, pause, patience) =
+                (ready_timeout * TOOL_SLOWDOWN, TOOL_POLL_INTERVAL, patience * TOOL_SLOWDOWN);
         }
         let prepared = |values: &Values| -> Result<Launch, TopologyError> {
             let fill = |text: &String| self.fill_with(text, values, name);
@@ -406,19 +419,19 @@ impl Running {
                 folder: folder.clone(),
                 cores: change.cores.get(name).unwrap_or(&program.cores).clone(),
                 stop: program.stop,
-                patience,
+                stop_timeout: patience,
                 open_files,
                 group,
                 output,
                 account: account.zip(setpriv.clone()),
             })
         };
-        for time in 1..=program.times {
+        for time in 1..=program.repetitions {
             let mut values = filled.clone();
-            values.insert(NUMBER.to_owned(), time.to_string());
+            values.insert(REPETITION_NAME.to_owned(), time.to_string());
             self.wait_for_end(name, program, &mut component::start(name, prepared(&values)?)?)?;
         }
-        if program.times > 0 {
+        if program.repetitions > 0 {
             return Ok(());
         }
         let launch = prepared(&filled)?;
@@ -428,13 +441,14 @@ impl Running {
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
-        let ready = Readiness { how, timeout: ready_timeout, pause };
+        let ready = Readiness { probe: how, timeout: ready_timeout, poll_interval: pause };
         let about = self.local(component, program, launch.group.as_ref())?;
-        let mut live = Live::new(about, launch, ready, Files::new(folder, account, filled));
+        let mut live =
+            RunningComponent::new(about, launch, ready, ComponentFiles::new(folder, account, filled));
         if !program.standby {
             live.begin(place.interrupt())?;
         }
-        self.live.push(live);
+        self.components.push(live);
         Ok(())
     }
 
@@ -447,14 +461,14 @@ impl Running {
     ) -> Result<(), TopologyError> {
         let until = Instant::now() + program.ready_timeout;
         loop {
-            match process.ended() {
+            match process.exit_status() {
                 Some(status) if status == "exit code 0" => return Ok(()),
                 Some(status) => return Err(component::ended(name, status, process)),
                 None if Instant::now() >= until => {
                     let why = "it did not end".to_owned();
                     return Err(component::unready(name, program.ready_timeout, why, process));
                 }
-                None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
+                None if self.interrupt.sleep(POLL_INTERVAL) => return Err(TopologyError::Interrupted),
                 None => {}
             }
         }
@@ -479,7 +493,7 @@ impl Running {
         for (name, text) in &program.files {
             let path = folder.join(name);
             let text = self.fill_with(text, &values, &component.name)?;
-            private(&path, &text)?;
+            write_private(&path, &text)?;
         }
         Ok(values)
     }
@@ -491,10 +505,10 @@ impl Running {
         component: &str,
     ) -> Result<String, TopologyError> {
         template::fill(text, values).map_err(|unknown| {
-            TopologyError::value(
+            TopologyError::invalid_value(
                 &self.topology.name,
                 format!("component `{component}`"),
-                unknown.words(values),
+                unknown.describe(values),
             )
         })
     }
@@ -504,7 +518,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Components end in the reverse order of their start, so that none loses a component on
         // which it still depends.
-        while let Some(live) = self.live.pop() {
+        while let Some(live) = self.components.pop() {
             drop(live.process);
         }
     }

@@ -25,7 +25,7 @@ const KEY_ID: &str = "lab";
 /// Lifetime of a token in seconds: longer than any run.
 const LIFETIME: u64 = 24 * 3600;
 /// Characters per line of PEM (RFC 7468 §2).
-const LINE: usize = 64;
+const PEM_LINE_CHARS: usize = 64;
 /// Claim that pads a token to its size.
 const PADDING: &str = "padding";
 
@@ -63,7 +63,7 @@ impl Signer {
         let der: PublicKeyX509Der<'_> = self.key.public_key().as_der().ok()?;
         let text = STANDARD.encode(der.as_ref());
         let mut pem = "-----BEGIN PUBLIC KEY-----\n".to_owned();
-        for line in text.as_bytes().chunks(LINE) {
+        for line in text.as_bytes().chunks(PEM_LINE_CHARS) {
             pem.extend(line.iter().map(|byte| char::from(*byte)));
             pem.push('\n');
         }
@@ -118,7 +118,7 @@ fn now() -> u64 {
 }
 
 /// The same JWT with a changed signature; `None` if the text is not a JWT.
-pub(super) fn forged(token: &str) -> Option<String> {
+pub(super) fn with_changed_signature(token: &str) -> Option<String> {
     let (signed, signature) = token.rsplit_once('.')?;
     let first = signature.chars().next().filter(|_| signed.matches('.').count() == 1)?;
     let other = if first == 'A' { 'B' } else { 'A' };
@@ -146,11 +146,11 @@ mod tests {
         let key = RsaPublicKeyComponents { n: part("n"), e: part("e") };
         assert!(key.verify(&RSA_PKCS1_2048_8192_SHA256, content.as_bytes(), &signature).is_ok());
         let pem = signer.public_pem().unwrap();
-        assert!(pem.lines().all(|line| line.len() <= LINE), "{pem}");
+        assert!(pem.lines().all(|line| line.len() <= PEM_LINE_CHARS), "{pem}");
         let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
         let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, STANDARD.decode(lines).unwrap());
         assert!(key.verify(content.as_bytes(), &signature).is_ok());
-        let forged = forged(&token).unwrap();
+        let forged = with_changed_signature(&token).unwrap();
         let (_, signature) = forged.rsplit_once('.').unwrap();
         assert!(key.verify(content.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).unwrap()).is_err());
     }
@@ -169,10 +169,10 @@ mod tests {
 
     #[test]
     fn only_a_jwt_can_be_forged() {
-        assert_eq!(forged("a.b.Ax").as_deref(), Some("a.b.Bx"));
-        assert_eq!(forged("a.b.x").as_deref(), Some("a.b.A"));
+        assert_eq!(with_changed_signature("a.b.Ax").as_deref(), Some("a.b.Bx"));
+        assert_eq!(with_changed_signature("a.b.x").as_deref(), Some("a.b.A"));
         for other in ["ptn_at_abc", "a.b", "a.b.c.d", "a.b."] {
-            assert_eq!(forged(other), None, "{other}");
+            assert_eq!(with_changed_signature(other), None, "{other}");
         }
     }
 }

@@ -14,17 +14,17 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::description::{
-    Component, Kind, Metrics, Program, ProgramTable, Ready, Revocations, StopSignal, Tokens,
+    Component, Kind, Metrics, Program, ProgramInfo, Ready, Revocations, StopSignal, Tokens,
 };
-use super::library::{Library, Text};
+use super::library::{Library, SourceText};
 use super::template;
 
 /// Default timeout of the readiness wait.
-const READY: Duration = Duration::from_secs(30);
+const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest nesting depth of included parts.
-const DEPTH: usize = 4;
+const MAX_INCLUDE_DEPTH: usize = 4;
 /// Largest number of executions of a one-time program. Each execution starts the program.
-const MOST_TIMES: u32 = 10_000;
+const MAX_REPETITIONS: u32 = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ struct Table {
     #[serde(default)]
     variables: BTreeMap<String, String>,
     #[serde(default)]
-    programs: BTreeMap<String, ProgramTable>,
+    programs: BTreeMap<String, ProgramInfo>,
     #[serde(default)]
     secrets: Vec<String>,
     tokens: Option<Tokens>,
@@ -57,7 +57,7 @@ pub(super) struct LoadTable {
     #[serde(default)]
     pub(super) urls: Vec<String>,
     #[serde(default)]
-    pub(super) protocol: Wire,
+    pub(super) protocol: WireProtocol,
     pub(super) ca: Option<String>,
     #[serde(default)]
     pub(super) insecure: bool,
@@ -68,7 +68,7 @@ pub(super) struct LoadTable {
 
 /// Name of a protocol in TOML files.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-pub(crate) enum Wire {
+pub(crate) enum WireProtocol {
     #[default]
     #[serde(rename = "http/1.1")]
     Http1,
@@ -76,7 +76,7 @@ pub(crate) enum Wire {
     Http2,
 }
 
-impl Wire {
+impl WireProtocol {
     /// Converts the name to the protocol.
     pub(crate) fn protocol(self) -> Protocol {
         match self {
@@ -148,7 +148,7 @@ impl ReadyTable {
             (None, Some(port)) => Some(Ready::Tcp(port)),
             _ => return wrong("needs either `http` (a URL) or `tcp` (a port)"),
         };
-        Ok((how, timeout.unwrap_or(READY)))
+        Ok((how, timeout.unwrap_or(DEFAULT_READY_TIMEOUT)))
     }
 }
 
@@ -157,14 +157,14 @@ fn times(once: bool, times: Option<u32>) -> Result<u32, String> {
     match (once, times) {
         (false, None) => Ok(0),
         (true, None) => Ok(1),
-        (true, Some(times)) if (1..=MOST_TIMES).contains(&times) => Ok(times),
-        (true, Some(_)) => Err(format!("must be from 1 to {MOST_TIMES}")),
+        (true, Some(times)) if (1..=MAX_REPETITIONS).contains(&times) => Ok(times),
+        (true, Some(_)) => Err(format!("must be from 1 to {MAX_REPETITIONS}")),
         (false, Some(_)) => Err("needs a component that exits after its work: `once = true`".to_owned()),
     }
 }
 
 /// Whether `name` is a valid name of a component, a port or a secret.
-fn letters(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty() && name.bytes().all(known)
 }
@@ -180,13 +180,13 @@ fn not_a_file_name(name: &str) -> String {
 
 /// The merged content of a topology and its included parts.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct MergedTables {
     /// Variables from outside that replace those of the file.
     pub(super) given: BTreeMap<String, String>,
     /// Variables that selected a part, with their values.
-    pub(super) chosen: BTreeMap<String, String>,
+    pub(super) part_variables: BTreeMap<String, String>,
     pub(super) components: Vec<Component>,
-    pub(super) programs: BTreeMap<String, ProgramTable>,
+    pub(super) programs: BTreeMap<String, ProgramInfo>,
     pub(super) variables: BTreeMap<String, String>,
     pub(super) secrets: Vec<String>,
     pub(super) tokens: Option<Tokens>,
@@ -198,13 +198,13 @@ pub(super) struct Gathered {
     pub(super) sources: BTreeMap<String, String>,
 }
 
-impl Gathered {
+impl MergedTables {
     /// Merges a text after its included parts. Returns its title.
-    pub(super) fn take(&mut self, text: &Text, depth: usize) -> Result<Option<String>, TopologyError> {
+    pub(super) fn merge(&mut self, text: &SourceText, depth: usize) -> Result<Option<String>, TopologyError> {
         let table: Table = toml::from_str(&text.content)
             .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
-        if depth > DEPTH {
-            return Err(TopologyError::value(
+        if depth > MAX_INCLUDE_DEPTH {
+            return Err(TopologyError::invalid_value(
                 &text.name,
                 "include",
                 "parts include each other, or are nested too deep",
@@ -212,8 +212,8 @@ impl Gathered {
         }
         self.sources.insert(text.name.clone(), text.content.clone());
         for part in &table.include {
-            let part = self.chosen(part, &table.variables, text)?;
-            self.take(&Library::part(&part, text.folder.as_deref())?, depth + 1)?;
+            let part = self.resolve_part(part, &table.variables, text)?;
+            self.merge(&Library::part(&part, text.folder.as_deref())?, depth + 1)?;
         }
         for component in table.component {
             let component = self.component(component, text)?;
@@ -222,9 +222,9 @@ impl Gathered {
         self.programs.extend(table.programs);
         self.variables.extend(table.variables);
         for name in table.secrets {
-            if !letters(&name) {
+            if !is_valid_name(&name) {
                 let what = format!("`{name}` must consist of lower-case letters, digits and `-`");
-                return Err(TopologyError::value(&text.name, "secrets", what));
+                return Err(TopologyError::invalid_value(&text.name, "secrets", what));
             }
             if !self.secrets.contains(&name) {
                 self.secrets.push(name);
@@ -244,34 +244,40 @@ impl Gathered {
     }
 
     /// Name of a part. It may contain a variable of the same text: `connector-@connector@.toml`.
-    fn chosen(
+    fn resolve_part(
         &mut self,
         part: &str,
         variables: &BTreeMap<String, String>,
-        text: &Text,
+        text: &SourceText,
     ) -> Result<String, TopologyError> {
         let mut values = variables.clone();
         let given = self.given.iter().filter(|(name, _)| variables.contains_key(*name));
         values.extend(given.map(|(name, value)| (name.clone(), value.clone())));
         let filled = template::fill(part, &values).map_err(|unknown| {
-            let what =
-                format!("{}: a part can only depend on variables of the same file", unknown.words(&values));
-            TopologyError::value(&text.name, "include", what)
+            let what = format!(
+                "{}: a part can only depend on variables of the same file",
+                unknown.describe(&values)
+            );
+            TopologyError::invalid_value(&text.name, "include", what)
         })?;
         let named = values.into_iter().filter(|(name, _)| part.contains(&format!("@{name}@")));
-        self.chosen.extend(named);
+        self.part_variables.extend(named);
         Ok(filled)
     }
 
-    fn component(&mut self, mut table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
+    fn component(
+        &mut self,
+        mut table: ComponentTable,
+        text: &SourceText,
+    ) -> Result<Component, TopologyError> {
         let name = table.name.clone();
         let wrong = |key: &str, what: &str| {
-            Err(TopologyError::value(&text.name, format!("component `{name}`: {key}"), what))
+            Err(TopologyError::invalid_value(&text.name, format!("component `{name}`: {key}"), what))
         };
-        if !letters(&name) {
+        if !is_valid_name(&name) {
             return wrong("name", "must consist of lower-case letters, digits and `-`");
         }
-        if let Some(port) = table.ports.iter().find(|port| !letters(port)) {
+        if let Some(port) = table.ports.iter().find(|port| !is_valid_name(port)) {
             return wrong(
                 "ports",
                 &format!(
@@ -307,10 +313,10 @@ impl Gathered {
         &mut self,
         name: String,
         table: ComponentTable,
-        text: &Text,
+        text: &SourceText,
     ) -> Result<Program, TopologyError> {
         let wrong = |(key, what): (&str, String)| {
-            TopologyError::value(&text.name, format!("component `{}`: {key}", table.name), what)
+            TopologyError::invalid_value(&text.name, format!("component `{}`: {key}", table.name), what)
         };
         let limit = |key, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
             given.map(|given| parse(given)).transpose().map_err(|what| wrong((key, what)))
@@ -320,7 +326,10 @@ impl Gathered {
             memory_bytes: limit("memory_limit", table.memory_limit.as_ref(), amount::bytes)?,
         };
         let (ready, ready_timeout) = match table.ready {
-            None => (table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))), READY),
+            None => (
+                table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))),
+                DEFAULT_READY_TIMEOUT,
+            ),
             Some(ready) => ready.read(table.once).map_err(wrong)?,
         };
         let times = times(table.once, table.times).map_err(|what| wrong(("times", what)))?;
@@ -340,7 +349,7 @@ impl Gathered {
         }
         Ok(Program {
             name,
-            needs: table.needs,
+            required_programs: table.needs,
             arguments: table.arguments,
             environment: table.environment,
             ports: table.ports,
@@ -351,14 +360,14 @@ impl Gathered {
             open_files: table.open_files,
             cores: table.cores,
             stop: table.stop_signal,
-            times,
+            repetitions: times,
             standby: table.standby,
             user: table.user,
             stdout: table.stdout,
         })
     }
 
-    fn template(&mut self, name: &str, text: &Text) -> Result<String, TopologyError> {
+    fn template(&mut self, name: &str, text: &SourceText) -> Result<String, TopologyError> {
         let found = Library::template(name, text.folder.as_deref())?;
         let folder = found.folder.clone();
         let sources = &mut self.sources;

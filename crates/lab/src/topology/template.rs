@@ -12,11 +12,11 @@ pub(crate) type Values = BTreeMap<String, String>;
 
 /// A placeholder without a value; holds its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unknown(pub(crate) String);
+pub(crate) struct UnknownName(pub(crate) String);
 
-impl Unknown {
+impl UnknownName {
     /// Error text with similar known names or, if there are none, all known names.
-    pub(crate) fn words(&self, values: &Values) -> String {
+    pub(crate) fn describe(&self, values: &Values) -> String {
         let name = &self.0;
         let stem = name.split('.').next().unwrap_or_default();
         let near = |known: &&String| known.split('.').next() == Some(stem);
@@ -32,15 +32,15 @@ impl Unknown {
 ///
 /// # Errors
 /// The first placeholder without a value.
-pub(crate) fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
+pub(crate) fn fill(text: &str, values: &Values) -> Result<String, UnknownName> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('@') {
         filled.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        match name(rest) {
+        match leading_name(rest) {
             Some(name) => {
-                filled.push_str(values.get(name).ok_or_else(|| Unknown(name.to_owned()))?);
+                filled.push_str(values.get(name).ok_or_else(|| UnknownName(name.to_owned()))?);
                 rest = &rest[name.len() + 1..];
             }
             None => filled.push('@'),
@@ -71,7 +71,7 @@ pub(crate) fn include<E>(
 }
 
 /// The placeholder name at the beginning of `text`, before the next `@`.
-fn name(text: &str) -> Option<&str> {
+fn leading_name(text: &str) -> Option<&str> {
     let name = &text[..text.find('@')?];
     let first = name.as_bytes().first()?.is_ascii_alphanumeric();
     let whole = name
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn a_name_that_nobody_has_is_an_error_that_tells_those_like_it() {
         let unknown = fill("@a.htp@", &values()).unwrap_err();
-        assert_eq!(unknown.words(&values()), "unknown name `@a.htp@`; available: a.http, a.tls");
-        assert!(fill("@c@", &values()).unwrap_err().words(&values()).ends_with("a.http, a.tls, b"));
+        assert_eq!(unknown.describe(&values()), "unknown name `@a.htp@`; available: a.http, a.tls");
+        assert!(fill("@c@", &values()).unwrap_err().describe(&values()).ends_with("a.http, a.tls, b"));
     }
 
     #[test]

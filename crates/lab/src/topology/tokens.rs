@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lab_load::Interrupt;
-use lab_load::fetch::{Client, access_token, client_fields};
+use lab_load::fetch::{BlockingClient, access_token, client_auth_headers};
 use lab_load::load::{Protocol, Target, Trust};
 
 use super::TopologyError;
@@ -18,9 +18,9 @@ use super::signer::Signer;
 use super::template::{self, Values};
 
 /// Longest wait for one token.
-const ANSWER: Duration = Duration::from_secs(20);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Largest response of the token endpoint in bytes.
-const MOST: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// Obtains `count` different tokens of a mode.
 ///
@@ -46,31 +46,32 @@ pub(super) fn get(
     let fill = |text: &Option<String>| {
         let text = text.as_deref().unwrap_or_default();
         template::fill(text, values)
-            .map_err(|unknown| TopologyError::Token { url: text.to_owned(), why: unknown.words(values) })
+            .map_err(|unknown| TopologyError::Token { url: text.to_owned(), why: unknown.describe(values) })
     };
     let (url, secret_file) = (fill(&tokens.url)?, fill(&tokens.secret_file)?);
     let refused = |why: String| TopologyError::Token { url: url.clone(), why };
     let secret =
         fs::read_to_string(&secret_file).map_err(|error| refused(format!("`{secret_file}`: {error}")))?;
     let client = mode.client.as_deref().unwrap_or_default();
-    let headers = client_fields(client, &secret).map_err(refused)?;
-    let trust = tokens.insecure.then_some(Trust::Anything);
+    let headers = client_auth_headers(client, &secret).map_err(refused)?;
+    let trust = tokens.insecure.then_some(Trust::AnyCertificate);
     let target = Target::new(&url, Protocol::Http1, trust.as_ref(), None, None);
     let target = target.map_err(|error| refused(error.to_string()))?;
-    let mut asked = Client::new(target, MOST).map_err(|error| refused(error.to_string()))?;
+    let mut asked =
+        BlockingClient::new(target, MAX_RESPONSE_BYTES).map_err(|error| refused(error.to_string()))?;
     let mut given = BTreeSet::new();
     let mut ordered = Vec::with_capacity(count);
     while ordered.len() < count {
         if interrupt.is_set() {
             return Err(TopologyError::Interrupted);
         }
-        let answer = asked.post(headers.clone(), "grant_type=client_credentials".to_owned(), ANSWER);
+        let answer = asked.post(headers.clone(), "grant_type=client_credentials".to_owned(), TOKEN_TIMEOUT);
         let answer = answer.map_err(refused)?;
         if answer.status != 200 {
             return Err(refused(format!(
                 "client `{client}` received status {}: {}",
                 answer.status,
-                answer.beginning()
+                answer.excerpt()
             )));
         }
         let token = access_token(&answer).map_err(refused)?;

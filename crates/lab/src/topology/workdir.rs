@@ -15,8 +15,8 @@ use lab_load::cgroup::{Hierarchy, Limits};
 
 use super::description::Kind;
 use super::names::secret_names;
-use super::ports::Ports;
-use super::program::Programs;
+use super::ports::PortClaims;
+use super::program::ProgramFinder;
 use super::signer::Signer;
 use super::template::{self, Values};
 use super::{Topology, TopologyError};
@@ -25,7 +25,7 @@ use super::{Topology, TopologyError};
 #[derive(Debug)]
 pub struct Workdir {
     folder: PathBuf,
-    programs: Programs,
+    programs: ProgramFinder,
     interrupt: Interrupt,
     hierarchy: OnceLock<Hierarchy>,
     signer: OnceLock<Arc<Signer>>,
@@ -35,7 +35,7 @@ pub struct Workdir {
 
 /// Overrides of a topology by a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct TopologyOverrides {
     /// Values of topology variables, by name.
     pub variables: BTreeMap<String, String>,
     /// Limits by component; they replace those of the topology.
@@ -52,13 +52,13 @@ impl Workdir {
     ///
     /// # Errors
     /// A file cannot be written, or the certificate cannot be created.
-    pub fn new(folder: &Path, programs: Programs, interrupt: Interrupt) -> Result<Self, TopologyError> {
+    pub fn new(folder: &Path, programs: ProgramFinder, interrupt: Interrupt) -> Result<Self, TopologyError> {
         make_folder(folder)?;
         let folder = fs::canonicalize(folder).map_err(failed("read", folder))?;
         let mut values = Values::new();
         let mut file = |name: &str, path: &str, content: &str| {
             let path = folder.join(path);
-            private(&path, content)?;
+            write_private(&path, content)?;
             values.insert(name.to_owned(), path.display().to_string());
             Ok::<_, TopologyError>(())
         };
@@ -69,7 +69,7 @@ impl Workdir {
         file("certificate", "certificate.pem", &certificate)?;
         file("key", "key.pem", &key)?;
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
-        file("secret_file", "client.secret", &format!("{}\n", secret()))?;
+        file("secret_file", "client.secret", &format!("{}\n", new_secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
     }
@@ -80,7 +80,7 @@ impl Workdir {
     }
 
     /// Finder of the programs to start.
-    pub(crate) fn programs(&self) -> &Programs {
+    pub(crate) fn programs(&self) -> &ProgramFinder {
         &self.programs
     }
 
@@ -94,8 +94,8 @@ impl Workdir {
             None => {
                 let no_key = || failed("make", &key)(io::Error::other("cannot create an RSA key"));
                 let signer = Signer::new().ok_or_else(no_key)?;
-                private(&key, &signer.public_pem().ok_or_else(no_key)?)?;
-                private(&keys, &signer.jwks())?;
+                write_private(&key, &signer.public_pem().ok_or_else(no_key)?)?;
+                write_private(&keys, &signer.jwks())?;
                 Arc::clone(self.signer.get_or_init(|| Arc::new(signer)))
             }
         };
@@ -111,7 +111,7 @@ impl Workdir {
 
     /// Control group hierarchy of this machine.
     pub(crate) fn hierarchy(&self) -> &Hierarchy {
-        self.hierarchy.get_or_init(Hierarchy::find)
+        self.hierarchy.get_or_init(Hierarchy::detect)
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) fn make_folder(path: &Path) -> Result<(), TopologyError> {
 }
 
 /// Writes a file that only its owner can read.
-pub(super) fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
+pub(super) fn write_private(path: &Path, content: &str) -> Result<(), TopologyError> {
     let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
         .map_err(failed("write", path))
@@ -142,7 +142,7 @@ pub(super) fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
 
 /// Creates a secret: 32 random bytes in base64. Only values without `+` and `/` are used, so that
 /// the secret fits unchanged into a URL, a command line and any file format.
-fn secret() -> String {
+fn new_secret() -> String {
     use base64::Engine as _;
     loop {
         let mut bytes = [0; 32];
@@ -155,12 +155,12 @@ fn secret() -> String {
 }
 
 /// Values of the names of a topology in this run.
-pub(super) fn values(
+pub(super) fn run_values(
     topology: &Topology,
-    change: &Change,
+    change: &TopologyOverrides,
     place: &Workdir,
     folder: &Path,
-    ports: &mut Ports,
+    ports: &mut PortClaims,
 ) -> Result<Values, TopologyError> {
     let mut values = place.values.clone();
     values.insert("run".to_owned(), folder.display().to_string());
@@ -171,15 +171,15 @@ pub(super) fn values(
             }
             Kind::Program(program) => {
                 for port in &program.ports {
-                    let number = ports.take().map_err(failed("make", Path::new("a free port")))?;
+                    let number = ports.claim_free().map_err(failed("make", Path::new("a free port")))?;
                     values.insert(format!("{}.{port}", component.name), number.to_string());
                 }
             }
         }
     }
     for name in &topology.secrets {
-        let (text, path) = (secret(), folder.join(format!("{name}.secret")));
-        private(&path, &format!("{text}\n"))?;
+        let (text, path) = (new_secret(), folder.join(format!("{name}.secret")));
+        write_private(&path, &format!("{text}\n"))?;
         let [own, file] = secret_names(name);
         values.insert(own, text);
         values.insert(file, path.display().to_string());
@@ -187,26 +187,30 @@ pub(super) fn values(
     // The parts were selected when the topology was read. Another value now would not match the
     // running topology.
     let other = topology
-        .chosen
+        .part_variables
         .iter()
         .find(|(name, chosen)| change.variables.get(*name).is_some_and(|value| value != *chosen));
     if let Some((name, chosen)) = other {
         let what =
             format!("`{name}` selects a part and cannot change after the topology was read with `{chosen}`");
-        return Err(TopologyError::value(&topology.name, "variables", what));
+        return Err(TopologyError::invalid_value(&topology.name, "variables", what));
     }
     let mut filled = Values::new();
     for (name, value) in &topology.variables {
         let value = change.variables.get(name).unwrap_or(value);
         let value = template::fill(value, &values).map_err(|unknown| {
-            TopologyError::value(&topology.name, format!("variables.{name}"), unknown.words(&values))
+            TopologyError::invalid_value(
+                &topology.name,
+                format!("variables.{name}"),
+                unknown.describe(&values),
+            )
         })?;
         filled.insert(name.clone(), value);
     }
     if let Some(unknown) = change.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
         let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let what = format!("unknown variable `{unknown}`; available: {known}");
-        return Err(TopologyError::value(&topology.name, "variables", what));
+        return Err(TopologyError::invalid_value(&topology.name, "variables", what));
     }
     values.extend(filled);
     Ok(values)

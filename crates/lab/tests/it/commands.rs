@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use clap::Parser;
-use lab::cli::{Arguments, Ending, run};
+use lab::cli::{Arguments, CommandOutcome, run};
 use lab::files::{read_record, write_record};
-use lab::scenario::{Scenario, Wish};
-use lab::topology::Programs;
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab::topology::ProgramFinder;
 use lab_analysis::record::Record;
 use lab_analysis::test_support::sample;
 
@@ -17,11 +17,11 @@ struct Program {
 }
 
 /// Output and outcome of a command, or its error text.
-fn lab(words: &[&str]) -> Result<(Ending, String), String> {
+fn lab(words: &[&str]) -> Result<(CommandOutcome, String), String> {
     let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
     let ending =
-        run(&program.arguments, &Programs::default(), &mut out).map_err(|error| error.to_string())?;
+        run(&program.arguments, &ProgramFinder::default(), &mut out).map_err(|error| error.to_string())?;
     Ok((ending, String::from_utf8(out).unwrap()))
 }
 
@@ -41,7 +41,7 @@ fn from_a_file_of_another_tool_to_a_comparison() {
         let (ending, said) =
             lab(&["import", &fixture(file), "--variant", "echo", "--concurrency", "3", "--out", &of(out)])
                 .unwrap();
-        assert_eq!(ending, Ending::Good);
+        assert_eq!(ending, CommandOutcome::Success);
         assert!(said.contains("! import: ") && said.ends_with("report.html\n"), "{said}");
     }
     assert_eq!(
@@ -70,20 +70,20 @@ fn a_gate_opens_and_closes() {
     };
     assert!(gate(&[]).unwrap_err().contains("cannot read"), "no baseline, no pass");
     assert!(gate(&["--update"]).unwrap().1.contains("checks written"));
-    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+    assert_eq!(gate(&[]).unwrap().0, CommandOutcome::Success);
     record.variants[0].counters.insert("instructions".to_owned(), 102.0);
     write_record(&record, &run_file).unwrap();
     let (ending, said) = gate(&[]).unwrap();
-    assert_eq!(ending, Ending::No);
+    assert_eq!(ending, CommandOutcome::Negative);
     assert!(said.contains("instructions per request of `direct`: is 102, was 100"), "{said}");
     assert!(said.contains("if this change is intended") && said.ends_with("--update\n"), "{said}");
     record.run.counting.insert("compiler".to_owned(), "another".to_owned());
     write_record(&record, &run_file).unwrap();
     let (ending, said) = gate(&[]).unwrap();
-    assert!(ending == Ending::No && said.contains("compiler: `another` was `rustc"), "{said}");
+    assert!(ending == CommandOutcome::Negative && said.contains("compiler: `another` was `rustc"), "{said}");
     assert!(said.contains("run 13ef7b1 in this environment"), "{said}");
     gate(&["--update"]).unwrap();
-    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+    assert_eq!(gate(&[]).unwrap().0, CommandOutcome::Success);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_gate_tells_of_a_run_that_was_ended_early_and_takes_nothing_from_it() {
     std::fs::write(&base, &baseline).unwrap();
     let gate = |more: &[&str]| lab(&[&["gate", &text(&run_file), "--baseline", &text(&base)], more].concat());
     let (ending, said) = gate(&[]).unwrap();
-    assert_eq!(ending, Ending::No);
+    assert_eq!(ending, CommandOutcome::Negative);
     assert!(said.contains("the run was stopped early") && said.contains("0 of 1 checks passed"), "{said}");
     let said = gate(&["--update"]).unwrap_err();
     assert!(said.contains("cannot make a baseline of a run that was stopped early"), "{said}");
@@ -129,7 +129,7 @@ fn generators_are_merged_into_one_report() {
 fn an_audit_ends_with_no_when_something_does_not_follow() {
     let folder = tempfile::tempdir().unwrap();
     let (ending, said) = lab(&["audit"]).unwrap();
-    assert_eq!(ending, Ending::No);
+    assert_eq!(ending, CommandOutcome::Negative);
     assert!(said.contains("3.11 s, printed 7.24 s"), "{said}");
     let (_, json) = lab(&["audit", "--json"]).unwrap();
     let remarks: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -139,7 +139,7 @@ fn an_audit_ends_with_no_when_something_does_not_follow() {
     std::fs::write(&path, &example).unwrap();
     assert_eq!(lab(&["audit", &text(&path)]).unwrap().1, said, "the example is the shipped tables");
     std::fs::write(&path, r#"{"format": "postern-lab-tables/1", "title": "t", "provenance": "p"}"#).unwrap();
-    assert_eq!(lab(&["audit", &text(&path)]).unwrap().0, Ending::Good);
+    assert_eq!(lab(&["audit", &text(&path)]).unwrap().0, CommandOutcome::Success);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn the_examples_of_the_documents_are_understood() {
     assert_eq!(rules, ["closed-loop-throughput"]);
     let scenario = page.split("### A scenario").nth(1).unwrap().split("```toml\n").nth(1).unwrap();
     let scenario = scenario.split("```").next().unwrap();
-    Scenario::from_text(scenario, "docs/reference/lab.md", &Wish::default()).unwrap();
+    Scenario::from_text(scenario, "docs/reference/lab.md", &ScenarioOptions::default()).unwrap();
     let guide = read("guides/lab-topology.md");
     let scenarios = guide
         .split("```toml\n")
@@ -198,7 +198,7 @@ fn the_examples_of_the_documents_are_understood() {
         .map(|rest| rest.split("```").next().unwrap())
         .filter(|block| block.contains("[[variant]]"));
     for scenario in scenarios {
-        Scenario::from_text(scenario, "docs/guides/lab-topology.md", &Wish::default()).unwrap();
+        Scenario::from_text(scenario, "docs/guides/lab-topology.md", &ScenarioOptions::default()).unwrap();
     }
     let guides = ["run", "topology", "compare", "import", "cluster"]
         .map(|name| read(&format!("guides/lab-{name}.md")));

@@ -4,64 +4,64 @@
 //! Owns: what counts of connections prove. Without counts there is no finding.
 
 use super::Subject;
-use super::view::{Counter, Seen, middle, most, seen};
+use super::view::{ComponentWindow, Counter, component_windows, majority, median_of};
+use crate::formatting;
 use crate::record::{Finding, Variant};
 use crate::statistics::{Figure, figures};
-use crate::words;
 
 /// Connections per request from which they are opened for requests, not for the run: one in twenty.
-const CHURN: f64 = 0.05;
+const CHURN_PER_REQUEST: f64 = 0.05;
 /// Connections per request from which none is kept open.
-const EACH: f64 = 0.9;
+const NONE_KEPT_OPEN: f64 = 0.9;
 /// Fewest connections in a window that count: pools open some when they fill at the start.
-const LEAST: f64 = 50.0;
+const MIN_CONNECTIONS: f64 = 50.0;
 /// P99 over HTTP/2 divided by P99 over HTTP/1.1 from which requests block each other: less may be
 /// chance.
-const BLOCKED: f64 = 2.0;
+const BLOCKED_FACTOR: f64 = 2.0;
 /// Largest factor between the medians of both: if they are alike, the waiting differs and not the
 /// work.
-const ALIKE: f64 = 1.3;
+const MAX_MEDIAN_FACTOR: f64 = 1.3;
 
 /// Finds connections or TLS handshakes that are made for a large part of the requests.
 pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in subject.variant.component_names() {
-        let looks = seen(subject.variant, name);
+        let looks = component_windows(subject.variant, name);
         if let Some((each, all)) = per_request(&looks, |sample| sample.tls_handshakes) {
             let told = format!(
                 "`{name}` did {} TLS handshakes, {} per request",
-                words::grouped(all),
-                words::digits(each)
+                formatting::grouped(all),
+                formatting::digits(each)
             );
             let remedy =
                 "a handshake costs more CPU than most requests: keep connections open, and resume sessions";
-            found.push(subject.cause("tls-handshakes", told, remedy));
+            found.push(subject.explanation("tls-handshakes", told, remedy));
         }
         if let Some((each, all)) = per_request(&looks, |sample| sample.connections_opened) {
-            let kept = if each >= EACH { ": none is kept open" } else { "" };
+            let kept = if each >= NONE_KEPT_OPEN { ": none is kept open" } else { "" };
             let told = format!(
                 "{} connections were opened to `{name}`, {} per request{kept}",
-                words::grouped(all),
-                words::digits(each)
+                formatting::grouped(all),
+                formatting::digits(each)
             );
             let remedy = "each costs a round trip, a port and a descriptor: keep connections open (keep-alive), and let the pool be as \
                           large as the requests in flight";
-            found.push(subject.cause("connection-churn", told, remedy));
+            found.push(subject.explanation("connection-churn", told, remedy));
         }
     }
     found
 }
 
 /// A counter per request and in total, where at least half of the iterations show it.
-fn per_request(looks: &[Seen<'_>], counter: Counter) -> Option<(f64, f64)> {
+fn per_request(looks: &[ComponentWindow<'_>], counter: Counter) -> Option<(f64, f64)> {
     let shown: Vec<(f64, f64)> = looks
         .iter()
-        .filter_map(|look| Some((look.per_request(counter)?, look.grown(counter)?)))
-        .filter(|(each, all)| *each >= CHURN && *all >= LEAST)
+        .filter_map(|look| Some((look.per_request(counter)?, look.growth(counter)?)))
+        .filter(|(each, all)| *each >= CHURN_PER_REQUEST && *all >= MIN_CONNECTIONS)
         .collect();
     let each: Vec<f64> = shown.iter().map(|(each, _)| *each).collect();
-    (!shown.is_empty() && shown.len() >= most(looks.len()))
-        .then(|| Some((middle(&each)?, shown.iter().map(|(_, all)| all).sum())))?
+    (!shown.is_empty() && shown.len() >= majority(looks.len()))
+        .then(|| Some((median_of(&each)?, shown.iter().map(|(_, all)| all).sum())))?
 }
 
 /// Finds a load with slow responses over HTTP/2 but not over HTTP/1.1: requests wait behind others
@@ -74,24 +74,24 @@ pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
     let told = subject.record.variants.iter().find_map(|alone| {
         let slow = figures(shared, &Figure::P99);
         let quick = figures(alone, &Figure::P99);
-        let medians = middle(&figures(shared, &Figure::P50)).zip(middle(&figures(alone, &Figure::P50)));
-        let same_work = medians.is_some_and(|(a, b)| a <= ALIKE * b && b <= ALIKE * a);
+        let medians = median_of(&figures(shared, &Figure::P50)).zip(median_of(&figures(alone, &Figure::P50)));
+        let same_work = medians.is_some_and(|(a, b)| a <= MAX_MEDIAN_FACTOR * b && b <= MAX_MEDIAN_FACTOR * a);
         // Every iteration over HTTP/2 is slower than every one over HTTP/1.1, which excludes
         // chance.
         let apart = slow.iter().copied().fold(f64::MAX, f64::min) > quick.iter().copied().fold(0.0, f64::max);
-        let (slow, quick) = middle(&slow).zip(middle(&quick))?;
-        (only_protocol_differs(shared, alone) && same_work && apart && slow >= BLOCKED * quick).then(|| {
+        let (slow, quick) = median_of(&slow).zip(median_of(&quick))?;
+        (only_protocol_differs(shared, alone) && same_work && apart && slow >= BLOCKED_FACTOR * quick).then(|| {
             format!(
                 "P99 over h2 is {} and {} under the same load over HTTP/1.1 (`{}`), while the medians are alike",
-                words::time(slow),
-                words::time(quick),
+                formatting::time(slow),
+                formatting::time(quick),
                 alone.name
             )
         })
     });
     let remedy = "requests of one connection wait behind each other: use more connections, and look for an answer that fills the \
                   connection's window";
-    told.map(|told| subject.cause("head-of-line", told, remedy)).into_iter().collect()
+    told.map(|told| subject.explanation("head-of-line", told, remedy)).into_iter().collect()
 }
 
 fn only_protocol_differs(shared: &Variant, alone: &Variant) -> bool {

@@ -6,56 +6,56 @@
 use std::collections::BTreeMap;
 
 use super::Subject;
-use super::view::{middle, slices};
+use super::view::{median_of, slices};
+use crate::formatting;
 use crate::record::{Distribution, Doubt, Event, Finding, Iteration, Outcome, Slice, Variant};
 use crate::statistics::pooled;
-use crate::units::whole;
-use crate::words;
+use crate::units::truncated;
 
 /// Timeouts that are commonly configured, ms.
 const TIMEOUTS_MS: [f64; 13] = [100.0, 200.0, 250.0, 500.0, 1e3, 2e3, 3e3, 5e3, 10e3, 15e3, 20e3, 30e3, 60e3];
 /// How much later than a timeout its responses may come, as a share of it. A busy machine delays
 /// other responses by any time.
-const LATE: f64 = 0.15;
+const MAX_LATE: f64 = 0.15;
 /// How much earlier than a timeout its responses may come, as a share of it. A busy program counts
 /// from the last time at which its event loop read the clock. Under load a fifth of Envoy's 200 ms
 /// timers fire 2 to 5 ms early.
-const EARLY: f64 = 0.03;
+const MAX_EARLY: f64 = 0.03;
 /// Least share of a status' responses that the timeout has to have caused.
-const TIMED: f64 = 0.5;
+const MIN_TIMED_SHARE: f64 = 0.5;
 /// Most responses in an equal span just before the timeout, per response that it caused. A timer
 /// causes no response before it fires; latencies that are spread out have no such edge.
-const BEFORE: f64 = 0.25;
+const MAX_BEFORE: f64 = 0.25;
 /// Longest usual successful response, as a share of the timeout. If it takes longer, so may a
 /// refusal that is a decision.
-const GOOD: f64 = 0.8;
+const MAX_SUCCESS_LATENCY: f64 = 0.8;
 /// Successful responses, as a share of the refusals, below which their latency says nothing: those
 /// few were late themselves.
-const FEW: f64 = 0.01;
+const MIN_SUCCESS_SHARE: f64 = 0.01;
 /// Fewest responses that form a cluster.
-const LEAST: u64 = 5;
+const MIN_CLUSTER: u64 = 5;
 /// Statuses that report a timeout themselves: 408 and 504.
 const TIMED_OUT: [u16; 2] = [408, 504];
 /// Share of responses with 429 from which a rate limit applies.
-const LIMITED: f64 = 0.01;
+const MIN_429_SHARE: f64 = 0.01;
 /// Share of responses with 503 from which a rate limit may apply.
-const SHED: f64 = 0.05;
+const MIN_503_SHARE: f64 = 0.05;
 /// Largest deviation between slices of the rate of successful responses, as a share of it, when a
 /// limit applies.
-const STEADY: f64 = 0.15;
+const MAX_RATE_DEVIATION: f64 = 0.15;
 /// Fewest slices that show a trend.
-const COURSE: usize = 8;
+const MIN_SLICES: usize = 8;
 /// Share of all unsuccessful requests that a burst contains at least.
-const MOST: f64 = 0.8;
+const MIN_BURST_SHARE: f64 = 0.8;
 /// Longest burst, as a share of the window.
-const SHORT: f64 = 0.25;
+const MAX_BURST_LENGTH: f64 = 0.25;
 /// Least share of the requests of a burst that are unsuccessful.
-const DENSE: f64 = 0.2;
+const MIN_BURST_DENSITY: f64 = 0.2;
 /// Fewest unsuccessful requests of an iteration with a burst.
-const BURST: u64 = 10;
+const MIN_UNSUCCESSFUL: u64 = 10;
 /// Longest time from an event to a burst that it may have caused, ms. Refreshing keys and addresses
 /// is quicker when it works.
-const AFTER_MS: u64 = 1000;
+const MAX_EVENT_DISTANCE_MS: u64 = 1000;
 
 /// Finds requests that were due but never sent.
 pub(super) fn unsent(subject: &Subject<'_>) -> Vec<Finding> {
@@ -66,7 +66,7 @@ pub(super) fn unsent(subject: &Subject<'_>) -> Vec<Finding> {
     vec![subject.finding(
         Doubt::Careful,
         "requests-unsent",
-        format!("{} requests were due but never sent", words::count(unsent)),
+        format!("{} requests were due but never sent", formatting::count(unsent)),
         "the target is slower than the offered rate: percentiles leave out the slowest requests",
     )]
 }
@@ -85,9 +85,9 @@ pub(super) fn errors(subject: &Subject<'_>) -> Vec<Finding> {
         "errors",
         format!(
             "{} of {} requests were refused and {} not answered",
-            words::count(refused),
-            words::count(all),
-            words::count(failed)
+            formatting::count(refused),
+            formatting::count(all),
+            formatting::count(failed)
         ),
         "latencies are of successful responses only: read them with the table of endings",
     )]
@@ -120,28 +120,28 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
         if TIMED_OUT.contains(&status) {
             return None;
         }
-        let enough = good.as_ref().filter(|good| good.count() as f64 >= FEW * latency.count() as f64);
+        let enough = good.as_ref().filter(|good| good.count() as f64 >= MIN_SUCCESS_SHARE * latency.count() as f64);
         let usual = enough.map(|good| good.micros(0.5));
         // Successful responses that come just then contradict a timer: a call to another server
         // takes this long.
         let slow = |timer: &f64| {
-            usual.is_none_or(|usual| usual <= GOOD * timer)
-                && enough.is_none_or(|good| edge(good, *timer).is_none())
+            usual.is_none_or(|usual| usual <= MAX_SUCCESS_LATENCY * timer)
+                && enough.is_none_or(|good| timer_edge(good, *timer).is_none())
         };
         let mut timers = TIMEOUTS_MS.iter().map(|ms| ms * 1e3).filter(slow);
-        let (timer, own) = timers.find_map(|timer| Some((timer, fired(&latency, timer)?)))?;
-        Some(subject.cause(
+        let (timer, own) = timers.find_map(|timer| Some((timer, timer_responses(&latency, timer)?)))?;
+        Some(subject.explanation(
             "timeouts-mapped",
             format!(
                 "{} of {} responses with status {status} came after {} to {}, at a timeout of {}; {}",
-                words::count(own),
-                words::count(latency.count()),
-                words::time(timer * (1.0 - EARLY)),
-                words::time(timer * (1.0 + LATE)),
-                words::time(timer),
+                formatting::count(own),
+                formatting::count(latency.count()),
+                formatting::time(timer * (1.0 - MAX_EARLY)),
+                formatting::time(timer * (1.0 + MAX_LATE)),
+                formatting::time(timer),
                 usual.map_or_else(
                     || "hardly any response was successful".to_owned(),
-                    |usual| format!("a successful one usually took {}", words::time(usual))
+                    |usual| format!("a successful one usually took {}", formatting::time(usual))
                 )
             ),
             "these are not refusals: an upstream did not respond in time. Check it, and report timeouts as 504",
@@ -151,17 +151,17 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// Number of responses that a timer of `timer` µs caused, when most are its own.
-fn fired(latency: &Distribution, timer: f64) -> Option<u64> {
-    edge(latency, timer).filter(|own| *own as f64 >= TIMED * latency.count() as f64)
+fn timer_responses(latency: &Distribution, timer: f64) -> Option<u64> {
+    timer_edge(latency, timer).filter(|own| *own as f64 >= MIN_TIMED_SHARE * latency.count() as f64)
 }
 
 /// Number of responses that came when a timer of `timer` µs may fire, when hardly any came just
 /// before.
-fn edge(latency: &Distribution, timer: f64) -> Option<u64> {
-    let since = |share: f64| latency.above(whole(timer * share * 1e3));
-    let own = since(1.0 - EARLY) - since(1.0 + LATE);
-    let before = since(1.0 - 2.0 * EARLY - LATE) - since(1.0 - EARLY);
-    (own >= LEAST && before as f64 <= BEFORE * own as f64).then_some(own)
+fn timer_edge(latency: &Distribution, timer: f64) -> Option<u64> {
+    let since = |share: f64| latency.count_above(truncated(timer * share * 1e3));
+    let own = since(1.0 - MAX_EARLY) - since(1.0 + MAX_LATE);
+    let before = since(1.0 - 2.0 * MAX_EARLY - MAX_LATE) - since(1.0 - MAX_EARLY);
+    (own >= MIN_CLUSTER && before as f64 <= MAX_BEFORE * own as f64).then_some(own)
 }
 
 /// Finds a rate limit: the rate of successful responses stays constant.
@@ -174,26 +174,29 @@ pub(super) fn rate_limited(subject: &Subject<'_>) -> Vec<Finding> {
         classes.filter(|class| class.status == Some(status)).map(|class| class.count).sum::<u64>()
     };
     let share = |status: u16| of(status) as f64 / all.max(1) as f64;
-    let let_through: Vec<f64> = variant.iterations.iter().filter_map(steady).collect();
-    let through =
-        middle(&let_through).map_or_else(String::new, |rate| format!(", {}/s passed", words::digits(rate)));
-    let status = if of(429) >= LEAST && share(429) >= LIMITED {
+    let let_through: Vec<f64> = variant.iterations.iter().filter_map(steady_rate).collect();
+    let through = median_of(&let_through)
+        .map_or_else(String::new, |rate| format!(", {}/s passed", formatting::digits(rate)));
+    let status = if of(429) >= MIN_CLUSTER && share(429) >= MIN_429_SHARE {
         429
-    } else if share(503) >= SHED && quick(variant) && let_through.len() == variant.iterations.len() {
+    } else if share(503) >= MIN_503_SHARE
+        && is_503_quick(variant)
+        && let_through.len() == variant.iterations.len()
+    {
         503
     } else {
         return Vec::new();
     };
-    vec![subject.cause(
+    vec![subject.explanation(
         "rate-limited",
-        format!("{} of the responses have status {status}{through}", words::percent(share(status))),
+        format!("{} of the responses have status {status}{through}", formatting::percent(share(status))),
         "the figures show the rate limit: raise it for the measurement, or offer a lower rate",
     )]
 }
 
 /// Whether responses with 503 are decided before any work is done: their median is not above that
 /// of successful responses.
-fn quick(variant: &Variant) -> bool {
+fn is_503_quick(variant: &Variant) -> bool {
     let good = pooled(variant, Outcome::Ok).map(|good| good.micros(0.5));
     let shed = by_status(variant).remove(&503).map(|shed| shed.micros(0.5));
     good.zip(shed).is_some_and(|(good, shed)| shed <= good)
@@ -201,43 +204,43 @@ fn quick(variant: &Variant) -> bool {
 
 /// Rate of successful responses, when the slices have nearly the same rate and at least half of
 /// them have refusals.
-fn steady(iteration: &Iteration) -> Option<f64> {
+fn steady_rate(iteration: &Iteration) -> Option<f64> {
     let slices = slices(iteration);
     let rates: Vec<f64> = slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
-    let usual = middle(&rates).filter(|usual| rates.len() >= COURSE && *usual > 0.0)?;
+    let usual = median_of(&rates).filter(|usual| rates.len() >= MIN_SLICES && *usual > 0.0)?;
     let off: Vec<f64> = rates.iter().map(|rate| (rate - usual).abs()).collect();
     let refused = slices.iter().filter(|slice| slice.bad > 0).count() * 2 >= slices.len();
-    (refused && middle(&off)? <= STEADY * usual).then_some(usual)
+    (refused && median_of(&off)? <= MAX_RATE_DEVIATION * usual).then_some(usual)
 }
 
 /// Finds unsuccessful requests that lie close together in time.
 pub(super) fn burst(subject: &Subject<'_>) -> Vec<Finding> {
-    let told: Vec<String> = subject.variant.iterations.iter().filter_map(in_iteration).collect();
+    let told: Vec<String> = subject.variant.iterations.iter().filter_map(burst_in).collect();
     if told.is_empty() {
         return Vec::new();
     }
-    vec![subject.cause(
+    vec![subject.explanation(
         "error-burst",
         told.join("; "),
         "errors at one time have one cause: check what was deployed, rotated or restarted then",
     )]
 }
 
-fn in_iteration(iteration: &Iteration) -> Option<String> {
+fn burst_in(iteration: &Iteration) -> Option<String> {
     let slices = slices(iteration);
     let bad: u64 = slices.iter().map(|slice| slice.bad).sum();
-    if slices.len() < COURSE || bad < BURST {
+    if slices.len() < MIN_SLICES || bad < MIN_UNSUCCESSFUL {
         return None;
     }
-    let (from, until) = densest(&slices, bad)?;
+    let (from, until) = densest_span(&slices, bad)?;
     let (begin, end) = (slices[from].at_ms, slices[until].at_ms + slices[until].ms);
     let inside: u64 = slices[from..=until].iter().map(|slice| slice.bad).sum();
     let ended: u64 = slices[from..=until].iter().map(|slice| slice.ok + slice.bad).sum();
-    if (inside as f64) < DENSE * ended as f64 {
+    if (inside as f64) < MIN_BURST_DENSITY * ended as f64 {
         return None;
     }
-    let near = |event: &&Event| event.at_ms + AFTER_MS >= begin && event.at_ms < end;
-    let events = words::events(iteration.events.iter().filter(near));
+    let near = |event: &&Event| event.at_ms + MAX_EVENT_DISTANCE_MS >= begin && event.at_ms < end;
+    let events = formatting::events(iteration.events.iter().filter(near));
     let mut kinds: Vec<(u64, String)> = iteration
         .classes
         .iter()
@@ -254,20 +257,20 @@ fn in_iteration(iteration: &Iteration) -> Option<String> {
     let beside = if events.is_empty() { String::new() } else { format!(", near {}", events.join(" and ")) };
     Some(format!(
         "{} of {} unsuccessful requests of iteration {} ({}) ended between {} and {} s{beside}",
-        words::count(inside),
-        words::count(bad),
+        formatting::count(inside),
+        formatting::count(bad),
         iteration.number,
         kinds.join(", "),
-        words::digits(begin as f64 / 1e3),
-        words::digits(end as f64 / 1e3)
+        formatting::digits(begin as f64 / 1e3),
+        formatting::digits(end as f64 / 1e3)
     ))
 }
 
 /// First and last slice of the shortest span with most of the unsuccessful requests; `None` when it
 /// is not short.
-fn densest(slices: &[&Slice], bad: u64) -> Option<(usize, usize)> {
+fn densest_span(slices: &[&Slice], bad: u64) -> Option<(usize, usize)> {
     let whole = slices[slices.len() - 1].at_ms + slices[slices.len() - 1].ms - slices[0].at_ms;
-    let wanted = MOST * bad as f64;
+    let wanted = MIN_BURST_SHARE * bad as f64;
     let mut best: Option<(u64, usize, usize)> = None;
     let (mut from, mut inside) = (0, 0);
     for until in 0..slices.len() {
@@ -282,5 +285,5 @@ fn densest(slices: &[&Slice], bad: u64) -> Option<(usize, usize)> {
         }
     }
     let (length, from, until) = best?;
-    (length as f64 <= SHORT * whole as f64).then_some((from, until))
+    (length as f64 <= MAX_BURST_LENGTH * whole as f64).then_some((from, until))
 }

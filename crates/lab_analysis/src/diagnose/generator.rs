@@ -4,21 +4,21 @@
 //! generator's report.
 
 use super::Subject;
-use super::thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
+use super::thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, is_saturated};
+use crate::formatting;
 use crate::record::{Doubt, Finding, GeneratorUse, Iteration, Record, Variant};
 use crate::statistics::Figure;
-use crate::words;
 
 /// Share of CPU time that the host gave to other virtual machines, from which the figures are those
 /// of the host.
-const STOLEN: f64 = 0.1;
+const MIN_STOLEN: f64 = 0.1;
 
 /// Finds a generator that was the limit: its thread never rested.
-pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
+pub(super) fn generator_bound(subject: &Subject<'_>) -> Vec<Finding> {
     let told = worst(subject, |own, iteration| {
-        let (running, waiting) = shares(own);
-        if never_rests(running, waiting) {
-            let shares = (words::percent(running), words::percent(waiting));
+        let (running, waiting) = thread_shares(own);
+        if is_saturated(running, waiting) {
+            let shares = (formatting::percent(running), formatting::percent(waiting));
             let text =
                 format!("its thread used {} of a core and waited for one {} of the time", shares.0, shares.1);
             return Some((running + waiting, text));
@@ -41,11 +41,11 @@ pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// Finds a generator that sent due requests so late that the latency is not the target's alone.
-pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
+pub(super) fn generator_late(subject: &Subject<'_>) -> Vec<Finding> {
     let told = worst(subject, |own, iteration| {
         let (lag, latency) =
-            late_by(own, iteration).filter(|_| !never_rests(shares(own).0, shares(own).1))?;
-        let times = (words::time(lag), words::time(latency));
+            late_by(own, iteration).filter(|_| !is_saturated(thread_shares(own).0, thread_shares(own).1))?;
+        let times = (formatting::time(lag), formatting::time(latency));
         Some((lag, format!("P99 of its own lag is {} of a P99 latency of {}", times.0, times.1)))
     });
     told.map(|told| {
@@ -80,22 +80,22 @@ fn worst(
 }
 
 /// Shares of the time in which the thread ran, and in which it waited for a core.
-fn shares(own: &GeneratorUse) -> (f64, f64) {
+fn thread_shares(own: &GeneratorUse) -> (f64, f64) {
     (own.cpu_share.unwrap_or(0.0), own.core_wait_share.unwrap_or(0.0))
 }
 
 /// Lag and latency, when the lag is a large part of the latency.
 fn late_by(own: &GeneratorUse, iteration: &Iteration) -> Option<(f64, f64)> {
-    let late = own.lag_p99_us.zip(Figure::P99.of(iteration));
+    let late = own.lag_p99_us.zip(Figure::P99.value(iteration));
     late.filter(|(lag, latency)| *lag >= LAG_US && *lag >= LAG_SHARE * latency)
 }
 
 /// Finds a generator that had to wait for a core, so that latencies include that wait. The machine
 /// causes this, so there is one finding for all variants. Variants whose generator was the limit
 /// are left out.
-pub(super) fn shared(record: &Record) -> Option<Finding> {
-    let limited = |variant: &Variant| !bound(&Subject { record, variant }).is_empty();
-    let (variants, share) = most(record, CORE_WAIT, |own| own.core_wait_share, limited)?;
+pub(super) fn machine_shared(record: &Record) -> Option<Finding> {
+    let limited = |variant: &Variant| !generator_bound(&Subject { record, variant }).is_empty();
+    let (variants, share) = variants_above(record, CORE_WAIT, |own| own.core_wait_share, limited)?;
     Some(Finding {
         name: "machine-shared".to_owned(),
         variants,
@@ -108,8 +108,8 @@ pub(super) fn shared(record: &Record) -> Option<Finding> {
 
 /// Finds a machine that did not have all of its cores, because its host gave their time to other
 /// virtual machines.
-pub(super) fn stolen(record: &Record) -> Option<Finding> {
-    let (variants, share) = most(record, STOLEN, |own| own.stolen_share, |_| false)?;
+pub(super) fn time_stolen(record: &Record) -> Option<Finding> {
+    let (variants, share) = variants_above(record, MIN_STOLEN, |own| own.stolen_share, |_| false)?;
     Some(Finding {
         name: "time-stolen".to_owned(),
         variants,
@@ -124,7 +124,7 @@ pub(super) fn stolen(record: &Record) -> Option<Finding> {
 /// Variants whose highest share over iterations is at least `least`, and a description of that
 /// share. An empty list stands for all variants. Variants for which `not` returns true are left
 /// out.
-fn most(
+fn variants_above(
     record: &Record,
     least: f64,
     share: fn(&GeneratorUse) -> Option<f64>,
@@ -143,12 +143,12 @@ fn most(
         .collect();
     let worst = found.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let beside = if found.len() > 1 {
-        let (all, least) = (record.variants.len(), words::percent(least));
+        let (all, least) = (record.variants.len(), formatting::percent(least));
         format!(" in `{}`, and {least} or more in {} of {all} variants", worst.0, found.len())
     } else {
         String::new()
     };
     let all = found.len() > 1 && found.len() == record.variants.len();
     let names = if all { Vec::new() } else { found.iter().map(|(name, _)| (*name).to_owned()).collect() };
-    Some((names, format!("{} of the time{beside}", words::percent(worst.1))))
+    Some((names, format!("{} of the time{beside}", formatting::percent(worst.1))))
 }

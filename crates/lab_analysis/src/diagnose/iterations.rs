@@ -6,23 +6,23 @@
 use std::collections::BTreeMap;
 
 use super::Subject;
-use super::view::{self, Counter, seen};
+use super::view::{self, Counter, component_windows};
+use crate::formatting;
 use crate::record::{Doubt, Finding, Iteration};
-use crate::statistics::{Figure, LEAST_PAIRS, display, figures, outliers};
-use crate::words;
+use crate::statistics::{Figure, MIN_OBSERVATIONS, display, figures, outliers};
 
 /// Most differences that are listed for an outlier, the largest first: on a slow machine every
 /// program deviates.
-const MOST_TOLD: usize = 6;
+const MAX_DIFFERENCES: usize = 6;
 
 /// Most outliers that are named, the largest first: among hundreds of iterations some always
 /// deviate.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Finds variants with too few iterations for an interval.
 pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
     let many = subject.variant.iterations.len();
-    if many >= LEAST_PAIRS {
+    if many >= MIN_OBSERVATIONS {
         return Vec::new();
     }
     vec![subject.finding(
@@ -34,16 +34,16 @@ pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// A figure of an iteration that deviates from the others.
-struct Odd {
-    place: usize,
+struct OutlierNote {
+    index: usize,
     /// Deviation from the usual value, in robust standard deviations.
     score: f64,
-    said: String,
+    description: String,
 }
 
 /// Finds iterations that deviate from the others: `slow-iteration` for a worse one, `odd-iteration`
 /// for a better one.
-pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
+pub(super) fn outlying(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let (mut worse, mut better) = (Vec::new(), Vec::new());
     for figure in [Figure::P50, Figure::P99, Figure::PerSecond] {
@@ -58,14 +58,14 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
                 display::figure(&figure, outlier.value),
                 display::figure(&figure, outlier.usual)
             );
-            let odd = Odd { place: outlier.index, score: outlier.score.abs(), said };
+            let odd = OutlierNote { index: outlier.index, score: outlier.score.abs(), description: said };
             let is_better = (outlier.score > 0.0) == figure.more_is_better();
             if is_better { &mut better } else { &mut worse }.push(odd);
         }
     }
     let mut found = Vec::new();
     if !worse.is_empty() {
-        let (places, said) = told(&worse, variant.iterations.len());
+        let (places, said) = describe(&worse, variant.iterations.len());
         let beside: Vec<String> = places.iter().flat_map(|place| differences(subject, *place)).collect();
         let beside = if beside.is_empty() {
             "; no other observed figure deviates in it".to_owned()
@@ -83,7 +83,7 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
         found.push(subject.finding(
             Doubt::Careful,
             "odd-iteration",
-            told(&better, variant.iterations.len()).1,
+            describe(&better, variant.iterations.len()).1,
             "medians over iterations are not affected; find out which work was skipped in it",
         ));
     }
@@ -92,18 +92,18 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// Indices of the iterations that deviate most, and a description of them. The description also
 /// counts the other outliers among `all` iterations.
-fn told(odd: &[Odd], all: usize) -> (Vec<usize>, String) {
+fn describe(odd: &[OutlierNote], all: usize) -> (Vec<usize>, String) {
     let mut by_place: BTreeMap<usize, f64> = BTreeMap::new();
     for one in odd {
-        let most = by_place.entry(one.place).or_default();
+        let most = by_place.entry(one.index).or_default();
         *most = most.max(one.score);
     }
     let mut places: Vec<(usize, f64)> = by_place.into_iter().collect();
     places.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let others = places.len().saturating_sub(MOST_NAMED);
-    let mut places: Vec<usize> = places.into_iter().take(MOST_NAMED).map(|(place, _)| place).collect();
+    let others = places.len().saturating_sub(MAX_NAMED);
+    let mut places: Vec<usize> = places.into_iter().take(MAX_NAMED).map(|(place, _)| place).collect();
     places.sort_unstable();
-    let named = odd.iter().filter(|one| places.contains(&one.place)).map(|one| one.said.clone());
+    let named = odd.iter().filter(|one| places.contains(&one.index)).map(|one| one.description.clone());
     let more = (others > 0).then(|| format!("{others} more of {all} iterations deviate, but less"));
     let said: Vec<String> = named.chain(more).collect();
     (places, said.join("; "))
@@ -124,36 +124,36 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
     let each = |figure: &dyn Fn(&Iteration) -> Option<f64>| {
         variant.iterations.iter().map(figure).collect::<Vec<_>>()
     };
-    tell("errors", &each(&|iteration| Figure::BadShare.of(iteration)), words::percent);
+    tell("errors", &each(&|iteration| Figure::BadShare.value(iteration)), formatting::percent);
     let own = |share: fn(&crate::record::GeneratorUse) -> Option<f64>| {
         each(&move |iteration| share(iteration.generator.as_ref()?))
     };
-    tell("the generator's wait for a core", &own(|own| own.core_wait_share), words::percent);
-    tell("CPU time given to others by the host", &own(|own| own.stolen_share), words::percent);
-    tell("the generator's lag", &own(|own| own.lag_p99_us), words::time);
+    tell("the generator's wait for a core", &own(|own| own.core_wait_share), formatting::percent);
+    tell("CPU time given to others by the host", &own(|own| own.stolen_share), formatting::percent);
+    tell("the generator's lag", &own(|own| own.lag_p99_us), formatting::time);
     for name in variant.component_names() {
-        let looks = seen(variant, name);
+        let looks = component_windows(variant, name);
         if looks.len() != variant.iterations.len() {
             continue;
         }
         let per_request =
             |counter: Counter| looks.iter().map(|look| look.per_request(counter)).collect::<Vec<_>>();
-        let cost: Vec<Option<f64>> = looks.iter().map(view::Seen::cpu_per_request).collect();
-        tell(&format!("CPU per request of `{name}`"), &cost, words::time);
-        tell(&format!("switches per request of `{name}`"), &per_request(view::switches), words::digits);
+        let cost: Vec<Option<f64>> = looks.iter().map(view::ComponentWindow::cpu_per_request).collect();
+        tell(&format!("CPU per request of `{name}`"), &cost, formatting::time);
+        tell(&format!("switches per request of `{name}`"), &per_request(view::switches), formatting::digits);
         let opened = per_request(|sample| sample.connections_opened);
-        tell(&format!("connections per request to `{name}`"), &opened, words::digits);
+        tell(&format!("connections per request to `{name}`"), &opened, formatting::digits);
         let calls = per_request(|sample| sample.calls_received);
-        tell(&format!("calls per request to `{name}`"), &calls, words::digits);
+        tell(&format!("calls per request to `{name}`"), &calls, formatting::digits);
         let stood = per_request(|sample| sample.throttled_periods);
-        tell(&format!("throttled periods per request of `{name}`"), &stood, words::digits);
+        tell(&format!("throttled periods per request of `{name}`"), &stood, formatting::digits);
         let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
-        tell(&format!("memory of `{name}`"), &memory, words::bytes);
+        tell(&format!("memory of `{name}`"), &memory, formatting::bytes);
     }
     told.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let more = told.len().saturating_sub(MOST_TOLD);
-    let greatest = told.into_iter().take(MOST_TOLD).map(|(_, what)| what);
+    let more = told.len().saturating_sub(MAX_DIFFERENCES);
+    let greatest = told.into_iter().take(MAX_DIFFERENCES).map(|(_, what)| what);
     let more = (more > 0).then(|| format!("{more} more"));
-    let all = greatest.chain(more).chain(words::events(&variant.iterations[place].events));
+    let all = greatest.chain(more).chain(formatting::events(&variant.iterations[place].events));
     all.map(|what| format!("{what} in iteration {number}")).collect()
 }

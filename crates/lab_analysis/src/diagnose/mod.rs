@@ -32,7 +32,7 @@ mod trust;
 mod view;
 
 pub(crate) use capacity::points;
-pub use thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
+pub use thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, is_saturated};
 
 use crate::record::{Doubt, Finding, Record, Variant};
 
@@ -46,8 +46,8 @@ type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
 const RULES: [Rule; 28] = [
-    generator::bound,
-    generator::late,
+    generator::generator_bound,
+    generator::generator_late,
     endings::unsent,
     trust::closed_loop,
     trust::summary_only,
@@ -55,11 +55,11 @@ const RULES: [Rule; 28] = [
     endings::errors,
     revocations::beyond_bound,
     revocations::failed,
-    trust::law,
-    iterations::odd,
+    trust::little_law,
+    iterations::outlying,
     limits::throttled,
     limits::memory,
-    limits::ended,
+    limits::component_ended,
     limits::core_starved,
     endings::timeouts_mapped,
     endings::rate_limited,
@@ -93,19 +93,19 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
 
 /// Findings that a record keeps when its figures change. Either only the run itself could make
 /// them, or a timeline with less detail no longer shows them.
-const LASTING: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
+const KEPT_FINDINGS: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
 
 /// Whether a finding in a record cannot be derived again from its figures.
-pub(crate) fn lasts(finding: &Finding) -> bool {
-    LASTING.contains(&finding.name.as_str())
+pub(crate) fn is_kept(finding: &Finding) -> bool {
+    KEPT_FINDINGS.contains(&finding.name.as_str())
 }
 
 /// Findings of the run itself and of its figures, the most serious first. A finding that is already
 /// in the record is not added again.
 pub fn findings(record: &Record) -> Vec<Finding> {
-    let mut shown = trust::whole(record);
-    shown.extend(generator::shared(record));
-    shown.extend(generator::stolen(record));
+    let mut shown = trust::about_run(record);
+    shown.extend(generator::machine_shared(record));
+    shown.extend(generator::time_stolen(record));
     for variant in &record.variants {
         let subject = Subject { record, variant };
         let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
@@ -113,11 +113,11 @@ pub fn findings(record: &Record) -> Vec<Finding> {
         shown.extend(found);
     }
     for sweep in &record.sweeps {
-        shown.extend(capacity::full(record, sweep));
+        shown.extend(capacity::saturated_sweep(record, sweep));
         shown.extend(capacity::lock_convoy(record, sweep));
     }
     let mut all = record.findings.clone();
-    for finding in together(shown, record.variants.len()) {
+    for finding in merge_equal(shown, record.variants.len()) {
         let known = |noticed: &Finding| noticed.name == finding.name && noticed.variants == finding.variants;
         if !record.findings.iter().any(known) {
             all.push(finding);
@@ -138,7 +138,7 @@ fn drop_explained(found: &mut Vec<Finding>) {
 }
 
 /// Merges equal findings about several variants into one.
-fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
+fn merge_equal(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
     let mut joined: Vec<Finding> = Vec::new();
     for finding in all {
         let same = joined.iter_mut().find(|seen| {
@@ -195,7 +195,7 @@ impl Subject<'_> {
     }
 
     /// Creates a finding about this variant that explains its figures.
-    fn cause(&self, name: &str, evidence: String, remedy: &str) -> Finding {
+    fn explanation(&self, name: &str, evidence: String, remedy: &str) -> Finding {
         self.finding(Doubt::Explains, name, evidence, remedy)
     }
 }

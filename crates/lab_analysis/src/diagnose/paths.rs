@@ -7,25 +7,25 @@
 use std::collections::BTreeMap;
 
 use super::Subject;
-use super::view::typical;
+use super::view::median_figure;
+use crate::formatting;
 use crate::record::{Arrivals, Distribution, Finding, Outcome, Variant};
 use crate::statistics::Figure;
-use crate::words;
 
 /// Smallest median latency that is explained, µs.
-const LEAST_US: f64 = 2000.0;
+const MIN_LATENCY_US: f64 = 2000.0;
 /// Share of the latency from which the backend causes it.
-const MOST: f64 = 0.8;
+const MIN_BACKEND_SHARE: f64 = 0.8;
 /// Cores from which a backend is busy enough for a queue, while no other component is busy: one
 /// core is 1.
-const BUSY: f64 = 0.6;
+const MIN_BUSY_CORES: f64 = 0.6;
 /// CPU of all other components, as a share of the backend's, up to which they are idle.
-const OTHERS: f64 = 0.2;
+const MAX_OTHERS_SHARE: f64 = 0.2;
 /// Quickest response divided by that of the backend alone, up to which the hops between cost
 /// nothing significant.
-const FLOOR: f64 = 1.25;
+const MAX_FLOOR_FACTOR: f64 = 1.25;
 /// Median divided by the quickest response, up to which most responses take only the round trip.
-const FLAT: f64 = 2.0;
+const MAX_MEDIAN_FACTOR: f64 = 2.0;
 /// Name of the variant that is the backend alone. The next constant is the name of the label for
 /// the backend, and of its phase.
 const DIRECT: &str = "direct";
@@ -35,7 +35,9 @@ const UPSTREAM: &str = "upstream";
 
 /// Finds latency that the backend causes.
 pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
-    let Some(latency) = typical(subject.variant, &Figure::P50).filter(|latency| *latency >= LEAST_US) else {
+    let Some(latency) =
+        median_figure(subject.variant, &Figure::P50).filter(|latency| *latency >= MIN_LATENCY_US)
+    else {
         return Vec::new();
     };
     let rules = [by_phases, by_ablation, by_cpu];
@@ -43,7 +45,7 @@ pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
     if told.is_empty() {
         return Vec::new();
     }
-    vec![subject.cause(
+    vec![subject.explanation(
         "backend-bound",
         told.join("; "),
         "the hops before the backend are invisible in this latency: measure them with a faster backend, or read the \
@@ -53,19 +55,19 @@ pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// Evidence from phases: a server reports how long it waited for the backend.
 fn by_phases(subject: &Subject<'_>, latency: f64) -> Option<String> {
-    let waited = phase(subject.variant, |name| name == UPSTREAM || name == BACKEND)?;
+    let waited = longest_phase(subject.variant, |name| name == UPSTREAM || name == BACKEND)?;
     let (component, name, us) = waited;
-    (us >= MOST * latency).then(|| {
+    (us >= MIN_BACKEND_SHARE * latency).then(|| {
         format!(
             "`{component}` reports that it waited {} of {} for its upstream (phase {name})",
-            words::time(us),
-            words::time(latency)
+            formatting::time(us),
+            formatting::time(latency)
         )
     })
 }
 
 /// Longest phase with a wanted name: the component that reports it, its name, its median in µs.
-fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64)> {
+fn longest_phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64)> {
     let mut all: Vec<(&str, &str, Distribution)> = Vec::new();
     for phase in
         variant.iterations.iter().flat_map(|iteration| &iteration.phases).filter(|phase| wanted(&phase.name))
@@ -82,11 +84,11 @@ fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64
 
 /// Time that a request spent in a server by the server's report: the component and the µs. Without
 /// a total, the phases are summed up, provided that they include the wait for the upstream.
-fn inside(variant: &Variant) -> Option<(&str, f64)> {
-    if let Some((component, _, whole)) = phase(variant, |name| name == "total") {
+fn time_in_server(variant: &Variant) -> Option<(&str, f64)> {
+    if let Some((component, _, whole)) = longest_phase(variant, |name| name == "total") {
         return Some((component, whole));
     }
-    let (component, ..) = phase(variant, |name| name == UPSTREAM)?;
+    let (component, ..) = longest_phase(variant, |name| name == UPSTREAM)?;
     let mut all: BTreeMap<&str, Distribution> = BTreeMap::new();
     let phases = variant.iterations.iter().flat_map(|iteration| &iteration.phases);
     for phase in phases.filter(|phase| phase.component == component) {
@@ -96,7 +98,7 @@ fn inside(variant: &Variant) -> Option<(&str, f64)> {
 }
 
 /// Variant that is the backend alone, under the same load; `None` when there is none.
-fn bare<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
+fn backend_alone<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
     let name = &subject.variant.name;
     let ladder = subject
         .record
@@ -114,13 +116,13 @@ fn bare<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
 /// Evidence from ablation: the backend alone takes as long. A closed loop is left out, because the
 /// round trip may take as long too.
 fn by_ablation(subject: &Subject<'_>, latency: f64) -> Option<String> {
-    let bare = bare(subject).filter(|_| subject.variant.load.arrivals == Arrivals::Open)?;
-    let alone = typical(bare, &Figure::P50)?;
-    (alone >= MOST * latency && alone >= LEAST_US).then(|| {
+    let bare = backend_alone(subject).filter(|_| subject.variant.load.arrivals == Arrivals::Open)?;
+    let alone = median_figure(bare, &Figure::P50)?;
+    (alone >= MIN_BACKEND_SHARE * latency && alone >= MIN_LATENCY_US).then(|| {
         format!(
             "P50 is {}, and {} for the backend alone (`{}`)",
-            words::time(latency),
-            words::time(alone),
+            formatting::time(latency),
+            formatting::time(alone),
             bare.name
         )
     })
@@ -131,17 +133,17 @@ fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
     let variant = subject.variant;
     let names = variant.component_names();
     let known = variant.labels.get(BACKEND).map(String::as_str).or_else(|| {
-        let alone = bare(subject)?.component_names();
+        let alone = backend_alone(subject)?.component_names();
         alone.first().copied().filter(|_| alone.len() == 1)
     })?;
-    let cores = |name: &str| typical(variant, &Figure::Cores(name.to_owned()));
+    let cores = |name: &str| median_figure(variant, &Figure::Cores(name.to_owned()));
     let (own, others) = (cores(known)?, names.iter().filter(|name| **name != known));
     let rest: f64 = others.clone().map(|name| cores(name)).sum::<Option<f64>>()?;
-    (others.count() > 0 && own >= BUSY && rest <= OTHERS * own).then(|| {
+    (others.count() > 0 && own >= MIN_BUSY_CORES && rest <= MAX_OTHERS_SHARE * own).then(|| {
         format!(
             "`{known}` used {} cores, and all other programs together {}",
-            words::digits(own),
-            words::digits(rest)
+            formatting::digits(own),
+            formatting::digits(rest)
         )
     })
 }
@@ -150,32 +152,36 @@ fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
 pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let workers = variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed);
-    let Some((workers, latency)) = workers.zip(typical(variant, &Figure::P50)) else { return Vec::new() };
-    let Some(floor) = quickest(variant).filter(|floor| *floor >= LEAST_US && latency <= FLAT * floor) else {
+    let Some((workers, latency)) = workers.zip(median_figure(variant, &Figure::P50)) else {
         return Vec::new();
     };
-    let beside = bare(subject).and_then(|bare| Some((bare, quickest(bare)?)));
+    let Some(floor) =
+        quickest(variant).filter(|floor| *floor >= MIN_LATENCY_US && latency <= MAX_MEDIAN_FACTOR * floor)
+    else {
+        return Vec::new();
+    };
+    let beside = backend_alone(subject).and_then(|bare| Some((bare, quickest(bare)?)));
     let told = match beside {
-        Some((bare, alone)) if floor <= FLOOR * alone => {
+        Some((bare, alone)) if floor <= MAX_FLOOR_FACTOR * alone => {
             format!(
                 "the fastest response takes {}, and {} from the backend alone (`{}`)",
-                words::time(floor),
-                words::time(alone),
+                formatting::time(floor),
+                formatting::time(alone),
                 bare.name
             )
         }
-        _ => match inside(variant) {
-            Some((component, inside)) if inside <= (1.0 - MOST) * floor => format!(
+        _ => match time_in_server(variant) {
+            Some((component, inside)) if inside <= (1.0 - MIN_BACKEND_SHARE) * floor => format!(
                 "the fastest response takes {}, of which `{component}` reports {} as its own",
-                words::time(floor),
-                words::time(inside)
+                formatting::time(floor),
+                formatting::time(inside)
             ),
             _ => return Vec::new(),
         },
     };
-    vec![subject.cause(
+    vec![subject.explanation(
         "round-trip-bound",
-        format!("{told}; {workers} workers ÷ {} are the {} requests/s that were measured", words::time(latency), words::digits(f64::from(workers) / latency * 1e6)),
+        format!("{told}; {workers} workers ÷ {} are the {} requests/s that were measured", formatting::time(latency), formatting::digits(f64::from(workers) / latency * 1e6)),
         "throughput is workers ÷ round trip, not a capacity: offer a rate, and compare with the latency of the backend alone",
     )]
 }
@@ -187,5 +193,5 @@ fn quickest(variant: &Variant) -> Option<f64> {
         .iter()
         .map(|iteration| Some(iteration.latency(Outcome::Ok)?.micros(0.01)))
         .collect();
-    super::view::middle(&each?)
+    super::view::median_of(&each?)
 }

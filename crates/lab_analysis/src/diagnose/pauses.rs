@@ -5,101 +5,102 @@
 //! there is no finding then.
 
 use super::Subject;
-use super::view::{self, middle, seen, slices};
+use super::view::{self, component_windows, median_of, slices};
+use crate::formatting;
 use crate::record::{Finding, Iteration, Slice, Variant};
-use crate::words;
 
 /// Longest slice in which a pause is visible, ms.
-const LONGEST_SLICE: u64 = 500;
+const MAX_SLICE_MS: u64 = 500;
 /// Share of the usual number of endings up to which a slice is quiet.
-const QUIET: f64 = 0.1;
+const QUIET_SHARE: f64 = 0.1;
 /// Fewest requests that usually end in a slice: with fewer, an empty slice may be chance.
-const USUAL: f64 = 4.0;
+const MIN_USUAL: f64 = 4.0;
 /// Shortest single pause that counts, ms: a busy machine takes a core away for shorter times.
-const LONE_MS: u64 = 300;
+const MIN_SINGLE_MS: u64 = 300;
 /// Number of pauses from which they have a common cause.
-const SEVERAL: usize = 3;
+const MIN_PAUSES: usize = 3;
 /// Shortest of several pauses, in slices: one quiet slice may arise because two responses fall into
 /// its neighbours.
-const SLICES: u64 = 2;
+const MIN_SLICES: u64 = 2;
 /// Largest deviation of the distances between regular pauses from their median, as a share of it.
-const REGULAR: f64 = 0.35;
+const MAX_DISTANCE_DEVIATION: f64 = 0.35;
 /// Cores in use during pauses from which a program works.
-const WORKS: f64 = 0.25;
+const WORKING_CORES: f64 = 0.25;
 /// Cores in use during pauses from which a program on a shared machine works, where `MORE` applies
 /// as well.
-const WORKS_LITTLE: f64 = 0.05;
+const WORKING_CORES_SHARED: f64 = 0.05;
 /// Factor between the cores in use during pauses and outside of them, for a program on a shared
 /// machine.
-const MORE: f64 = 2.0;
+const PAUSE_FACTOR: f64 = 2.0;
 /// Cores in use during pauses below which a program waits.
-const WAITS: f64 = 0.1;
+const WAITING_CORES: f64 = 0.1;
 
 /// Start and end of a pause, ms.
-type Stretch = (u64, u64);
+type Span = (u64, u64);
 
 /// Finds pauses, and classifies them by what programs did meanwhile.
 pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
     }
-    let paused: Vec<(&Iteration, Vec<Stretch>)> = subject
+    let paused: Vec<(&Iteration, Vec<Span>)> = subject
         .variant
         .iterations
         .iter()
-        .map(|iteration| (iteration, stretches(iteration)))
+        .map(|iteration| (iteration, quiet_spans(iteration)))
         .filter(|(_, stretches)| !stretches.is_empty())
         .collect();
-    let Some((iteration, stretches)) = paused.iter().max_by_key(|(_, stretches)| length(stretches)) else {
+    let Some((iteration, stretches)) = paused.iter().max_by_key(|(_, stretches)| total_length(stretches))
+    else {
         return Vec::new();
     };
-    let at = |(from, _): &Stretch| words::digits(*from as f64 / 1e3);
+    let at = |(from, _): &Span| formatting::digits(*from as f64 / 1e3);
     let told = format!(
         "{} in iteration {} {} {} s in all without a response, at {}{} s",
         if stretches.len() == 1 { "one pause".to_owned() } else { format!("{} pauses", stretches.len()) },
         iteration.number,
         if stretches.len() == 1 { "is" } else { "are" },
-        words::digits(length(stretches) as f64 / 1e3),
+        formatting::digits(total_length(stretches) as f64 / 1e3),
         stretches.iter().take(4).map(at).collect::<Vec<_>>().join(", "),
         if stretches.len() > 4 { " …" } else { "" }
     );
-    let used = in_pauses(subject.variant, &paused);
+    let used = cores_in_pauses(subject.variant, &paused);
     let busiest = used.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let works = busiest.is_some_and(|(_, inside, outside)| {
-        *inside >= WORKS || (*inside >= WORKS_LITTLE && *inside >= MORE * outside)
+        *inside >= WORKING_CORES || (*inside >= WORKING_CORES_SHARED && *inside >= PAUSE_FACTOR * outside)
     });
     let missed = "a closed loop hides pauses, because it sends nothing meanwhile";
     vec![match busiest {
-        Some((name, cores, _)) if works && regular(stretches) => subject.cause(
+        Some((name, cores, _)) if works && is_regular(stretches) => subject.explanation(
             "gc-like-pauses",
-            format!("{told}, at regular intervals; `{name}` used {} cores in them", words::digits(*cores)),
+            format!("{told}, at regular intervals; `{name}` used {} cores in them", formatting::digits(*cores)),
             &format!("the program works without serving requests, like a garbage collector: give it more memory, or split the work; {missed}"),
         ),
-        Some((name, cores, _)) if !works && *cores < WAITS => subject.cause(
+        Some((name, cores, _)) if !works && *cores < WAITING_CORES => subject.explanation(
             "stalls",
-            format!("{told}; no observed program used CPU in them (`{name}` most, {} cores)", words::digits(*cores)),
+            format!("{told}; no observed program used CPU in them (`{name}` most, {} cores)", formatting::digits(*cores)),
             &format!("all programs waited for something that was not observed: a lock, a disk, a call without a response; {missed}"),
         ),
-        _ => subject.cause("pauses", told, &format!("find out what the servers did in them; {missed}")),
+        _ => subject.explanation("pauses", told, &format!("find out what the servers did in them; {missed}")),
     }]
 }
 
-fn length(stretches: &[Stretch]) -> u64 {
+fn total_length(stretches: &[Span]) -> u64 {
     stretches.iter().map(|(from, until)| until - from).sum()
 }
 
 /// Quiet spans between endings: a long one, or several.
-fn stretches(iteration: &Iteration) -> Vec<Stretch> {
+fn quiet_spans(iteration: &Iteration) -> Vec<Span> {
     let slices = slices(iteration);
     let ended = |slice: &Slice| (slice.ok + slice.bad) as f64;
     let widest = slices.iter().map(|slice| slice.ms).max().unwrap_or(u64::MAX);
     let some: Vec<f64> = slices.iter().map(|slice| ended(slice)).filter(|ended| *ended > 0.0).collect();
-    let Some(usual) = middle(&some).filter(|usual| *usual >= USUAL && widest <= LONGEST_SLICE) else {
+    let Some(usual) = median_of(&some).filter(|usual| *usual >= MIN_USUAL && widest <= MAX_SLICE_MS) else {
         return Vec::new();
     };
-    let quiet = |slice: &Slice| ended(slice) <= QUIET * usual;
-    let mut found: Vec<Stretch> = Vec::new();
-    let mut open: Option<Stretch> = None;
+    let quiet = |slice: &Slice| ended(slice) <= QUIET_SHARE * usual;
+    let mut found: Vec<Span> = Vec::new();
+    let mut open: Option<Span> = None;
     let mut answered = false;
     for slice in slices {
         if quiet(slice) {
@@ -112,36 +113,37 @@ fn stretches(iteration: &Iteration) -> Vec<Stretch> {
             answered = true;
         }
     }
-    let enough = |(from, until): &Stretch| until - from >= LONE_MS;
+    let enough = |(from, until): &Span| until - from >= MIN_SINGLE_MS;
     let lone = found.iter().any(enough);
-    found.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= SLICES * widest);
-    if lone || found.len() >= SEVERAL { found } else { Vec::new() }
+    found.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= MIN_SLICES * widest);
+    if lone || found.len() >= MIN_PAUSES { found } else { Vec::new() }
 }
 
 /// Whether the pauses come at nearly equal distances.
-fn regular(stretches: &[Stretch]) -> bool {
+fn is_regular(stretches: &[Span]) -> bool {
     let distances: Vec<f64> = stretches.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
-    let Some(usual) = middle(&distances).filter(|_| stretches.len() >= SEVERAL) else { return false };
+    let Some(usual) = median_of(&distances).filter(|_| stretches.len() >= MIN_PAUSES) else { return false };
     let off: Vec<f64> = distances.iter().map(|distance| (distance - usual).abs()).collect();
-    middle(&off).is_some_and(|off| off <= REGULAR * usual)
+    median_of(&off).is_some_and(|off| off <= MAX_DISTANCE_DEVIATION * usual)
 }
 
 /// Cores that each component used in the pauses and outside of them, where samples are close enough
 /// to each other.
-fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64, f64)> {
+fn cores_in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Span>)]) -> Vec<(&'a str, f64, f64)> {
     let cores = |name: &'a str| {
         let (mut used, mut time, mut all, mut whole) = (0.0, 0.0, 0.0, 0.0);
-        for look in seen(variant, name) {
+        for look in component_windows(variant, name) {
             let of = paused.iter().find(|(iteration, _)| iteration.number == look.iteration.number);
             for (from, until) in of.into_iter().flat_map(|(_, stretches)| stretches) {
-                let inside = look.looks().filter(|sample| (*from..=*until).contains(&sample.at_ms)).count();
-                let ends = look.at(*from as f64, view::cpu).zip(look.at(*until as f64, view::cpu));
+                let inside = look.samples().filter(|sample| (*from..=*until).contains(&sample.at_ms)).count();
+                let ends =
+                    look.value_at(*from as f64, view::cpu).zip(look.value_at(*until as f64, view::cpu));
                 let Some((before, after)) = ends.filter(|_| inside > 0) else { continue };
                 used += (after - before) / 1e3;
                 time += (until - from) as f64;
             }
             if of.is_some() {
-                all += look.grown(view::cpu).unwrap_or(0.0) / 1e3;
+                all += look.growth(view::cpu).unwrap_or(0.0) / 1e3;
                 whole += look.seconds() * 1e3;
             }
         }

@@ -3,9 +3,9 @@
 //! Owns: what is too long: the bound of the run, and a credential that was never refused.
 
 use super::Subject;
-use crate::record::{Doubt, Finding, Flooded, Revocations};
-use crate::statistics::staleness_by_place;
-use crate::words;
+use crate::formatting;
+use crate::record::{BulkRevocation, Doubt, Finding, Revocations};
+use crate::statistics::staleness_by_scope;
 
 /// Finds credentials that were accepted for longer after their revocation than is allowed.
 pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
@@ -13,25 +13,27 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
         || subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
     let bound = iterations().filter_map(|seen| seen.bound_s).reduce(f64::min);
     let patience = iterations().map(|seen| seen.patience_s).reduce(f64::min);
-    let told =
-        staleness_by_place(subject.variant).into_iter().filter(|place| !place.cluster).filter_map(|place| {
-            let above = bound.map_or(0, |bound| place.delay.above(crate::units::nanos_of_seconds(bound)));
-            if above + place.never == 0 {
+    let told = staleness_by_scope(subject.variant).into_iter().filter(|place| !place.is_cluster).filter_map(
+        |place| {
+            let above =
+                bound.map_or(0, |bound| place.delay.count_above(crate::units::nanos_of_seconds(bound)));
+            if above + place.never_refused == 0 {
                 return None;
             }
-            let all = words::count(place.delay.count() + place.never);
+            let all = formatting::count(place.delay.count() + place.never_refused);
             let mut parts = Vec::new();
             if above > 0 {
-                let longest = words::time(place.delay.max() as f64 / 1e3);
-                parts.push(format!("{} of {all}, the longest for {longest}", words::count(above)));
+                let longest = formatting::time(place.delay.max() as f64 / 1e3);
+                parts.push(format!("{} of {all}, the longest for {longest}", formatting::count(above)));
             }
-            if place.never > 0 {
-                let end =
-                    patience.map_or_else(|| "the end".to_owned(), |patience| words::time(patience * 1e6));
-                parts.push(format!("{} of {all} still after {end}", words::count(place.never)));
+            if place.never_refused > 0 {
+                let end = patience
+                    .map_or_else(|| "the end".to_owned(), |patience| formatting::time(patience * 1e6));
+                parts.push(format!("{} of {all} still after {end}", formatting::count(place.never_refused)));
             }
             Some(format!("{} accepted {}", place.name, parts.join(" and ")))
-        });
+        },
+    );
     let mut told: Vec<String> = told.collect();
     let floods = || iterations().filter_map(|seen| seen.flood.as_ref());
     let admitted: u64 = floods().map(|flood| flood.admitted).sum();
@@ -39,15 +41,15 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
         let tried: u64 = floods().map(|flood| flood.admitted + flood.refused).sum();
         told.push(format!(
             "{} of {} from the bulk revocation were still accepted after the bound",
-            words::count(admitted),
-            words::count(tried)
+            formatting::count(admitted),
+            formatting::count(tried)
         ));
     }
     if told.is_empty() {
         return Vec::new();
     }
     let allowed =
-        bound.map_or_else(String::new, |bound| format!("; {} is allowed", words::time(bound * 1e6)));
+        bound.map_or_else(String::new, |bound| format!("; {} is allowed", formatting::time(bound * 1e6)));
     vec![subject.finding(
         Doubt::Careful,
         "stale-beyond-bound",
@@ -60,8 +62,9 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
 pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
     let all: Vec<&Revocations> =
         subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref()).collect();
-    let flooded =
-        |of: fn(&Flooded) -> u64| all.iter().filter_map(|seen| seen.flood.as_ref()).map(of).sum::<u64>();
+    let flooded = |of: fn(&BulkRevocation) -> u64| {
+        all.iter().filter_map(|seen| seen.flood.as_ref()).map(of).sum::<u64>()
+    };
     let failed = all.iter().map(|seen| seen.failed).sum::<u64>() + flooded(|flood| flood.failed);
     if failed == 0 {
         return Vec::new();
@@ -78,8 +81,8 @@ pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
         "revocations-failed",
         format!(
             "{} of {} revocations failed, the first because {example}",
-            words::count(failed),
-            words::count(failed + revoked)
+            formatting::count(failed),
+            formatting::count(failed + revoked)
         ),
         "staleness covers only the others: check the endpoints that issue, accept and revoke credentials",
     )]

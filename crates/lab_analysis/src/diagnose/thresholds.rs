@@ -7,7 +7,7 @@
 const SATURATED: f64 = 0.9;
 /// Share of the time, running or ready to run, from which a thread that has to share its core
 /// counts as saturated.
-const RESTLESS: f64 = 0.97;
+const SATURATED_WITH_WAIT: f64 = 0.97;
 /// Smallest lag that counts, µs; a smaller one is within the cost of timing.
 pub const LAG_US: f64 = 1000.0;
 /// Share of the latency from which lag matters.
@@ -17,17 +17,17 @@ pub const CORE_WAIT: f64 = 0.2;
 
 /// Whether a thread was saturated, from its shares of the time running and waiting for a core. A
 /// thread that is ready to run does not rest either.
-pub fn never_rests(running: f64, waiting: f64) -> bool {
-    running >= SATURATED || running + waiting >= RESTLESS
+pub fn is_saturated(running: f64, waiting: f64) -> bool {
+    running >= SATURATED || running + waiting >= SATURATED_WITH_WAIT
 }
 
 #[cfg(test)]
 mod tests {
-    use super::never_rests;
+    use super::is_saturated;
 
     #[test]
     fn a_thread_that_waits_for_its_core_does_not_rest() {
-        assert!(never_rests(0.95, 0.0) && never_rests(0.3, 0.69));
-        assert!(!never_rests(0.5, 0.42) && !never_rests(0.0, 0.9));
+        assert!(is_saturated(0.95, 0.0) && is_saturated(0.3, 0.69));
+        assert!(!is_saturated(0.5, 0.42) && !is_saturated(0.0, 0.9));
     }
 }

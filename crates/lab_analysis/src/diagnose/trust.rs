@@ -4,19 +4,19 @@
 //! break an identity.
 
 use super::Subject;
-use super::view::served;
+use super::view::ended_per_s;
 use crate::record::{Arrivals, Doubt, Finding, Iteration, Origin, Outcome, Record};
 use crate::statistics::little;
 
 /// Share by which rate × latency may differ from the requests in flight: the ends of a short run
 /// count half.
-const LITTLE: f64 = 0.1;
+const LITTLE_TOLERANCE: f64 = 0.1;
 /// Requests by which they have to differ as well. With hardly one request in flight, the wait
 /// before sending is as long as the flight.
-const IN_FLIGHT: f64 = 0.5;
+const MIN_DIFFERENCE: f64 = 0.5;
 
 /// Findings about the whole run: stopped early, shortened, or imported.
-pub(super) fn whole(record: &Record) -> Vec<Finding> {
+pub(super) fn about_run(record: &Record) -> Vec<Finding> {
     let about = |name: &str, evidence: &str, remedy: &str| Finding {
         name: name.to_owned(),
         variants: Vec::new(),
@@ -87,7 +87,7 @@ pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
 /// recorded latencies are then not those of the requests in flight. A request without a response
 /// may have been given up after the window. Only a part of its time was then in flight, and the law
 /// has to hold for some part of it.
-pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
+pub(super) fn little_law(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let closed =
         variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed).map(f64::from);
@@ -97,14 +97,14 @@ pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
         .filter_map(|iteration| {
             let in_flight = iteration.mean_in_flight.or(closed)?;
             let [least, most] = mean_of_all(iteration)?;
-            let rate = served(iteration);
+            let rate = ended_per_s(iteration);
             let kept: u64 = iteration.classes.iter().map(|class| class.count).sum();
-            if rate * iteration.seconds - kept as f64 > LITTLE * kept as f64 {
+            if rate * iteration.seconds - kept as f64 > LITTLE_TOLERANCE * kept as f64 {
                 return None;
             }
             let mean = (in_flight / rate.max(f64::MIN_POSITIVE) * 1e6).clamp(least, most);
-            let check = little(in_flight, rate, mean / 1e6, LITTLE)?;
-            (!check.holds && (check.implied - in_flight).abs() >= IN_FLIGHT).then(|| {
+            let check = little(in_flight, rate, mean / 1e6, LITTLE_TOLERANCE)?;
+            (!check.holds && (check.implied - in_flight).abs() >= MIN_DIFFERENCE).then(|| {
                 format!("iteration {}: {:.1} instead of {in_flight:.1}", iteration.number, check.implied)
             })
         })

@@ -5,13 +5,13 @@
 
 use crate::record::{Component, Iteration, Sample, Slice, Variant};
 use crate::statistics::{CpuUse, Figure, figures, median, window};
-use crate::units::whole;
+use crate::units::truncated;
 
 /// Share of the window that slices have to cover to represent it.
-const COVERED: f64 = 0.9;
+const MIN_COVERED_SHARE: f64 = 0.9;
 
 /// A component in the measured window of an iteration.
-pub(super) struct Seen<'a> {
+pub(super) struct ComponentWindow<'a> {
     pub(super) iteration: &'a Iteration,
     pub(super) component: &'a Component,
     pub(super) first: &'a Sample,
@@ -41,23 +41,23 @@ pub(super) fn switches(sample: &Sample) -> Option<u64> {
 
 /// The component with this name in each iteration that sampled it at two different times in the
 /// window.
-pub(super) fn seen<'a>(variant: &'a Variant, name: &str) -> Vec<Seen<'a>> {
+pub(super) fn component_windows<'a>(variant: &'a Variant, name: &str) -> Vec<ComponentWindow<'a>> {
     let of = |iteration: &'a Iteration| {
         let component = iteration.components.iter().find(|component| component.name == name)?;
         let (first, last) = window(iteration, component)?;
-        (last.at_ms > first.at_ms).then_some(Seen { iteration, component, first, last })
+        (last.at_ms > first.at_ms).then_some(ComponentWindow { iteration, component, first, last })
     };
     variant.iterations.iter().filter_map(of).collect()
 }
 
-impl Seen<'_> {
+impl ComponentWindow<'_> {
     /// Time between the first and the last sample, seconds.
     pub(super) fn seconds(&self) -> f64 {
         (self.last.at_ms - self.first.at_ms) as f64 / 1e3
     }
 
     /// Growth of a counter between the two samples; `None` where it was not observed.
-    pub(super) fn grown(&self, counter: Counter) -> Option<f64> {
+    pub(super) fn growth(&self, counter: Counter) -> Option<f64> {
         Some(counter(self.last)?.saturating_sub(counter(self.first)?) as f64)
     }
 
@@ -74,18 +74,18 @@ impl Seen<'_> {
 
     /// Number of requests that ended between the two samples, from the rate in the window.
     pub(super) fn requests(&self) -> f64 {
-        served(self.iteration) * self.seconds()
+        ended_per_s(self.iteration) * self.seconds()
     }
 
     /// Growth of a counter per request; `None` with less than one request.
     pub(super) fn per_request(&self, counter: Counter) -> Option<f64> {
         let requests = self.requests();
-        (requests >= 1.0).then(|| self.grown(counter)).flatten().map(|grown| grown / requests)
+        (requests >= 1.0).then(|| self.growth(counter)).flatten().map(|grown| grown / requests)
     }
 
     /// Value of a counter at a moment between two samples, interpolated linearly; `None` outside of
     /// the samples.
-    pub(super) fn at(&self, ms: f64, counter: Counter) -> Option<f64> {
+    pub(super) fn value_at(&self, ms: f64, counter: Counter) -> Option<f64> {
         let samples = &self.component.samples;
         let after = samples.iter().position(|sample| sample.at_ms as f64 >= ms)?;
         let later = &samples[after];
@@ -97,7 +97,7 @@ impl Seen<'_> {
     }
 
     /// Samples inside the window.
-    pub(super) fn looks(&self) -> impl Iterator<Item = &Sample> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
         let (from, until) = (self.first.at_ms, self.last.at_ms);
         self.component.samples.iter().filter(move |sample| (from..=until).contains(&sample.at_ms))
     }
@@ -111,34 +111,35 @@ pub(super) fn bounds(iteration: &Iteration) -> (f64, f64) {
 /// Slices that lie in the measured window.
 pub(super) fn slices(iteration: &Iteration) -> Vec<&Slice> {
     let (from, until) = bounds(iteration);
-    let inside = |slice: &&Slice| slice.at_ms >= whole(from) && slice.at_ms + slice.ms <= whole(until.ceil());
+    let inside =
+        |slice: &&Slice| slice.at_ms >= truncated(from) && slice.at_ms + slice.ms <= truncated(until.ceil());
     iteration.timeline.iter().filter(inside).collect()
 }
 
 /// Requests per second that ended in the measured window. With open arrivals a response may end
 /// long after the window. So the slices of the window are preferred to the count of requests that
 /// were due in it.
-pub(super) fn served(iteration: &Iteration) -> f64 {
+pub(super) fn ended_per_s(iteration: &Iteration) -> f64 {
     let inside = slices(iteration);
     let seconds = inside.iter().map(|slice| slice.ms).sum::<u64>() as f64 / 1e3;
-    if seconds >= COVERED * iteration.seconds {
+    if seconds >= MIN_COVERED_SHARE * iteration.seconds {
         return inside.iter().map(|slice| slice.ok + slice.bad).sum::<u64>() as f64 / seconds;
     }
     iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64 / iteration.seconds
 }
 
 /// Median of a figure over the iterations that have it.
-pub(super) fn typical(variant: &Variant, figure: &Figure) -> Option<f64> {
-    middle(&figures(variant, figure))
+pub(super) fn median_figure(variant: &Variant, figure: &Figure) -> Option<f64> {
+    median_of(&figures(variant, figure))
 }
 
 /// Median of the values; `None` without values.
-pub(super) fn middle(values: &[f64]) -> Option<f64> {
+pub(super) fn median_of(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| median(values))
 }
 
 /// Number of iterations in which something has to be seen to hold for the variant: half of them.
-pub(super) fn most(iterations: usize) -> usize {
+pub(super) fn majority(iterations: usize) -> usize {
     iterations.div_ceil(2).max(1)
 }
 

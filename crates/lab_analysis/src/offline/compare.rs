@@ -11,13 +11,13 @@ use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight};
 use super::report::{LATENCIES, load, machine, of_run};
 use super::warnings::warnings;
 use crate::diagnose;
+use crate::formatting;
 use crate::record::{Finding, Record, Variant};
 use crate::statistics::{
     CpuUse, Equivalence, Figure, Interval, compare_paired, display, figures, interval, median, paired,
     paired_difference, paired_ratio,
 };
 use crate::units;
-use crate::words;
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -111,11 +111,11 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
             "A: {} · B: {} · equivalent means within {} of A",
             a.record.run.title,
             b.record.run.title,
-            words::percent(terms.margin)
+            formatting::percent(terms.margin)
         ),
         ..Sheet::default()
     };
-    sheet.section(before(a, b, &pairs));
+    sheet.section(caveats(a, b, &pairs));
     for (left, right) in &pairs {
         let title = if left.name == right.name {
             left.name.clone()
@@ -143,7 +143,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
 /// Section that explains the verdicts.
 fn reading(terms: Terms) -> Section {
     let mut section = Section::new("How to read the verdicts");
-    let margin = words::percent(terms.margin);
+    let margin = formatting::percent(terms.margin);
     section.text(format!(
         "Rounds are compared in pairs, B ÷ A: × 1.100 is 10 % more. Equivalent: two one-sided t tests at 5 % refuse a difference of {margin} or more. \
          Different: the 95 % interval of the mean ratio, in parentheses, leaves out × 1. Both need three rounds, and assume that ratios of rounds scatter \
@@ -220,7 +220,7 @@ fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Varian
 }
 
 /// Section with other differences between the sides, and the findings of each side's record.
-fn before(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
+fn caveats(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
     let same_run = std::ptr::eq(a.record, b.record);
     let mut all = differences(a, b, pairs, same_run);
     let judged: Vec<&String> = pairs.iter().flat_map(|(left, right)| [&left.name, &right.name]).collect();
@@ -250,11 +250,15 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
         cases,
         remedy: remedy.to_owned(),
     };
-    let case = |evidence: &str| Case { of: String::new(), about: Vec::new(), evidence: evidence.to_owned() };
+    let case = |evidence: &str| Case {
+        record_name: String::new(),
+        about: Vec::new(),
+        evidence: evidence.to_owned(),
+    };
     let mut warnings = Vec::new();
     if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
         warnings.push(warning(
-            Weight::Grave,
+            Weight::Invalid,
             "other-machine",
             vec![case("the runs were on different or unknown machines")],
             "compare shapes only; run both on one machine, interleaved",
@@ -266,7 +270,7 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
             let mut about = vec![left.name.clone(), right.name.clone()];
             about.dedup();
             Case {
-                of: String::new(),
+                record_name: String::new(),
                 about,
                 evidence: format!("the loads differ: {}; {}", load(&left.load), load(&right.load)),
             }
@@ -274,7 +278,7 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
         .collect();
     if !loads.is_empty() {
         let remedy = "the load may cause the difference: compare runs under the same load";
-        warnings.push(warning(Weight::Grave, "other-load", loads, remedy));
+        warnings.push(warning(Weight::Invalid, "other-load", loads, remedy));
     }
     if !same_run {
         warnings.push(warning(
@@ -291,9 +295,9 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
 fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     let mut all: Vec<Figure> = LATENCIES.to_vec();
     all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
-    let in_b = b.watched_names();
+    let in_b = b.observed_names();
     all.extend(
-        a.watched_names()
+        a.observed_names()
             .into_iter()
             .filter(|name| in_b.contains(name))
             .map(|name| Figure::CpuPerRequest(name.to_owned())),
@@ -305,7 +309,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
     let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
     for figure in shared_figures(a, b) {
         let Some(found) = compare_figure(a, b, &figure, terms) else {
-            table.rows.extend(untold(a, b, &figure));
+            table.rows.extend(unmeasured_row(a, b, &figure));
             continue;
         };
         let with = |value: f64, of: Option<Interval>| {
@@ -319,10 +323,10 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
         let difference = found.difference.map_or(String::new(), |of| {
             format!("{} … {}", display::difference(&figure, of.low), display::difference(&figure, of.high))
         });
-        let ratio = if found.a > 0.0 { words::factor(found.b / found.a) } else { "–".to_owned() };
-        let ratio_between = found
-            .ratio
-            .map_or(String::new(), |of| format!("{} … {}", words::factor(of.low), words::factor(of.high)));
+        let ratio = if found.a > 0.0 { formatting::factor(found.b / found.a) } else { "–".to_owned() };
+        let ratio_between = found.ratio.map_or(String::new(), |of| {
+            format!("{} … {}", formatting::factor(of.low), formatting::factor(of.high))
+        });
         table.row(vec![
             figure.to_string(),
             with(found.a, own(a)),
@@ -337,18 +341,20 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
 
 /// A row with the reason why one side has no exact CPU figure; `None` where CPU was not measured at
 /// all.
-fn untold(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
+fn unmeasured_row(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
     let Figure::CpuPerRequest(name) = figure else { return None };
     let why = |(side, variant): (&str, &Variant)| {
-        let first = variant.iterations.iter().find_map(|iteration| CpuUse::of(iteration, name))?;
-        figures(variant, figure).is_empty().then(|| format!("not measured in {side}: {}", first.why_not()))
+        let first = variant.iterations.iter().find_map(|iteration| CpuUse::in_window(iteration, name))?;
+        figures(variant, figure)
+            .is_empty()
+            .then(|| format!("not measured in {side}: {}", first.why_inexact()))
     };
     let why = [("A", a), ("B", b)].into_iter().find_map(why)?;
     let shown = |variant: &Variant| {
         let known = figures(variant, figure);
-        if known.is_empty() { words::NONE.to_owned() } else { display::figure(figure, median(&known)) }
+        if known.is_empty() { formatting::NONE.to_owned() } else { display::figure(figure, median(&known)) }
     };
-    let none = || words::NONE.to_owned();
+    let none = || formatting::NONE.to_owned();
     Some(vec![figure.to_string(), shown(a), shown(b), none(), none(), why])
 }
 
@@ -367,10 +373,11 @@ fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {
         Table::new(&format!("{figure} by iteration"), ["iteration", "A", "B", "difference", "difference, %"]);
     let both = a.iterations.iter().filter_map(|left| {
         let right = b.iterations.iter().find(|iteration| iteration.number == left.number)?;
-        Some((left.number, figure.of(left)?, figure.of(right)?))
+        Some((left.number, figure.value(left)?, figure.value(right)?))
     });
     for (number, left, right) in both {
-        let percent = if left > 0.0 { words::change(right / left - 1.0) } else { "–".to_owned() };
+        let percent =
+            if left > 0.0 { formatting::percent_change(right / left - 1.0) } else { "–".to_owned() };
         table.row(vec![
             number.to_string(),
             display::figure(figure, left),

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Measure, Record, Variant};
-use crate::statistics::{Beside, by_round, median};
+use crate::statistics::{ComparedTo, median, values_by_round};
 
 /// Tolerance of a count in a first baseline.
 const COUNT_TOLERANCE: f64 = 0.01;
@@ -89,7 +89,7 @@ pub enum GateError {
     /// The baseline has no checks, or a meaningless one: its numbers are invalid, or it divides a
     /// figure by itself.
     #[error("`{path}`: {what}")]
-    Senseless {
+    InvalidCheck {
         /// Path of the file.
         path: String,
         /// Description of the problem.
@@ -97,10 +97,10 @@ pub enum GateError {
     },
     /// The run has nothing that repeats.
     #[error("the run has no counts and no two variants for a ratio: the baseline would be empty")]
-    NothingToHold,
+    NothingRepeatable,
     /// The run is incomplete: a baseline made of it would not check what it lacks.
     #[error("cannot make a baseline of a run that {0}: measure it in full")]
-    NotWhole(String),
+    Incomplete(String),
     /// The run lacks a figure of the baseline, or has an infinite one.
     #[error("baseline not updated: {0}; remove the check, or measure the figure")]
     NotRenewed(String),
@@ -110,9 +110,9 @@ impl Check {
     /// The figure in a run: the median over its rounds, or the worst round where a bound applies to
     /// each ([`Measure::holds_each_round`]). The error is a sentence that says why there is none.
     fn measured(&self, record: &Record) -> Result<f64, String> {
-        let beside = self.over.as_deref().map_or(Beside::Nothing, Beside::Over);
-        let values =
-            by_round(record, &self.figure, &self.variant, beside).map_err(|why| format!("{self}: {why}"))?;
+        let beside = self.over.as_deref().map_or(ComparedTo::Nothing, ComparedTo::Over);
+        let values = values_by_round(record, &self.figure, &self.variant, beside)
+            .map_err(|why| format!("{self}: {why}"))?;
         if !self.figure.holds_each_round() {
             return Ok(median(&values));
         }
@@ -176,30 +176,34 @@ impl fmt::Display for Check {
 
 /// Result of checking a run against a baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct GateResult {
     /// Number of checks that the run meets.
-    pub kept: usize,
+    pub passed: usize,
     /// A sentence for each check that the run does not meet, and for a run that was stopped early.
     /// The gate passes when it is empty.
     pub breaches: Vec<String>,
 }
 
 /// Checks a run against a baseline.
-pub fn gate(record: &Record, baseline: &Baseline) -> Held {
+pub fn gate(record: &Record, baseline: &Baseline) -> GateResult {
     let broken: Vec<String> = baseline.checks.iter().filter_map(|check| check.breach(record)).collect();
     let kept = baseline.checks.len() - broken.len();
     let partial = "the run was stopped early: the baseline cannot be checked in full".to_owned();
-    Held { kept, breaches: record.run.partial.then_some(partial).into_iter().chain(broken).collect() }
+    GateResult {
+        passed: kept,
+        breaches: record.run.partial.then_some(partial).into_iter().chain(broken).collect(),
+    }
 }
 
 /// Refuses an incomplete run: a baseline made of it would not check what it lacks.
-fn whole(record: &Record) -> Result<(), GateError> {
+fn check_complete(record: &Record) -> Result<(), GateError> {
     if record.run.partial {
-        return Err(GateError::NotWhole("was stopped early".to_owned()));
+        return Err(GateError::Incomplete("was stopped early".to_owned()));
     }
     let lacking = record.variants.iter().find_map(|variant| Some((&variant.name, variant.missing.first()?)));
-    lacking
-        .map_or(Ok(()), |(name, round)| Err(GateError::NotWhole(format!("lacks round {round} of `{name}`"))))
+    lacking.map_or(Ok(()), |(name, round)| {
+        Err(GateError::Incomplete(format!("lacks round {round} of `{name}`")))
+    })
 }
 
 /// Facts that counts depend on and that changed since the baseline was written: they may be the
@@ -219,7 +223,7 @@ impl Baseline {
     pub fn parse(json: &[u8], path: &str) -> Result<Self, GateError> {
         let baseline: Self = serde_json::from_slice(json)
             .map_err(|error| GateError::Shape { path: path.to_owned(), error })?;
-        let senseless = |what: String| Err(GateError::Senseless { path: path.to_owned(), what });
+        let senseless = |what: String| Err(GateError::InvalidCheck { path: path.to_owned(), what });
         if baseline.checks.is_empty() {
             return senseless("it has no checks: any run would pass".to_owned());
         }
@@ -238,8 +242,8 @@ impl Baseline {
 
     /// The same checks with the figures of another run. Fails when the run is incomplete or lacks a
     /// figure of one of the checks.
-    pub fn renewed(&self, record: &Record) -> Result<Self, GateError> {
-        whole(record)?;
+    pub fn with_figures_of(&self, record: &Record) -> Result<Self, GateError> {
+        check_complete(record)?;
         let checks = self.checks.iter().map(|check| match check.measured(record)? {
             value if value.is_finite() => Ok(Check { value, ..check.clone() }),
             _ => Err(format!("{check}: it is infinite, which cannot be checked")),
@@ -254,8 +258,8 @@ impl Baseline {
 
     /// Creates a first baseline: every count of every variant, its errors, and its cost over the
     /// first variant. Fails when the run is incomplete or has nothing that repeats.
-    pub fn first(record: &Record) -> Result<Self, GateError> {
-        whole(record)?;
+    pub fn from_run(record: &Record) -> Result<Self, GateError> {
+        check_complete(record)?;
         let mut checks = Vec::new();
         for variant in &record.variants {
             let mut add = |figure: Measure, over: Option<&Variant>, tolerance, may| {
@@ -292,7 +296,7 @@ impl Baseline {
             }
         }
         if checks.iter().all(|check| check.figure == Measure::Errors) {
-            return Err(GateError::NothingToHold);
+            return Err(GateError::NothingRepeatable);
         }
         let (commit, counting) = (record.run.commit.clone(), record.run.counting.clone());
         Ok(Self { format: Format::V1, commit, counting, checks })

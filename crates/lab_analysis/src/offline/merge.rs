@@ -10,13 +10,13 @@
 
 use crate::diagnose;
 use crate::record::{
-    Distribution, Finding, GeneratorUse, Held, Iteration, Origin, Phase, Record, Revocations, Slice,
-    Staleness, Variant,
+    Distribution, Finding, GeneratorUse, HeldConnections, Iteration, Origin, Phase, Record, Revocations,
+    Slice, Staleness, Variant,
 };
-use crate::units::whole;
+use crate::units::truncated;
 
 /// Share of the window by which two windows have to overlap to have run at the same time.
-const TOGETHER: f64 = 0.8;
+const MIN_OVERLAP: f64 = 0.8;
 
 /// Why records cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,13 +53,13 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
     let mut all =
         records.into_iter().zip(starts).map(|((name, record), start)| (name, record, start - origin));
     let Some((first, mut merged, shift)) = all.next() else { return Err(MergeError::TooFew) };
-    merged.variants.iter_mut().for_each(|variant| delay_run(variant, shift));
+    merged.variants.iter_mut().for_each(|variant| shift_start(variant, shift));
     merged.run.started_unix_s = Some(origin as f64 / 1e3);
-    merged.findings.retain(diagnose::lasts);
+    merged.findings.retain(diagnose::is_kept);
     for (name, mut record, shift) in all {
         let differs = |what: String| MergeError::Differs { first: first.clone(), name: name.clone(), what };
-        agree(&merged, &record).map_err(differs)?;
-        record.variants.iter_mut().for_each(|variant| delay_run(variant, shift));
+        check_same_run(&merged, &record).map_err(differs)?;
+        record.variants.iter_mut().for_each(|variant| shift_start(variant, shift));
         for (into, from) in merged.variants.iter_mut().zip(record.variants) {
             add_variant(into, from).map_err(differs)?;
         }
@@ -70,12 +70,12 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
         }
         merged.run.quick |= record.run.quick;
         merged.run.partial |= record.run.partial;
-        add_new(&mut merged.run.machines, record.run.machines);
-        add_new(&mut merged.run.peers, record.run.peers);
+        extend_unique(&mut merged.run.machines, record.run.machines);
+        extend_unique(&mut merged.run.peers, record.run.peers);
         let known = |finding: &Finding, all: &[Finding]| {
             all.iter().any(|known| (&known.name, &known.variants) == (&finding.name, &finding.variants))
         };
-        for finding in record.findings.into_iter().filter(diagnose::lasts) {
+        for finding in record.findings.into_iter().filter(diagnose::is_kept) {
             if !known(&finding, &merged.findings) {
                 merged.findings.push(finding);
             }
@@ -86,7 +86,7 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
     Ok(merged)
 }
 
-fn add_new<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
+fn extend_unique<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
     for one in from {
         if !into.contains(&one) {
             into.push(one);
@@ -97,17 +97,17 @@ fn add_new<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
 /// Start of the run of a record, milliseconds since 1970.
 fn start_ms(name: &str, record: &Record) -> Result<u64, MergeError> {
     match (&record.run.origin, record.run.started_unix_s) {
-        (Origin::Lab { .. }, Some(start)) => Ok(whole((start * 1e3).round())),
+        (Origin::Lab { .. }, Some(start)) => Ok(truncated((start * 1e3).round())),
         _ => Err(MergeError::Imported { name: name.to_owned() }),
     }
 }
 
-fn delay_run(variant: &mut Variant, shift: u64) {
+fn shift_start(variant: &mut Variant, shift: u64) {
     variant.iterations.iter_mut().for_each(|iteration| iteration.start_ms += shift);
 }
 
 /// Checks what has to be the same in both records. The error describes the difference.
-fn agree(a: &Record, b: &Record) -> Result<(), String> {
+fn check_same_run(a: &Record, b: &Record) -> Result<(), String> {
     let same = |what: &str, a: &Option<String>, b: &Option<String>| {
         let told =
             |one: &Option<String>| one.as_ref().map_or("not known".to_owned(), |one| format!("`{one}`"));
@@ -140,7 +140,7 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     if into.load.arrivals != from.load.arrivals || into.load.flow != from.load.flow {
         return Err(format!("the load of `{}` has other arrivals or another flow", into.name));
     }
-    add_new(&mut into.missing, from.missing);
+    extend_unique(&mut into.missing, from.missing);
     if into.counters != from.counters {
         return Err(format!("the counts per request of `{}` differ", into.name));
     }
@@ -165,11 +165,11 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
 
 fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String> {
     let start = into.start_ms.min(from.start_ms);
-    delay(into, start);
-    delay(&mut from, start);
+    shift_times(into, start);
+    shift_times(&mut from, start);
     let (begin, end) =
         (into.warmup_s.max(from.warmup_s), (into.warmup_s + into.seconds).min(from.warmup_s + from.seconds));
-    if (end - begin) < TOGETHER * into.seconds.max(from.seconds) {
+    if (end - begin) < MIN_OVERLAP * into.seconds.max(from.seconds) {
         return Err(format!(
             "the windows of iteration {} overlap by only {:.1} s",
             into.number,
@@ -182,7 +182,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     into.seconds = if rate > 0.0 { all / rate } else { end - begin };
     into.warmup_s = begin;
     into.unsent += from.unsent;
-    into.service = both(into.service.take(), from.service);
+    into.service = sum_of(into.service.take(), from.service);
     into.mean_in_flight = into.mean_in_flight.zip(from.mean_in_flight).map(|(a, b)| a + b);
     into.stated = None;
     // Each generator had its own program that sent the load.
@@ -240,7 +240,7 @@ fn add_revocations(mut own: Revocations, other: Revocations) -> Revocations {
     own.revoked += other.revoked;
     own.failed += other.failed;
     own.asked += other.asked;
-    own.answer = both(own.answer, other.answer);
+    own.answer = sum_of(own.answer, other.answer);
     own.flood = match (own.flood, other.flood) {
         (Some(mut one), Some(other)) => {
             one.revoked += other.revoked;
@@ -276,7 +276,7 @@ fn worst(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 }
 
 /// Adds up held connections. The median lifetime over both is not known.
-fn add_held(into: &mut Iteration, from: Option<Held>) {
+fn add_held(into: &mut Iteration, from: Option<HeldConnections>) {
     let (Some(own), Some(other)) = (&mut into.held, &from) else {
         into.held = into.held.take().or(from);
         return;
@@ -303,7 +303,7 @@ fn add_held(into: &mut Iteration, from: Option<Held>) {
 }
 
 /// Sum of two distributions; `None` when one is unknown.
-fn both(a: Option<Distribution>, b: Option<Distribution>) -> Option<Distribution> {
+fn sum_of(a: Option<Distribution>, b: Option<Distribution>) -> Option<Distribution> {
     let (mut a, b) = a.zip(b)?;
     a.add(&b);
     Some(a)
@@ -317,7 +317,7 @@ fn add_classes(into: &mut Iteration, from: Vec<crate::record::Class>) {
         match into.classes.iter_mut().find(same) {
             Some(known) => {
                 known.count += class.count;
-                known.latency = both(known.latency.take(), class.latency);
+                known.latency = sum_of(known.latency.take(), class.latency);
                 known.example = known.example.take().or(class.example);
             }
             None => into.classes.push(class),
@@ -326,7 +326,7 @@ fn add_classes(into: &mut Iteration, from: Vec<crate::record::Class>) {
 }
 
 /// Shifts the time axis of an iteration so that it counts from an earlier start.
-fn delay(iteration: &mut Iteration, start: u64) {
+fn shift_times(iteration: &mut Iteration, start: u64) {
     let shift = iteration.start_ms - start;
     iteration.start_ms = start;
     iteration.warmup_s += shift as f64 / 1e3;

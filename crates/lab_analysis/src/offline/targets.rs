@@ -11,13 +11,13 @@
 //! Differences and ratios are taken within a round, because a machine drifts between rounds. A
 //! figure that was not measured does not meet its target.
 
+use crate::formatting;
 use crate::record::{Record, Target, Unit};
-use crate::statistics::{Beside, Interval, LEAST_PAIRS, by_round, interval, median};
-use crate::words;
+use crate::statistics::{ComparedTo, Interval, MIN_OBSERVATIONS, interval, median, values_by_round};
 
 /// A target with its verdict.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged<'a> {
+pub struct TargetResult<'a> {
     /// The target that was judged.
     pub target: &'a Target,
     /// Values of its figure, round by round.
@@ -25,12 +25,12 @@ pub struct Judged<'a> {
     /// Verdict on the target.
     pub verdict: TargetVerdict,
     /// Text of the result: the median, or why there is no figure.
-    pub seen: String,
+    pub result: String,
     /// Texts about the scatter: the interval of the true value, the range of the rounds, and how
     /// many rounds meet the target by themselves. The range and the number need two rounds.
-    pub between: Vec<String>,
+    pub scatter: Vec<String>,
     /// Text of the requirement.
-    pub wanted: String,
+    pub requirement: String,
 }
 
 /// Verdict on a target.
@@ -45,7 +45,7 @@ pub enum TargetVerdict {
     Missed,
 }
 
-impl Judged<'_> {
+impl TargetResult<'_> {
     /// Whether the target is met.
     pub fn is_met(&self) -> bool {
         self.verdict == TargetVerdict::Met
@@ -53,28 +53,28 @@ impl Judged<'_> {
 }
 
 /// Judges every target of a record, in their order.
-pub fn judge(record: &Record) -> Vec<Judged<'_>> {
-    record.targets.iter().map(|target| judged(record, target)).collect()
+pub fn judge(record: &Record) -> Vec<TargetResult<'_>> {
+    record.targets.iter().map(|target| judge_target(record, target)).collect()
 }
 
-fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
+fn judge_target<'a>(record: &Record, target: &'a Target) -> TargetResult<'a> {
     let beside = match (&target.minus, &target.over) {
-        (Some(minus), _) => Beside::Minus(minus),
-        (None, Some(over)) => Beside::Over(over),
-        (None, None) => Beside::Nothing,
+        (Some(minus), _) => ComparedTo::Minus(minus),
+        (None, Some(over)) => ComparedTo::Over(over),
+        (None, None) => ComparedTo::Nothing,
     };
     let wanted = wanted(target);
-    let values = match by_round(record, &target.figure, &target.of, beside) {
+    let values = match values_by_round(record, &target.figure, &target.of, beside) {
         Ok(values) => values,
         Err(why) => {
             let seen = format!("not measured: {why}");
-            return Judged {
+            return TargetResult {
                 target,
                 values: Vec::new(),
                 verdict: TargetVerdict::Missed,
-                seen,
-                between: Vec::new(),
-                wanted,
+                result: seen,
+                scatter: Vec::new(),
+                requirement: wanted,
             };
         }
     };
@@ -82,30 +82,42 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
     let middle = median(&values);
     let verdict = match truth {
         _ if target.figure.holds_each_round() => {
-            if values.iter().all(|value| within(target, *value)) {
+            if values.iter().all(|value| meets_bounds(target, *value)) {
                 TargetVerdict::Met
             } else {
                 TargetVerdict::Missed
             }
         }
-        _ if !within(target, middle) => TargetVerdict::Missed,
-        Some(truth) if within(target, truth.low) && within(target, truth.high) => TargetVerdict::Met,
+        _ if !meets_bounds(target, middle) => TargetVerdict::Missed,
+        Some(truth) if meets_bounds(target, truth.low) && meets_bounds(target, truth.high) => {
+            TargetVerdict::Met
+        }
         _ if target.surely => TargetVerdict::NotShown,
         _ => TargetVerdict::Met,
     };
     let between = between(target, &values, truth);
-    Judged { target, values, verdict, seen: shown(target, middle), between, wanted }
+    TargetResult {
+        target,
+        values,
+        verdict,
+        result: format_value(target, middle),
+        scatter: between,
+        requirement: wanted,
+    }
 }
 
-fn within(target: &Target, value: f64) -> bool {
+fn meets_bounds(target: &Target, value: f64) -> bool {
     target.at_most.is_none_or(|most| value <= most) && target.at_least.is_none_or(|least| value >= least)
 }
 
 fn wanted(target: &Target) -> String {
     let bounds =
         [target.at_most.map(|most| ("at most", most)), target.at_least.map(|least| ("at least", least))];
-    let words: Vec<String> =
-        bounds.into_iter().flatten().map(|(how, bound)| format!("{how} {}", shown(target, bound))).collect();
+    let words: Vec<String> = bounds
+        .into_iter()
+        .flatten()
+        .map(|(how, bound)| format!("{how} {}", format_value(target, bound)))
+        .collect();
     let words = words.join(", ");
     if target.surely { format!("surely {words}") } else { words }
 }
@@ -113,13 +125,13 @@ fn wanted(target: &Target) -> String {
 /// Texts about the interval, where the target has to be met surely, and about the range of the
 /// rounds.
 fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<String> {
-    let show = |value: f64| shown(target, value);
+    let show = |value: f64| format_value(target, value);
     let mut between = match truth {
         Some(Interval { low, high, confidence, .. }) => {
             vec![format!("with {:.0} % between {} and {}", confidence * 100.0, show(low), show(high))]
         }
-        None if target.surely && values.len() < LEAST_PAIRS => {
-            vec![format!("no interval of fewer than {LEAST_PAIRS} rounds")]
+        None if target.surely && values.len() < MIN_OBSERVATIONS => {
+            vec![format!("no interval of fewer than {MIN_OBSERVATIONS} rounds")]
         }
         None if target.surely => vec!["no interval, because a round is infinite".to_owned()],
         None => Vec::new(),
@@ -130,7 +142,7 @@ fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<Stri
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     between.push(format!("{} … {}", show(least), show(most)));
-    let kept = values.iter().filter(|value| within(target, **value)).count();
+    let kept = values.iter().filter(|value| meets_bounds(target, **value)).count();
     if kept > 0 && kept < values.len() {
         between.push(format!("{kept} of {} rounds meet it alone", values.len()));
     }
@@ -138,18 +150,18 @@ fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<Stri
 }
 
 /// Formats a value in the unit of the target.
-fn shown(target: &Target, value: f64) -> String {
+fn format_value(target: &Target, value: f64) -> String {
     if value.is_infinite() {
         return "infinite".to_owned();
     }
     if target.over.is_some() {
-        return format!("{} times", words::digits(value));
+        return format!("{} times", formatting::digits(value));
     }
     match target.figure.unit() {
-        Unit::Time => words::time(value),
-        Unit::Share if value < 0.0 => format!("−{}", words::percent(-value)),
-        Unit::Share => words::percent(value),
-        Unit::Bytes => words::bytes(value),
-        Unit::Number => words::digits(value),
+        Unit::Time => formatting::time(value),
+        Unit::Share if value < 0.0 => format!("−{}", formatting::percent(-value)),
+        Unit::Share => formatting::percent(value),
+        Unit::Bytes => formatting::bytes(value),
+        Unit::Number => formatting::digits(value),
     }
 }

@@ -16,13 +16,13 @@ pub fn warnings(findings: &[Finding], of: &str) -> Vec<Warning> {
 fn warning(group: &[&Finding], of: &str) -> Warning {
     let first = group[0];
     let case = |finding: &&Finding| Case {
-        of: of.to_owned(),
+        record_name: of.to_owned(),
         about: finding.variants.clone(),
         evidence: finding.evidence.clone(),
     };
     Warning {
         weight: match first.doubt {
-            Doubt::Invalid => Weight::Grave,
+            Doubt::Invalid => Weight::Invalid,
             Doubt::Careful => Weight::Careful,
             Doubt::Explains => Weight::Explains,
         },

@@ -22,21 +22,21 @@ use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerial
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{micros, place, whole};
+use crate::units::{index, micros, truncated};
 
 /// Shortest value that is distinguished from 0, ns.
-const SHORTEST: u64 = 1000;
+const MIN_NANOS: u64 = 1000;
 /// Longest value, ns: an hour. A longer one counts as an hour.
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_NANOS: u64 = 3_600_000_000_000;
 /// Most significant digits that a histogram keeps.
-const MOST_DIGITS: u8 = 4;
+const MAX_DIGITS: u8 = 4;
 /// Most characters of a stored histogram. One with an hour's range and four digits, every bucket in
 /// use, is shorter.
-const MOST_CHARACTERS: usize = 4 << 20;
+const MAX_CHARACTERS: usize = 4 << 20;
 /// Most bytes of a histogram after decompression.
-const MOST_PAYLOAD: u32 = 8 << 20;
+const MAX_PAYLOAD: u32 = 8 << 20;
 /// Most values of a histogram. The sum of the counts has to fit; no measurement has more.
-const MOST_VALUES: u64 = 1 << 50;
+const MAX_VALUES: u64 = 1 << 50;
 
 /// A share of all values: 0.99 is the 99th percentile.
 pub type Quantile = f64;
@@ -67,7 +67,7 @@ impl Distribution {
     /// driver records 3; 4 keeps what other tools print. A value longer than an hour counts as an
     /// hour.
     pub fn of(values: impl IntoIterator<Item = u64>, digits: u8) -> Self {
-        let mut scratch = scratch(digits);
+        let mut scratch = empty_histogram(digits);
         values.into_iter().for_each(|nanos| scratch.saturating_record(nanos));
         Self::from(&scratch)
     }
@@ -75,7 +75,7 @@ impl Distribution {
     /// Adds every value of `other`. The result has the larger number of digits of the two.
     pub fn add(&mut self, other: &Self) {
         let digits = self.digits.max(other.digits);
-        let mut scratch = scratch(digits);
+        let mut scratch = empty_histogram(digits);
         for part in [&*self, other] {
             for bucket in &part.buckets {
                 // The middle of a coarser bucket stands for its values.
@@ -101,7 +101,7 @@ impl Distribution {
     pub fn quantile(&self, quantile: Quantile) -> u64 {
         // 0.07 × 100 is a little more than 7 in floating point; it still means the seventh value.
         let exact = quantile.clamp(0.0, 1.0) * self.total as f64;
-        let rank = whole((exact - exact * 1e-12).ceil()).max(1);
+        let rank = truncated((exact - exact * 1e-12).ceil()).max(1);
         let mut seen = 0;
         let bucket = self.buckets.iter().find(|bucket| {
             seen += bucket.count;
@@ -132,7 +132,7 @@ impl Distribution {
     }
 
     /// Number of values that are longer than `nanos`, as far as the histogram distinguishes them.
-    pub fn above(&self, nanos: u64) -> u64 {
+    pub fn count_above(&self, nanos: u64) -> u64 {
         self.buckets.iter().filter(|bucket| bucket.lowest > nanos).map(|bucket| bucket.count).sum()
     }
 
@@ -153,13 +153,13 @@ impl Distribution {
         let width = until.max(1) as f64 / counted.len() as f64;
         let last = counted.len() - 1;
         for bucket in &self.buckets {
-            counted[place(bucket.middle() as f64 / width).min(last)] += bucket.count;
+            counted[index(bucket.middle() as f64 / width).min(last)] += bucket.count;
         }
         counted
     }
 
     fn histogram(&self) -> Histogram<u64> {
-        let mut histogram = scratch(self.digits);
+        let mut histogram = empty_histogram(self.digits);
         self.buckets.iter().for_each(|bucket| histogram.saturating_record_n(bucket.highest, bucket.count));
         histogram
     }
@@ -173,15 +173,15 @@ impl Distribution {
 
     fn decode(text: &str) -> Result<Self, UnreadableHistogram> {
         let unreadable = |why: String| UnreadableHistogram(Cow::Owned(why));
-        if text.len() > MOST_CHARACTERS {
+        if text.len() > MAX_CHARACTERS {
             return Err(UnreadableHistogram("is too long for its range".into()));
         }
         let bytes = STANDARD.decode(text).map_err(|error| unreadable(format!("is not base64: {error}")))?;
-        bounded(&bytes)?;
+        check_bounds(&bytes)?;
         let read: Result<Histogram<u64>, _> = Deserializer::new().deserialize(&mut bytes.as_slice());
         let histogram =
             read.map_err(|error| unreadable(format!("is not a deflated HDR histogram, version 2: {error}")))?;
-        if histogram.len() > MOST_VALUES {
+        if histogram.len() > MAX_VALUES {
             return Err(UnreadableHistogram("counts more values than allowed".into()));
         }
         Ok(Self::from(&histogram))
@@ -191,7 +191,7 @@ impl Distribution {
 /// Refuses a histogram with other bounds than the lab's: it could not be added to the lab's, and
 /// might need more memory. The bounds are in the inflated header, which is checked before memory is
 /// allocated from them.
-fn bounded(bytes: &[u8]) -> Result<(), UnreadableHistogram> {
+fn check_bounds(bytes: &[u8]) -> Result<(), UnreadableHistogram> {
     // The compressed form starts with a cookie and a length, then zlib. The header inside: cookie,
     // length, offset, digits, lowest, highest.
     let head = inflate_head(bytes.get(8..).unwrap_or_default());
@@ -201,8 +201,8 @@ fn bounded(bytes: &[u8]) -> Result<(), UnreadableHistogram> {
     else {
         return Err(UnreadableHistogram("is truncated".into()));
     };
-    let digits_known = (1..=u32::from(MOST_DIGITS)).contains(&digits);
-    if length > MOST_PAYLOAD || !digits_known || (lowest, highest) != (SHORTEST, LONGEST) {
+    let digits_known = (1..=u32::from(MAX_DIGITS)).contains(&digits);
+    if length > MAX_PAYLOAD || !digits_known || (lowest, highest) != (MIN_NANOS, MAX_NANOS) {
         return Err(UnreadableHistogram(
             "has another range or precision than the lab's (1 µs to 1 h in ns, up to four digits)".into(),
         ));
@@ -219,8 +219,8 @@ fn inflate_head(deflated: &[u8]) -> Vec<u8> {
 }
 
 /// A histogram with the lab's bounds.
-fn scratch(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(SHORTEST, LONGEST, digits.clamp(1, MOST_DIGITS))
+fn empty_histogram(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(MIN_NANOS, MAX_NANOS, digits.clamp(1, MAX_DIGITS))
         .expect("the bounds are constants")
 }
 
@@ -252,7 +252,7 @@ impl fmt::Debug for Distribution {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Distribution")]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredDistribution {
     /// Number of values.
     count: u64,
     /// Arithmetic mean, µs.
@@ -270,7 +270,7 @@ struct Stored {
     hdr: String,
 }
 
-impl Stored {
+impl StoredDistribution {
     fn of(distribution: &Distribution, hdr: String) -> Self {
         Self {
             count: distribution.count(),
@@ -297,16 +297,16 @@ impl Stored {
 
 impl Serialize for Distribution {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Stored::of(self, self.encode()).serialize(serializer)
+        StoredDistribution::of(self, self.encode()).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Distribution {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error as _;
-        let stored = Stored::deserialize(deserializer)?;
+        let stored = StoredDistribution::deserialize(deserializer)?;
         let distribution = Self::decode(&stored.hdr).map_err(D::Error::custom)?;
-        let own = Stored::of(&distribution, String::new());
+        let own = StoredDistribution::of(&distribution, String::new());
         for ((name, says), (_, is)) in stored.figures().into_iter().zip(own.figures()) {
             // A tenth of a microsecond is the last digit that is stored.
             if (says - is).abs() > 0.2 + is.abs() * 1e-9 {
@@ -323,7 +323,7 @@ impl JsonSchema for Distribution {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Stored::json_schema(generator)
+        StoredDistribution::json_schema(generator)
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn what_is_written_is_read(values in prop::collection::vec(0_u64..LONGEST * 2, 0..200), digits in 1_u8..5) {
+        fn what_is_written_is_read(values in prop::collection::vec(0_u64..MAX_NANOS * 2, 0..200), digits in 1_u8..5) {
             let of = Distribution::of(values, digits);
             let read: Distribution = serde_json::from_str(&serde_json::to_string(&of).unwrap()).unwrap();
             prop_assert_eq!(read, of);
@@ -412,7 +412,7 @@ mod tests {
         ) {
             let of = Distribution::of(values.iter().copied(), 4);
             values.sort_unstable();
-            let rank = place((share * values.len() as f64).ceil()).max(1);
+            let rank = index((share * values.len() as f64).ceil()).max(1);
             let exact = values[rank - 1] as f64;
             prop_assert!((of.quantile(share) as f64 / exact - 1.0).abs() < 1e-4 + 512.0 / exact);
         }

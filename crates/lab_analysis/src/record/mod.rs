@@ -23,8 +23,9 @@ mod target;
 pub use check::Contradiction;
 pub use distribution::{Distribution, Quantile, UnreadableHistogram};
 pub use parts::{
-    Class, Component, Doubt, Event, Finding, Flooded, GeneratorUse, Held, Iteration, NamedBy, Outcome, Phase,
-    Printed, Revocations, Sample, Slice, Staleness, Stated, Variant,
+    BulkRevocation, Class, Component, Doubt, Event, Finding, GeneratorUse, HeldConnections, IdentifiedBy,
+    Iteration, Outcome, Phase, Revocations, Sample, Slice, Staleness, StatedFigures, StatedPercentile,
+    Variant,
 };
 pub use run::{
     Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Stage, Sweep,
@@ -35,18 +36,18 @@ pub use target::{Comparison, Measure, Target, Unit};
 
 /// Most samples of a component, and most slices of a timeline, that a written record holds per
 /// iteration.
-pub const MOST_POINTS: usize = 600;
+pub const MAX_POINTS: usize = 600;
 /// Most points of all series of a record together: about 30 MiB of JSON.
-pub const MOST_POINTS_IN_ALL: usize = 150_000;
+pub const MAX_POINTS_TOTAL: usize = 150_000;
 /// Fewest points that a series is thinned to.
-const LEAST_POINTS: usize = 32;
+const MIN_POINTS: usize = 32;
 /// Most histograms of a record. With some hundred buckets each they take some tens of MiB of
 /// memory.
-pub const MOST_HISTOGRAMS: usize = 20_000;
+pub const MAX_HISTOGRAMS: usize = 20_000;
 /// Most variants of a record.
-pub const MOST_VARIANTS: usize = 256;
+pub const MAX_VARIANTS: usize = 256;
 /// Most iterations of a variant.
-pub const MOST_ITERATIONS: usize = 1000;
+pub const MAX_ITERATIONS: usize = 1000;
 
 /// Name and version of the shape. A field is never renamed or given another unit within a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +91,7 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file has more than [`MOST_HISTOGRAMS`].
-    #[error("`{path}` has more than {MOST_HISTOGRAMS} histograms: split the run")]
+    #[error("`{path}` has more than {MAX_HISTOGRAMS} histograms: split the run")]
     TooMany {
         /// Path of the file.
         path: String,
@@ -145,7 +146,7 @@ impl Record {
 
     /// Reads a record from JSON; errors name it `path`.
     pub fn parse(json: &[u8], path: &str) -> Result<Self, RecordError> {
-        if json.windows(5).filter(|window| window == b"\"hdr\"").count() > MOST_HISTOGRAMS {
+        if json.windows(5).filter(|window| window == b"\"hdr\"").count() > MAX_HISTOGRAMS {
             return Err(RecordError::TooMany { path: path.to_owned() });
         }
         let record: Self = serde_json::from_slice(json)
@@ -175,8 +176,8 @@ impl Record {
     /// are.
     pub fn thin(&mut self) {
         let iterations = || self.variants.iter().flat_map(|variant| &variant.iterations);
-        let series = iterations().map(Iteration::series).sum::<usize>().max(1);
-        let most = (MOST_POINTS_IN_ALL / series).clamp(LEAST_POINTS, MOST_POINTS);
+        let series = iterations().map(Iteration::series_count).sum::<usize>().max(1);
+        let most = (MAX_POINTS_TOTAL / series).clamp(MIN_POINTS, MAX_POINTS);
         for iteration in self.variants.iter_mut().flat_map(|variant| &mut variant.iterations) {
             iteration.thin(most);
         }

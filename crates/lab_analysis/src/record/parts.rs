@@ -88,7 +88,7 @@ pub struct Iteration {
     pub staleness: Vec<Staleness>,
     /// Connections that were held open during the load; absent when there were none.
     #[serde(default)]
-    pub held: Option<Held>,
+    pub held: Option<HeldConnections>,
     /// The revocations from which staleness was measured; absent when there were none.
     pub revocations: Option<Revocations>,
     /// What happened to the target during the iteration, such as a deployment or the rotation of a
@@ -97,7 +97,7 @@ pub struct Iteration {
     pub events: Vec<Event>,
     /// Figures that another tool states about the iteration, in its own way of counting; absent
     /// where the lab measured.
-    pub stated: Option<Stated>,
+    pub stated: Option<StatedFigures>,
 }
 
 /// How requests ended.
@@ -114,7 +114,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Name of the outcome in reports.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Refused => "refused",
@@ -297,7 +297,7 @@ pub struct Staleness {
 /// Connections that were held open during a load: opened before it, closed after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Held {
+pub struct HeldConnections {
     /// What they did: `idle` (one request, then nothing), `silent` (nothing), `slow-loris` (a
     /// request head that does not end).
     pub manner: String,
@@ -349,7 +349,7 @@ pub struct Revocations {
     pub answer: Option<Distribution>,
     /// The bulk revocation during the load; absent when there was none.
     #[serde(default)]
-    pub flood: Option<Flooded>,
+    pub flood: Option<BulkRevocation>,
     /// Requests that tried credentials before or after their revocation; they are not part of the
     /// load.
     pub asked: u64,
@@ -360,7 +360,7 @@ pub struct Revocations {
 /// How a bulk revocation identifies a credential.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum NamedBy {
+pub enum IdentifiedBy {
     /// By the whole token.
     #[default]
     Token,
@@ -372,7 +372,7 @@ pub enum NamedBy {
 /// that were observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Flooded {
+pub struct BulkRevocation {
     /// Credentials that were revoked.
     pub revoked: u64,
     /// Credentials that were not revoked.
@@ -385,7 +385,7 @@ pub struct Flooded {
     pub took_s: f64,
     /// How the lists identified the credentials.
     #[serde(default)]
-    pub by: NamedBy,
+    pub by: IdentifiedBy,
     /// How often a credential was refused when some were tried at each node. They were tried when
     /// the bound had passed since the last response.
     #[serde(default)]
@@ -403,7 +403,7 @@ pub struct Flooded {
 /// Figures from the summary of another tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Stated {
+pub struct StatedFigures {
     /// Name of the tool.
     pub tool: String,
     /// Description of how the tool computes percentiles.
@@ -417,17 +417,17 @@ pub struct Stated {
     /// Requests per second as the tool counts them; absent when not stated.
     pub per_s: Option<f64>,
     /// Percentiles, by increasing share.
-    pub percentiles: Vec<Printed>,
+    pub percentiles: Vec<StatedPercentile>,
     /// Percentiles from the moment at which requests were sent, where those above count from when
     /// they were due; empty where the tool has one kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sent_percentiles: Vec<Printed>,
+    pub sent_percentiles: Vec<StatedPercentile>,
 }
 
 /// A percentile as a tool prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Printed {
+pub struct StatedPercentile {
     /// Share of requests: 0.99 is the 99th percentile.
     pub share: f64,
     /// Value of the percentile, µs.
@@ -485,7 +485,7 @@ impl Variant {
 
     /// Names of the observed components, then of the program that sent the load where it was
     /// observed.
-    pub fn watched_names(&self) -> Vec<&str> {
+    pub fn observed_names(&self) -> Vec<&str> {
         let mut names = self.component_names();
         let sender = self.iterations.iter().find_map(|iteration| iteration.sender.as_ref());
         names.extend(sender.map(|sender| sender.name.as_str()));
@@ -495,7 +495,7 @@ impl Variant {
     /// Components whose CPU counts as the cost of a request. For a single request these are the
     /// ones that it passes before the service. For a flow these are all components: a flow follows
     /// its provider's redirects and has no service.
-    pub fn working(&self) -> Vec<String> {
+    pub fn cost_components(&self) -> Vec<String> {
         if self.load.flow == LoadShape::REQUEST {
             return self.before_service().to_vec();
         }
@@ -530,13 +530,13 @@ impl Iteration {
 
     /// Number of requests of the window with this outcome.
     pub fn count(&self, outcome: Outcome) -> u64 {
-        self.of(outcome).map(|class| class.count).sum()
+        self.classes_with(outcome).map(|class| class.count).sum()
     }
 
     /// Latencies of all requests with this outcome; `None` where one of their classes has none.
     pub fn latency(&self, outcome: Outcome) -> Option<Distribution> {
         let mut all: Option<Distribution> = None;
-        for class in self.of(outcome).filter(|class| class.count > 0) {
+        for class in self.classes_with(outcome).filter(|class| class.count > 0) {
             let latency = class.latency.as_ref()?;
             match &mut all {
                 None => all = Some(latency.clone()),
@@ -546,24 +546,24 @@ impl Iteration {
         all
     }
 
-    fn of(&self, outcome: Outcome) -> impl Iterator<Item = &Class> {
+    fn classes_with(&self, outcome: Outcome) -> impl Iterator<Item = &Class> {
         self.classes.iter().filter(move |class| class.outcome == outcome)
     }
 
     /// An observed program by name: a component, or the program that sent the load.
-    pub fn watched(&self, name: &str) -> Option<&Component> {
+    pub fn observed(&self, name: &str) -> Option<&Component> {
         self.components.iter().chain(&self.sender).find(|component| component.name == name)
     }
 
     /// Number of series that can be thinned.
-    pub(super) fn series(&self) -> usize {
+    pub(super) fn series_count(&self) -> usize {
         self.components.len() + usize::from(self.sender.is_some()) + usize::from(!self.timeline.is_empty())
     }
 
     /// Drops detail until no series has more than `most` points.
     pub(super) fn thin(&mut self, most: usize) {
         while self.timeline.len() > most {
-            self.timeline = self.timeline.chunks(2).map(Slice::joined).collect();
+            self.timeline = self.timeline.chunks(2).map(Slice::merged).collect();
         }
         for component in self.components.iter_mut().chain(&mut self.sender) {
             while component.samples.len() > most {
@@ -582,7 +582,7 @@ impl Iteration {
 impl Slice {
     /// Merges consecutive slices into one. The percentiles of the whole cannot be computed from
     /// those of its parts, so they are dropped.
-    pub fn joined(parts: &[Self]) -> Self {
+    pub fn merged(parts: &[Self]) -> Self {
         let (first, last) = (&parts[0], &parts[parts.len() - 1]);
         let alone = parts.len() == 1;
         Self {

@@ -13,7 +13,7 @@ use crate::units;
 
 /// Cost of one hop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Share {
+pub struct HopCost {
     /// Name of the hop.
     pub hop: String,
     /// What the hop adds, in the unit of the figures. For the first rung: what the service alone
@@ -30,7 +30,7 @@ pub struct Share {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attribution {
     /// Costs of the rungs, the service alone first.
-    pub shares: Vec<Share>,
+    pub shares: Vec<HopCost>,
     /// Figure of the last rung: the service with every hop.
     pub whole: f64,
     /// Last rung minus first rung: what all added hops cost together. Absent with too few rounds.
@@ -52,7 +52,7 @@ pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
     if rungs.len() < 2 || rounds == 0 {
         return None;
     }
-    let mut shares = vec![Share {
+    let mut shares = vec![HopCost {
         hop: first.0.clone(),
         adds: median(&first.1[..rounds]),
         interval: interval(&first.1[..rounds]),
@@ -63,7 +63,7 @@ pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
         let differences: Vec<f64> =
             pairs.iter().map(|(without, with)| units::difference(*with, *without)).collect();
         let interval = paired_difference(&pairs);
-        shares.push(Share {
+        shares.push(HopCost {
             hop: pair[1].0.clone(),
             adds: median(&differences),
             interval,
@@ -73,7 +73,7 @@ pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
     let whole = median(&last.1[..rounds]);
     let parts: Vec<f64> = shares.iter().map(|share| share.adds).collect();
     let added = paired_difference(&zip(&first.1, &last.1, rounds));
-    Some(Attribution { shares, whole, added, rest: units::rest(whole, &parts), rounds })
+    Some(Attribution { shares, whole, added, rest: units::remainder(whole, &parts), rounds })
 }
 
 fn zip(a: &[f64], b: &[f64], rounds: usize) -> Vec<(f64, f64)> {
@@ -105,13 +105,13 @@ mod tests {
         let (mut held, mut invented) = (0, 0);
         for seed in 0..40 {
             let found = attribute(&ladder(&costs, 10, 2.0, seed)).unwrap();
-            let shares: Vec<&Share> = found.shares.iter().skip(1).collect();
+            let shares: Vec<&HopCost> = found.shares.iter().skip(1).collect();
             assert_eq!(
                 shares.iter().map(|share| share.hop.as_str()).collect::<Vec<_>>(),
                 costs.map(|c| c.0)[1..]
             );
             assert!(shares[0].certain && shares[1].certain, "{shares:?}");
-            let holds = |(share, cost): (&&Share, f64)| !share.interval.unwrap().excludes(cost);
+            let holds = |(share, cost): (&&HopCost, f64)| !share.interval.unwrap().excludes(cost);
             held += usize::from(shares.iter().zip([40.0, 7.0, 0.0]).all(holds));
             invented += usize::from(shares[2].certain);
             assert!(found.rest.abs() < 3.0 && found.rounds == 10, "{found:?}");

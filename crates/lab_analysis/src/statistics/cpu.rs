@@ -8,17 +8,17 @@
 //! A figure that is not exact enough is absent, with the reason. It is neither 0 nor a number that
 //! mostly shows the resolution of a clock.
 
+use crate::formatting;
 use crate::record::{Component, Iteration, Sample};
-use crate::words;
 
 /// Largest error of a figure, as a share of it.
-const EXACT: f64 = 0.1;
+const MAX_RELATIVE_ERROR: f64 = 0.1;
 /// Largest error of a figure in cores, where that is larger: a program that uses hardly any CPU is
 /// known to do so.
-const EXACT_CORES: f64 = 0.01;
+const MAX_ERROR_CORES: f64 = 0.01;
 /// Error of a difference between two samples in µs, where a record states none. User and system
 /// time are each cut to ticks of 10 ms.
-const TICKS_US: u64 = 20_000;
+const TICK_ERROR_US: u64 = 20_000;
 
 /// CPU that a program used between two samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,8 +33,8 @@ pub struct CpuUse {
 
 impl CpuUse {
     /// CPU of a component in the measured window; `None` when fewer than two samples lie in it.
-    pub fn of(iteration: &Iteration, name: &str) -> Option<Self> {
-        let component = iteration.watched(name)?;
+    pub fn in_window(iteration: &Iteration, name: &str) -> Option<Self> {
+        let component = iteration.observed(name)?;
         let (first, last) = super::window(iteration, component)?;
         Self::between(component, first, last)
     }
@@ -48,36 +48,36 @@ impl CpuUse {
         let wall = last.at_ms.saturating_sub(first.at_ms) * 1000;
         (wall > 0).then(|| Self {
             used_us: used as f64,
-            error_us: component.cpu_error_us.unwrap_or(TICKS_US) as f64,
+            error_us: component.cpu_error_us.unwrap_or(TICK_ERROR_US) as f64,
             wall_us: wall as f64,
         })
     }
 
     /// Cores in use on average; `None` when the window is too short for that.
     pub fn cores(&self) -> Option<f64> {
-        let off = self.error_us <= (EXACT * self.used_us).max(EXACT_CORES * self.wall_us);
+        let off = self.error_us <= (MAX_RELATIVE_ERROR * self.used_us).max(MAX_ERROR_CORES * self.wall_us);
         (self.wall_us > 0.0 && off).then(|| self.used_us / self.wall_us)
     }
 
     /// Cores in use on average; `None` when they are not exact enough to be divided by a request
     /// rate.
     pub fn exact_cores(&self) -> Option<f64> {
-        self.cores().filter(|_| self.error_us <= EXACT * self.used_us)
+        self.cores().filter(|_| self.error_us <= MAX_RELATIVE_ERROR * self.used_us)
     }
 
     /// Upper bound of the cores in use on average.
-    pub fn most_cores(&self) -> f64 {
+    pub fn max_cores(&self) -> f64 {
         (self.used_us + self.error_us) / self.wall_us
     }
 
     /// Whether less CPU was counted than the error of the count: then only the upper bound is
     /// known.
-    pub fn is_little(&self) -> bool {
+    pub fn is_within_error(&self) -> bool {
         self.used_us < self.error_us
     }
 
     /// CPU of several components together; `None` when there is none.
-    pub(super) fn together(all: &[Self]) -> Option<Self> {
+    pub(super) fn sum(all: &[Self]) -> Option<Self> {
         let first = all.first()?;
         // The windows differ by one sampling interval at most, so each use is scaled by its own
         // window.
@@ -91,13 +91,13 @@ impl CpuUse {
     }
 
     /// Explains why the CPU is not a figure.
-    pub fn why_not(&self) -> String {
+    pub fn why_inexact(&self) -> String {
         format!(
             "{} ± {} of CPU between samples {} apart: at most {} cores",
-            words::time(self.used_us),
-            words::time(self.error_us),
-            words::time(self.wall_us),
-            words::digits(self.most_cores())
+            formatting::time(self.used_us),
+            formatting::time(self.error_us),
+            formatting::time(self.wall_us),
+            formatting::digits(self.max_cores())
         )
     }
 }
@@ -116,7 +116,7 @@ mod tests {
         let short = cpu(10.0, 20.0, 70.0);
         assert_eq!((short.cores(), short.exact_cores()), (None, None));
         assert_eq!(
-            short.why_not(),
+            short.why_inexact(),
             "10.0 ms ± 20.0 ms of CPU between samples 70.0 ms apart: at most 0.429 cores"
         );
         assert_eq!(cpu(0.0, 20.0, 20.0).cores(), None, "0 is no figure either");
@@ -126,18 +126,18 @@ mod tests {
     #[test]
     fn who_rests_is_known_to_rest_in_a_long_window_and_costs_nothing_that_is_known() {
         let idle = cpu(1.0, 8.0, 5000.0);
-        assert!(idle.is_little() && (idle.cores().unwrap() - 0.0002).abs() < 1e-12);
+        assert!(idle.is_within_error() && (idle.cores().unwrap() - 0.0002).abs() < 1e-12);
         assert_eq!(idle.exact_cores(), None);
-        assert!((idle.most_cores() - 0.0018).abs() < 1e-12);
+        assert!((idle.max_cores() - 0.0018).abs() < 1e-12);
     }
 
     #[test]
     fn what_is_known_of_all_together_may_not_be_known_of_each() {
         let all = [cpu(500.0, 8.0, 1000.0), cpu(9.0, 8.0, 900.0)];
-        let together = CpuUse::together(&all).unwrap();
+        let together = CpuUse::sum(&all).unwrap();
         assert_eq!(all[1].exact_cores(), None);
         assert!((together.exact_cores().unwrap() - 0.51).abs() < 1e-9, "{together:?}");
-        assert_eq!(CpuUse::together(&[]), None);
+        assert_eq!(CpuUse::sum(&[]), None);
     }
 
     #[test]

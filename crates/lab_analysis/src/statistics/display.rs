@@ -4,7 +4,7 @@
 //! Does not own: how numbers are written ([`crate::words`]).
 
 use super::{Effect, Equivalence, Figure, Interval, Scale};
-use crate::words::{bytes, digits, factor, grouped, is_nothing, percent, time};
+use crate::formatting::{bytes, digits, factor, grouped, is_zero, percent, time};
 
 /// Formats a figure with its unit.
 pub(crate) fn figure(kind: &Figure, value: f64) -> String {
@@ -17,17 +17,17 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         Figure::Cores(_) => format!("{} cores", digits(value)),
         Figure::Memory(_) | Figure::MemoryPerConnection(_) => bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
-        Figure::Counter(..) | Figure::FloodAdmitted => grouped(value),
+        Figure::Counter(..) | Figure::BulkRevocationAccepted => grouped(value),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)
         | Figure::Refused(_)
         | Figure::HeldLongest
-        | Figure::Revoking(_)
-        | Figure::Flood
-        | Figure::Healing
+        | Figure::RevocationLatency(_)
+        | Figure::BulkRevocation
+        | Figure::Recovery
         | Figure::Lateness
-        | Figure::CpuTogether(_)
+        | Figure::CpuPerRequestSum(_)
         | Figure::CpuPerRequest(_) => time(value),
     }
 }
@@ -35,7 +35,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
 /// Formats a difference between figures, with its sign.
 pub(crate) fn difference(kind: &Figure, by: f64) -> String {
     let text = figure(kind, by.abs());
-    if by.is_nan() || is_nothing(&text) {
+    if by.is_nan() || is_zero(&text) {
         return text;
     }
     format!("{}{text}", if by < 0.0 { '−' } else { '+' })
@@ -75,7 +75,7 @@ fn effect(kind: &Figure, effect: &Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::readable;
+    use crate::formatting::readable;
 
     #[test]
     fn verdicts_say_what_they_may() {
@@ -113,7 +113,7 @@ mod tests {
             Figure::Cores(String::new()),
             Figure::Memory(String::new()),
             Figure::MemoryGrowth(String::new()),
-            Figure::FloodAdmitted,
+            Figure::BulkRevocationAccepted,
             Figure::CpuPerRequest(String::new()),
         ];
         kinds.iter().flat_map(|kind| [figure(kind, value), difference(kind, value)]).collect()

@@ -29,9 +29,9 @@ use super::median::median;
 /// that does not exist.
 const ALPHA: f64 = 0.05;
 /// Fewest pairs whose scatter can be estimated.
-const LEAST: usize = 3;
+const MIN_PAIRS: usize = 3;
 /// Fewest pairs for the verdict "different in every round".
-const LEAST_ROUNDS: usize = 2;
+const MIN_ROUNDS: usize = 2;
 
 /// How `b` is compared with `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -94,15 +94,15 @@ pub enum Equivalence {
 /// A difference that is certain but smaller than the margin is an equivalence: the margin states
 /// what matters.
 pub fn compare_paired(pairs: &[(f64, f64)], margin: f64) -> Equivalence {
-    let effects = Effects::of(pairs, margin);
+    let effects = Effects::new(pairs, margin);
     let mean = effects.mean();
     match &mean {
         Some(mean) if mean.p < ALPHA => Equivalence::Equivalent { margin, p: mean.p },
-        Some(mean) if mean.by.abs() > mean.give_or_take => {
-            Equivalence::Different { effect: effects.of_mean(mean) }
+        Some(mean) if mean.estimate.abs() > mean.half_width => {
+            Equivalence::Different { effect: effects.mean_effect(mean) }
         }
         _ => effects.every_round(pairs).unwrap_or_else(|| Equivalence::Inconclusive {
-            effect: mean.as_ref().map(|mean| effects.of_mean(mean)),
+            effect: mean.as_ref().map(|mean| effects.mean_effect(mean)),
         }),
     }
 }
@@ -110,52 +110,53 @@ pub fn compare_paired(pairs: &[(f64, f64)], margin: f64) -> Equivalence {
 /// Effect of each pair, on a scale on which effects can be averaged.
 struct Effects {
     scale: Scale,
-    each: Vec<f64>,
+    per_pair: Vec<f64>,
     /// Margin on the same scale.
     margin: f64,
 }
 
 /// Mean of the effects, on their scale.
 struct Mean {
-    by: f64,
+    estimate: f64,
     /// Half of the width of its 95 % interval.
-    give_or_take: f64,
+    half_width: f64,
     /// Larger p value of the two tests for equivalence.
     p: f64,
 }
 
 impl Effects {
-    fn of(pairs: &[(f64, f64)], margin: f64) -> Self {
+    fn new(pairs: &[(f64, f64)], margin: f64) -> Self {
         let ratios: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
         let positive = pairs.iter().all(|(a, b)| *a > 0.0 && *b > 0.0);
         if positive && ratios.iter().all(|ratio| ratio.is_finite()) {
-            return Self { scale: Scale::Ratio, each: ratios, margin: margin.ln_1p() };
+            return Self { scale: Scale::Ratio, per_pair: ratios, margin: margin.ln_1p() };
         }
         let usual = median(&pairs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
         let each = pairs.iter().map(|(a, b)| b - a).collect();
-        Self { scale: Scale::Difference, each, margin: usual.abs() * margin }
+        Self { scale: Scale::Difference, per_pair: each, margin: usual.abs() * margin }
     }
 
     /// Mean effect; `None` with too few pairs, or when the mean or its interval is infinite.
     fn mean(&self) -> Option<Mean> {
-        if self.each.len() < LEAST {
+        if self.per_pair.len() < MIN_PAIRS {
             return None;
         }
-        let count = self.each.len() as f64;
-        let by = self.each.iter().sum::<f64>() / count;
-        let variance = self.each.iter().map(|effect| (effect - by).powi(2)).sum::<f64>() / (count - 1.0);
+        let count = self.per_pair.len() as f64;
+        let by = self.per_pair.iter().sum::<f64>() / count;
+        let variance = self.per_pair.iter().map(|effect| (effect - by).powi(2)).sum::<f64>() / (count - 1.0);
         let error = (variance / count).sqrt();
         let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
         let give_or_take = error * student.inverse_cdf(1.0 - ALPHA / 2.0);
         let p = two_one_sided(&student, by, error, self.margin);
-        Some(Mean { by, give_or_take, p }).filter(|mean| mean.by.is_finite() && mean.give_or_take.is_finite())
+        Some(Mean { estimate: by, half_width: give_or_take, p })
+            .filter(|mean| mean.estimate.is_finite() && mean.half_width.is_finite())
     }
 
     /// Verdict for pairs that all lie beyond the margin on one side, when the two variants do not
     /// overlap; `None` otherwise.
     fn every_round(&self, pairs: &[(f64, f64)]) -> Option<Equivalence> {
         let rounds = pairs.len();
-        let beyond = |sign: f64| self.each.iter().all(|effect| effect * sign > self.margin);
+        let beyond = |sign: f64| self.per_pair.iter().all(|effect| effect * sign > self.margin);
         let ends = |side: fn(&(f64, f64)) -> f64| {
             let values = pairs.iter().map(side);
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
@@ -164,17 +165,17 @@ impl Effects {
         };
         let (a, b) = (ends(|pair| pair.0), ends(|pair| pair.1));
         let apart = a.1 < b.0 || b.1 < a.0;
-        if rounds < LEAST_ROUNDS || !apart || !(beyond(1.0) || beyond(-1.0)) {
+        if rounds < MIN_ROUNDS || !apart || !(beyond(1.0) || beyond(-1.0)) {
             return None;
         }
-        let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.each.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let effect = self.effect(median(&self.each), least, most);
+        let least = self.per_pair.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.per_pair.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let effect = self.effect(median(&self.per_pair), least, most);
         Some(Equivalence::DifferentEachRound { effect, rounds, chance: 2.0_f64.powf(1.0 - rounds as f64) })
     }
 
-    fn of_mean(&self, mean: &Mean) -> Effect {
-        self.effect(mean.by, mean.by - mean.give_or_take, mean.by + mean.give_or_take)
+    fn mean_effect(&self, mean: &Mean) -> Effect {
+        self.effect(mean.estimate, mean.estimate - mean.half_width, mean.estimate + mean.half_width)
     }
 
     /// Converts an effect from its scale to ratios or differences.

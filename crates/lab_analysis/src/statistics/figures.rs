@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::CpuUse;
 use crate::record::{Class, Component, Distribution, Iteration, Outcome, Slice, Variant};
-use crate::units::whole;
+use crate::units::truncated;
 
 /// A figure of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ pub enum Figure {
     /// User and system CPU of a component per completed request, µs.
     CpuPerRequest(String),
     /// User and system CPU of several components together per completed request, µs.
-    CpuTogether(Vec<String>),
+    CpuPerRequestSum(Vec<String>),
     /// Cores that a component used on average.
     Cores(String),
     /// A percentile of the latency of refusals, µs. The value is its share in units of 1/100 000.
@@ -51,14 +51,14 @@ pub enum Figure {
     HeldLongest,
     /// A percentile of the latency of revocation requests, µs. The value is its share in units of
     /// 1/100 000.
-    Revoking(u32),
+    RevocationLatency(u32),
     /// Duration of a bulk revocation, from its first request to its last response, µs.
-    Flood,
+    BulkRevocation,
     /// How often a credential of a bulk revocation was still accepted after the bound, among the
     /// sampled ones.
-    FloodAdmitted,
+    BulkRevocationAccepted,
     /// Time from the last event until the end of the last slice with an unsuccessful request, µs.
-    Healing,
+    Recovery,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
     Lateness,
     /// Growth of a counter that a component exposes. The values are the names of the component and
@@ -88,15 +88,15 @@ impl Figure {
                 | Self::Max
                 | Self::Refused(_)
                 | Self::HeldLongest
-                | Self::Revoking(_)
-                | Self::Flood
-                | Self::Healing
+                | Self::RevocationLatency(_)
+                | Self::BulkRevocation
+                | Self::Recovery
                 | Self::Lateness
         )
     }
 
     /// Value of the figure for an iteration; `None` when it is not known.
-    pub fn of(&self, iteration: &Iteration) -> Option<f64> {
+    pub fn value(&self, iteration: &Iteration) -> Option<f64> {
         // A tool states its figures over refusals too. Without a successful response they say
         // nothing about one.
         let stated = iteration.stated.as_ref().filter(|_| iteration.count(Outcome::Ok) > 0);
@@ -119,12 +119,12 @@ impl Figure {
                 let ok = iteration.count(Outcome::Ok) as f64;
                 (all > 0.0).then(|| (all - ok) / all)
             }
-            Self::CpuPerRequest(name) => per_request(iteration, &CpuUse::of(iteration, name)?),
-            Self::CpuTogether(names) => {
-                let each = names.iter().map(|name| CpuUse::of(iteration, name));
-                per_request(iteration, &CpuUse::together(&each.collect::<Option<Vec<_>>>()?)?)
+            Self::CpuPerRequest(name) => per_request(iteration, &CpuUse::in_window(iteration, name)?),
+            Self::CpuPerRequestSum(names) => {
+                let each = names.iter().map(|name| CpuUse::in_window(iteration, name));
+                per_request(iteration, &CpuUse::sum(&each.collect::<Option<Vec<_>>>()?)?)
             }
-            Self::Cores(name) => CpuUse::of(iteration, name)?.cores(),
+            Self::Cores(name) => CpuUse::in_window(iteration, name)?.cores(),
             Self::Refused(share) => {
                 let refused = iteration.latency(Outcome::Refused).filter(|latency| !latency.is_empty());
                 refused.map(|latency| latency.micros(f64::from(*share) / 1e5))
@@ -145,25 +145,25 @@ impl Figure {
                 let held = iteration.held.as_ref()?;
                 [held.lifetime_max_us, held.open_longest_us].into_iter().flatten().reduce(f64::max)
             }
-            Self::Revoking(share) => {
+            Self::RevocationLatency(share) => {
                 let answer =
                     iteration.revocations.as_ref()?.answer.as_ref().filter(|answer| !answer.is_empty())?;
                 Some(answer.micros(f64::from(*share) / 1e5))
             }
-            Self::Flood => {
+            Self::BulkRevocation => {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
                 // A refused list takes no time, so the duration counts only when no revocation
                 // failed.
                 (flood.failed == 0).then_some(flood.took_s * 1e6)
             }
-            Self::FloodAdmitted => {
+            Self::BulkRevocationAccepted => {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
                 (flood.unclear == 0 && flood.refused + flood.admitted > 0).then_some(flood.admitted as f64)
             }
-            Self::Healing => healing(iteration),
+            Self::Recovery => healing(iteration),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
-                let component = iteration.watched(component)?;
+                let component = iteration.observed(component)?;
                 component.counters.get(name).map(|grown| *grown as f64)
             }
         }
@@ -209,7 +209,7 @@ impl fmt::Display for Figure {
             Self::PerSecond => write!(f, "throughput"),
             Self::BadShare => write!(f, "errors"),
             Self::CpuPerRequest(name) => write!(f, "CPU per request, {name}"),
-            Self::CpuTogether(_) => write!(f, "CPU per request"),
+            Self::CpuPerRequestSum(_) => write!(f, "CPU per request"),
             Self::Cores(name) => write!(f, "cores, {name}"),
             Self::Refused(share) => write!(f, "P{} of refusals", f64::from(*share) / 1e3),
             Self::FailureShare => write!(f, "failures"),
@@ -217,10 +217,10 @@ impl fmt::Display for Figure {
             Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
             Self::MemoryPerConnection(name) => write!(f, "memory per held connection, {name}"),
             Self::HeldLongest => write!(f, "longest lifetime of a held connection"),
-            Self::Revoking(share) => write!(f, "P{} of revocation latency", f64::from(*share) / 1e3),
-            Self::Flood => write!(f, "duration of the bulk revocation"),
-            Self::FloodAdmitted => write!(f, "accepted after the bulk revocation"),
-            Self::Healing => write!(f, "recovery time"),
+            Self::RevocationLatency(share) => write!(f, "P{} of revocation latency", f64::from(*share) / 1e3),
+            Self::BulkRevocation => write!(f, "duration of the bulk revocation"),
+            Self::BulkRevocationAccepted => write!(f, "accepted after the bulk revocation"),
+            Self::Recovery => write!(f, "recovery time"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }
@@ -234,8 +234,8 @@ fn ended(iteration: &Iteration) -> f64 {
 /// Highest memory use of a component in a part of the window. `from` and `until` are shares of the
 /// window.
 fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Option<f64> {
-    let component = iteration.watched(name)?;
-    let at = |share: f64| whole((iteration.warmup_s + iteration.seconds * share) * 1e3);
+    let component = iteration.observed(name)?;
+    let at = |share: f64| truncated((iteration.warmup_s + iteration.seconds * share) * 1e3);
     let inside = component.samples.iter().filter(|sample| (at(from)..=at(until)).contains(&sample.at_ms));
     inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
 }
@@ -252,8 +252,8 @@ pub(crate) fn window<'a>(
     iteration: &Iteration,
     component: &'a Component,
 ) -> Option<(&'a crate::record::Sample, &'a crate::record::Sample)> {
-    let from = whole(iteration.warmup_s * 1e3);
-    let until = whole(((iteration.warmup_s + iteration.seconds) * 1e3).ceil());
+    let from = truncated(iteration.warmup_s * 1e3);
+    let until = truncated(((iteration.warmup_s + iteration.seconds) * 1e3).ceil());
     let mut inside = component.samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms));
     let first = inside.next()?;
     Some((first, inside.next_back()?))
@@ -261,14 +261,17 @@ pub(crate) fn window<'a>(
 
 /// The figure of each iteration that has it, in order.
 pub fn figures(variant: &Variant, figure: &Figure) -> Vec<f64> {
-    variant.iterations.iter().filter_map(|iteration| figure.of(iteration)).collect()
+    variant.iterations.iter().filter_map(|iteration| figure.value(iteration)).collect()
 }
 
 /// Figures of two variants, paired by iteration number: iterations of one number ran next to each
 /// other.
 pub fn paired(a: &Variant, b: &Variant, figure: &Figure) -> Vec<(f64, f64)> {
     let of_b = |number| b.iterations.iter().find(|iteration| iteration.number == number);
-    a.iterations.iter().filter_map(|left| Some((figure.of(left)?, figure.of(of_b(left.number)?)?))).collect()
+    a.iterations
+        .iter()
+        .filter_map(|left| Some((figure.value(left)?, figure.value(of_b(left.number)?)?)))
+        .collect()
 }
 
 /// Latencies of all iterations merged into one distribution; `None` where an iteration with this
@@ -290,7 +293,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::record::{Printed, Sample, Stated};
+    use crate::record::{Sample, StatedFigures, StatedPercentile};
 
     fn iteration() -> Iteration {
         let latency = Distribution::of((1..=90).map(|ms| ms * 1_000_000), 4);
@@ -320,7 +323,7 @@ mod tests {
     }
 
     fn is(figure: &Figure, expected: f64) {
-        let found = figure.of(&iteration()).unwrap();
+        let found = figure.value(&iteration()).unwrap();
         assert!((found / expected - 1.0).abs() < 1e-3, "{figure}: {found} is not {expected}");
     }
 
@@ -331,15 +334,15 @@ mod tests {
         is(&Figure::P50, 45_000.0);
         is(&Figure::Cores("gateway".to_owned()), 0.5);
         is(&Figure::CpuPerRequest("gateway".to_owned()), 10_000.0);
-        assert_eq!(Figure::Cores("nobody".to_owned()).of(&iteration()), None);
+        assert_eq!(Figure::Cores("nobody".to_owned()).value(&iteration()), None);
     }
 
     #[test]
     fn what_is_only_stated_is_used_as_it_is_and_nothing_is_made_up() {
         let mut summary = iteration();
         summary.classes[0].latency = None;
-        let percentiles = vec![Printed { share: 0.5, us: 7.0 }];
-        summary.stated = Some(Stated {
+        let percentiles = vec![StatedPercentile { share: 0.5, us: 7.0 }];
+        summary.stated = Some(StatedFigures {
             tool: "wrk".to_owned(),
             rule: String::new(),
             mean_us: None,
@@ -349,19 +352,19 @@ mod tests {
             percentiles,
             sent_percentiles: Vec::new(),
         });
-        assert_eq!(Figure::P50.of(&summary), Some(7.0));
-        assert_eq!(Figure::P99.of(&summary), None);
-        assert_eq!(Figure::Mean.of(&summary), None);
-        assert_eq!(Figure::Max.of(&summary), Some(9.0));
+        assert_eq!(Figure::P50.value(&summary), Some(7.0));
+        assert_eq!(Figure::P99.value(&summary), None);
+        assert_eq!(Figure::Mean.value(&summary), None);
+        assert_eq!(Figure::Max.value(&summary), Some(9.0));
         summary.classes.remove(0);
-        assert_eq!(Figure::P50.of(&summary), None, "all of it was refused");
-        assert_eq!(Figure::Max.of(&summary), None);
+        assert_eq!(Figure::P50.value(&summary), None, "all of it was refused");
+        assert_eq!(Figure::Max.value(&summary), None);
     }
 
     #[test]
     fn what_nobody_answered_and_servers_own_faults_are_failures_and_503_is_none() {
         let mut iteration = iteration();
-        assert_eq!(Figure::FailureShare.of(&iteration), Some(0.0));
+        assert_eq!(Figure::FailureShare.value(&iteration), Some(0.0));
         iteration.classes.push(Class {
             outcome: Outcome::Refused,
             status: Some(502),
@@ -377,15 +380,15 @@ mod tests {
             ..iteration.classes[1].clone()
         });
         iteration.unsent = 1;
-        assert_eq!(Figure::FailureShare.of(&iteration), Some(10.0 / 110.0));
+        assert_eq!(Figure::FailureShare.value(&iteration), Some(10.0 / 110.0));
         // wrk, h2load and k6 count refusals without their statuses.
         let unnamed = |count, fault| Class { status: None, count, fault, ..iteration.classes[1].clone() };
         let with =
             |class| Iteration { classes: vec![iteration.classes[0].clone(), class], ..iteration.clone() };
-        assert_eq!(Figure::FailureShare.of(&with(unnamed(10, None))), None);
-        assert_eq!(Figure::FailureShare.of(&with(unnamed(0, None))), Some(1.0 / 91.0));
+        assert_eq!(Figure::FailureShare.value(&with(unnamed(10, None))), None);
+        assert_eq!(Figure::FailureShare.value(&with(unnamed(0, None))), Some(1.0 / 91.0));
         let step = unnamed(10, Some("revoke: status".to_owned()));
-        assert_eq!(Figure::FailureShare.of(&with(step)), Some(1.0 / 101.0), "a flow knows its statuses");
+        assert_eq!(Figure::FailureShare.value(&with(step)), Some(1.0 / 101.0), "a flow knows its statuses");
     }
 
     #[test]
@@ -394,7 +397,7 @@ mod tests {
         let looks = [(0, 99), (1000, 10), (3000, 20), (5000, 70), (8000, 30), (10_000, 40), (11_000, 99)];
         iteration.components[0].samples =
             looks.map(|(at_ms, rss_bytes)| Sample { at_ms, rss_bytes, ..Sample::default() }).to_vec();
-        let of = |figure: fn(String) -> Figure| figure("gateway".to_owned()).of(&iteration);
+        let of = |figure: fn(String) -> Figure| figure("gateway".to_owned()).value(&iteration);
         assert_eq!((of(Figure::Memory), of(Figure::MemoryGrowth)), (Some(70.0), Some(2.0)));
     }
 

@@ -11,13 +11,13 @@
 use serde::Serialize;
 
 /// Elasticity below which throughput is flat.
-const FLAT: f64 = 0.25;
+const FLAT_ELASTICITY: f64 = 0.25;
 /// Elasticity above which the growth of latency is waiting.
-const WAITING: f64 = 0.6;
+const WAITING_ELASTICITY: f64 = 0.6;
 
 /// One point of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Load {
+pub struct SweepPoint {
     /// Workers, or requests per second offered.
     pub offered: f64,
     /// Successful responses per second.
@@ -46,8 +46,8 @@ pub struct Knee {
 
 /// Finds the knee of points of growing load. Returns `None` when throughput grows up to the last
 /// point, with fewer than three points, and when the load does not grow.
-pub fn find_knee(points: &[Load]) -> Option<Knee> {
-    if !can_be_told(points) {
+pub fn find_knee(points: &[SweepPoint]) -> Option<Knee> {
+    if !is_valid_sweep(points) {
         return None;
     }
     // The search starts at the end: the knee is the point before the last run of flat steps.
@@ -68,7 +68,7 @@ pub fn find_knee(points: &[Load]) -> Option<Knee> {
 
 /// How throughput depends on growing load when there is no knee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
+pub enum Trend {
     /// Unknown: there are fewer than three points, a point has no throughput, or the load does not
     /// grow.
     Unknown,
@@ -79,28 +79,29 @@ pub enum Course {
 }
 
 /// Course of points that have no knee.
-pub fn course(points: &[Load]) -> Course {
-    let [.., before, last] = points else { return Course::Unknown };
-    if !can_be_told(points) {
-        return Course::Unknown;
+pub fn trend(points: &[SweepPoint]) -> Trend {
+    let [.., before, last] = points else { return Trend::Unknown };
+    if !is_valid_sweep(points) {
+        return Trend::Unknown;
     }
     let growth = (last.offered / before.offered).ln();
-    if (last.per_s / before.per_s).ln() / growth < FLAT { Course::Capped } else { Course::Grows }
+    if (last.per_s / before.per_s).ln() / growth < FLAT_ELASTICITY { Trend::Capped } else { Trend::Grows }
 }
 
-fn can_be_told(points: &[Load]) -> bool {
-    let sound =
-        |point: &Load| [point.offered, point.per_s, point.latency].iter().all(|f| f.is_finite() && *f > 0.0);
+fn is_valid_sweep(points: &[SweepPoint]) -> bool {
+    let sound = |point: &SweepPoint| {
+        [point.offered, point.per_s, point.latency].iter().all(|f| f.is_finite() && *f > 0.0)
+    };
     let grows = points.windows(2).all(|pair| pair[1].offered > pair[0].offered);
     points.len() > 2 && grows && points.iter().all(sound)
 }
 
 /// Whether more load brought waiting instead of throughput, from one point to the other.
-fn flat(from: &Load, to: &Load) -> bool {
+fn flat(from: &SweepPoint, to: &SweepPoint) -> bool {
     let growth = (to.offered / from.offered).ln();
     let throughput = (to.per_s / from.per_s).ln() / growth;
     let latency = (to.latency / from.latency).ln() / growth;
-    throughput < FLAT && latency > WAITING
+    throughput < FLAT_ELASTICITY && latency > WAITING_ELASTICITY
 }
 
 #[cfg(test)]
@@ -111,9 +112,9 @@ mod tests {
 
     /// A closed loop of `workers` around a server with this `capacity`, whose latency is at least
     /// `floor` seconds.
-    fn closed(workers: f64, capacity: f64, floor: f64) -> Load {
+    fn closed(workers: f64, capacity: f64, floor: f64) -> SweepPoint {
         let per_s = (workers / floor).min(capacity);
-        Load { offered: workers, per_s, latency: workers / per_s }
+        SweepPoint { offered: workers, per_s, latency: workers / per_s }
     }
 
     #[test]
@@ -124,7 +125,7 @@ mod tests {
             (300.0, 470.31, 612.12),
             (500.0, 473.3, 992.95),
         ];
-        let points = rows.map(|(offered, per_s, latency)| Load { offered, per_s, latency });
+        let points = rows.map(|(offered, per_s, latency)| SweepPoint { offered, per_s, latency });
         let knee = find_knee(&points).unwrap();
         assert!(knee.at_first && (knee.offered - 50.0).abs() < 1e-9, "{knee:?}");
         assert!(
@@ -152,21 +153,21 @@ mod tests {
     #[test]
     fn a_slower_answer_alone_is_no_knee() {
         // Throughput follows the load although latency grows.
-        let points = [(1.0, 10.0), (2.0, 20.0), (4.0, 50.0)].map(|(rate, latency)| Load {
+        let points = [(1.0, 10.0), (2.0, 20.0), (4.0, 50.0)].map(|(rate, latency)| SweepPoint {
             offered: rate,
             per_s: rate,
             latency,
         });
-        assert_eq!((find_knee(&points), course(&points)), (None, Course::Grows));
+        assert_eq!((find_knee(&points), trend(&points)), (None, Trend::Grows));
     }
 
     #[test]
     fn a_server_that_turns_away_what_is_too_much_has_none_and_does_not_grow() {
         let points = [(500.0, 500.0), (1000.0, 1000.0), (2000.0, 1000.0), (4000.0, 1000.0)]
-            .map(|(offered, per_s)| Load { offered, per_s, latency: 3.0 });
-        assert_eq!((find_knee(&points), course(&points)), (None, Course::Capped));
-        let nothing = [points[0], points[1], Load { per_s: 0.0, ..points[2] }];
-        assert_eq!((find_knee(&nothing), course(&nothing)), (None, Course::Unknown));
+            .map(|(offered, per_s)| SweepPoint { offered, per_s, latency: 3.0 });
+        assert_eq!((find_knee(&points), trend(&points)), (None, Trend::Capped));
+        let nothing = [points[0], points[1], SweepPoint { per_s: 0.0, ..points[2] }];
+        assert_eq!((find_knee(&nothing), trend(&nothing)), (None, Trend::Unknown));
     }
 
     proptest! {

@@ -3,14 +3,14 @@
 //! Owns: which [`Figure`] belongs to a [`Measure`], and its difference or ratio to another variant.
 //! Does not own: the bounds that a figure has to meet.
 
-use super::{CpuUse, Figure, staleness_by_place};
+use super::{CpuUse, Figure, staleness_by_scope};
 use crate::record::{Measure, Record, Variant};
 use crate::units;
 
 /// What a figure is compared with: the same figure of another variant in the same round. Comparing
 /// within a round removes the drift of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside<'a> {
+pub enum ComparedTo<'a> {
     /// The figure stands by itself.
     Nothing,
     /// The other variant's figure is subtracted.
@@ -26,23 +26,23 @@ pub enum Beside<'a> {
 ///
 /// Returns a sentence that says why there is no figure. One round without the figure is reason
 /// enough: the rounds that have it may be better ones.
-pub fn by_round(
+pub fn values_by_round(
     record: &Record,
     measure: &Measure,
     of: &str,
-    beside: Beside<'_>,
+    beside: ComparedTo<'_>,
 ) -> Result<Vec<f64>, String> {
     let figures = |name: &str| -> Result<Vec<(u32, f64)>, String> {
         let variant = record.variant(name).ok_or_else(|| format!("there is no variant `{name}`"))?;
-        let values = measured(variant, measure);
+        let values = values_by_iteration(variant, measure);
         if values.is_empty() {
             return Err(format!(
                 "no round of `{name}` has {measure}{}{}",
-                hint(variant, measure),
+                known_components(variant, measure),
                 why_no_cpu(variant, measure, None)
             ));
         }
-        if let Some(number) = lacking(variant, measure, &values) {
+        if let Some(number) = first_round_without(variant, measure, &values) {
             let why = why_no_cpu(variant, measure, Some(number));
             return Err(format!("round {number} of `{name}` has no {measure}{why}"));
         }
@@ -50,14 +50,14 @@ pub fn by_round(
     };
     let own = figures(of)?;
     let (name, how): (_, fn(f64, f64) -> Option<f64>) = match beside {
-        Beside::Minus(name) => (name, |own, other| Some(units::difference(own, other))),
+        ComparedTo::Minus(name) => (name, |own, other| Some(units::difference(own, other))),
         // A value divided by 0 is infinite; 0 divided by 0 is 1, because both are the same.
-        Beside::Over(name) => (name, |own, other| match (own > 0.0, other > 0.0) {
+        ComparedTo::Over(name) => (name, |own, other| match (own > 0.0, other > 0.0) {
             (_, true) => Some(own / other),
             (true, false) => Some(f64::INFINITY),
             (false, false) => Some(1.0),
         }),
-        Beside::Nothing => return Ok(own.into_iter().map(|(_, value)| value).collect()),
+        ComparedTo::Nothing => return Ok(own.into_iter().map(|(_, value)| value).collect()),
     };
     let other = figures(name)?;
     let in_round = |number: u32| other.iter().find(|(round, _)| *round == number).map(|(_, value)| *value);
@@ -69,7 +69,7 @@ pub fn by_round(
     if values.iter().any(|value| value.is_nan()) {
         return Err(format!("it is infinite for both `{of}` and `{name}`: they cannot be compared"));
     }
-    if matches!(beside, Beside::Over(_)) && other.iter().all(|(_, value)| *value <= 0.0) {
+    if matches!(beside, ComparedTo::Over(_)) && other.iter().all(|(_, value)| *value <= 0.0) {
         return Err(format!("cannot divide by `{name}`: its figure is 0"));
     }
     Ok(values)
@@ -77,7 +77,7 @@ pub fn by_round(
 
 /// First round without this figure, or that is missing altogether. A count has no rounds: it
 /// repeats.
-fn lacking(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Option<u32> {
+fn first_round_without(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Option<u32> {
     if matches!(measure, Measure::Count { .. }) {
         return None;
     }
@@ -87,8 +87,8 @@ fn lacking(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Optio
 }
 
 /// Names the components of the variant when the measure's component is none of them.
-fn hint(variant: &Variant, measure: &Measure) -> String {
-    let known = variant.watched_names();
+fn known_components(variant: &Variant, measure: &Measure) -> String {
+    let known = variant.observed_names();
     match measure.component() {
         Some(name) if !known.contains(&name) => format!("; its components are {}", known.join(", ")),
         _ => String::new(),
@@ -100,16 +100,16 @@ fn hint(variant: &Variant, measure: &Measure) -> String {
 fn why_no_cpu(variant: &Variant, measure: &Measure, round: Option<u32>) -> String {
     let names = match measure {
         Measure::Cpu { component } => vec![component.clone()],
-        Measure::PathCpu => variant.working(),
+        Measure::PathCpu => variant.cost_components(),
         _ => return String::new(),
     };
     let mut rounds = variant.iterations.iter().filter(|one| round.is_none_or(|round| one.number == round));
     let counted = rounds.find_map(|iteration| {
         names.iter().find_map(|name| {
-            Some((name, CpuUse::of(iteration, name)?)).filter(|(_, cpu)| cpu.exact_cores().is_none())
+            Some((name, CpuUse::in_window(iteration, name)?)).filter(|(_, cpu)| cpu.exact_cores().is_none())
         })
     });
-    counted.map_or_else(String::new, |(name, cpu)| format!("; `{name}`: {}", cpu.why_not()))
+    counted.map_or_else(String::new, |(name, cpu)| format!("; `{name}`: {}", cpu.why_inexact()))
 }
 
 /// Values of a measure by iteration number, for every iteration that has it.
@@ -119,24 +119,24 @@ fn why_no_cpu(variant: &Variant, measure: &Measure, round: Option<u32>) -> Strin
 /// all iterations. It is infinite where too many credentials were never refused. It is absent when
 /// more than a hundredth of the revocations failed, because those that succeeded may be the easy
 /// ones.
-pub fn measured(variant: &Variant, measure: &Measure) -> Vec<(u32, f64)> {
+pub fn values_by_iteration(variant: &Variant, measure: &Measure) -> Vec<(u32, f64)> {
     if let Measure::Count { name } = measure {
         return variant.counters.get(name).map(|value| (0, *value)).into_iter().collect();
     }
     if let Some(share) = staleness_share(measure) {
-        if mostly_failed(variant) {
+        if too_many_failed(variant) {
             return Vec::new();
         }
-        let places = staleness_by_place(variant).into_iter().map(|place| place.micros(share));
+        let places = staleness_by_scope(variant).into_iter().map(|place| place.micros(share));
         return places.reduce(f64::max).map(|worst| (0, worst)).into_iter().collect();
     }
     let Some(figure) = figure(variant, measure) else { return Vec::new() };
     let iterations = variant.iterations.iter();
-    iterations.filter_map(|iteration| Some((iteration.number, figure.of(iteration)?))).collect()
+    iterations.filter_map(|iteration| Some((iteration.number, figure.value(iteration)?))).collect()
 }
 
 /// Whether so many revocations failed that the others say little: more than a hundredth.
-fn mostly_failed(variant: &Variant) -> bool {
+fn too_many_failed(variant: &Variant) -> bool {
     let all = variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
     let (failed, revoked) =
         all.fold((0, 0), |(failed, revoked), one| (failed + one.failed, revoked + one.revoked));
@@ -168,15 +168,15 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::RefusedP99 => Figure::Refused(99_000),
         Measure::Throughput => Figure::PerSecond,
         Measure::Cpu { component } => Figure::CpuPerRequest(component.clone()),
-        Measure::PathCpu => Figure::CpuTogether(variant.working()),
+        Measure::PathCpu => Figure::CpuPerRequestSum(variant.cost_components()),
         Measure::Memory { component } => Figure::Memory(component.clone()),
         Measure::MemoryGrowth { component } => Figure::MemoryGrowth(component.clone()),
         Measure::MemoryPerConnection { component } => Figure::MemoryPerConnection(component.clone()),
         Measure::HeldLongest => Figure::HeldLongest,
-        Measure::RevocationP99 => Figure::Revoking(99_000),
-        Measure::Flood => Figure::Flood,
-        Measure::FloodAdmitted => Figure::FloodAdmitted,
-        Measure::Healing => Figure::Healing,
+        Measure::RevocationP99 => Figure::RevocationLatency(99_000),
+        Measure::Flood => Figure::BulkRevocation,
+        Measure::FloodAdmitted => Figure::BulkRevocationAccepted,
+        Measure::Healing => Figure::Recovery,
         Measure::Lateness => Figure::Lateness,
     })
 }

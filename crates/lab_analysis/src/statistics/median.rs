@@ -15,10 +15,10 @@ use serde::Serialize;
 use crate::units;
 
 /// Fewest observations that have an interval: five reach 93.75 %.
-pub const LEAST_PAIRS: usize = 5;
+pub const MIN_OBSERVATIONS: usize = 5;
 /// Least confidence of an interval: it is as narrow as this allows when there are enough
 /// observations.
-const CONFIDENCE: f64 = 0.95;
+const MIN_CONFIDENCE: f64 = 0.95;
 
 /// An estimate with an interval for the true value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -47,7 +47,7 @@ impl Interval {
 
 /// Median: the middle value, or the mean of the middle two; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
-    middle(&sorted(values))
+    median_of_sorted(&sorted(values))
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {
@@ -56,7 +56,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-fn middle(sorted: &[f64]) -> f64 {
+fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => 0.0,
@@ -68,13 +68,13 @@ fn middle(sorted: &[f64]) -> f64 {
 /// Interval of the median; `None` with fewer than [`LEAST_PAIRS`] observations, and when one is
 /// infinite or NaN.
 pub fn interval(values: &[f64]) -> Option<Interval> {
-    if values.len() < LEAST_PAIRS || values.iter().any(|value| !value.is_finite()) {
+    if values.len() < MIN_OBSERVATIONS || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
     let sorted = sorted(values);
-    let (outside, confidence) = ends(sorted.len());
+    let (outside, confidence) = interval_ends(sorted.len());
     Some(Interval {
-        point: middle(&sorted),
+        point: median_of_sorted(&sorted),
         low: sorted[outside],
         high: sorted[sorted.len() - 1 - outside],
         confidence,
@@ -83,7 +83,7 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
 
 /// How many observations lie outside of the interval on either side, and its confidence. It is the
 /// largest number that keeps [`CONFIDENCE`], and 0 when even that does not.
-fn ends(observations: usize) -> (usize, f64) {
+fn interval_ends(observations: usize) -> (usize, f64) {
     let all = observations as f64;
     // Logarithm of the probability that exactly `outside` observations lie below the true median:
     // (n over `outside`) ÷ 2^n. The value itself underflows for many observations.
@@ -93,7 +93,7 @@ fn ends(observations: usize) -> (usize, f64) {
     for outside in 0..observations.div_ceil(2) {
         beyond += chance.exp();
         let confidence = 1.0 - 2.0 * beyond;
-        if outside > 0 && confidence < CONFIDENCE {
+        if outside > 0 && confidence < MIN_CONFIDENCE {
             break;
         }
         ends = (outside, confidence);
@@ -159,13 +159,13 @@ mod tests {
             (12, 2, 1.0 - 2.0 * 79.0 / 4096.0),
             (20, 5, 1.0 - 2.0 * 21_700.0 / 1_048_576.0),
         ] {
-            let (found, sure) = ends(observations);
+            let (found, sure) = interval_ends(observations);
             assert_eq!(found, outside, "{observations}");
             assert!((sure - confidence).abs() < 1e-12, "{observations}: {sure}");
         }
         // Where 2^-n underflows, the normal distribution gives the limit: n/2 − 1.96 × √n ÷ 2.
         for observations in [600, 1000, 5000] {
-            let (outside, sure) = ends(observations);
+            let (outside, sure) = interval_ends(observations);
             let kth = observations as f64 / 2.0 - 1.96 * (observations as f64).sqrt() / 2.0;
             assert!((outside as f64 + 1.0 - kth).abs() <= 1.0, "{observations}: {outside}");
             assert!((0.95..0.956).contains(&sure), "{observations}: {sure}");

@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::median::median;
 
 /// Modified z score from which a value is an outlier (Iglewicz and Hoaglin 1993).
-const SCORE: f64 = 3.5;
+const OUTLIER_SCORE: f64 = 3.5;
 /// Ratio of the MAD to the standard deviation of a normal distribution.
-const NORMAL: f64 = 0.6745;
+const MAD_PER_DEVIATION: f64 = 0.6745;
 /// Ratio of the mean absolute deviation to the standard deviation of a normal distribution. It is
 /// used when more than half of the values are equal, because the MAD is 0 then.
-const NORMAL_MEAN: f64 = 0.7979;
+const MEAN_DEVIATION_PER_DEVIATION: f64 = 0.7979;
 /// Smallest deviation that counts, as a share of the median, however close the other values are.
 /// Among five values the MAD is often small by chance.
-const MATERIAL: f64 = 0.1;
+const MIN_DEVIATION: f64 = 0.1;
 /// Fewest values from which the usual value is known.
-const LEAST: usize = 4;
+const MIN_VALUES: usize = 4;
 
 /// A value that deviates from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -36,24 +36,24 @@ pub struct Outlier {
 
 /// Finds the outliers among values, in their order; none among fewer than four values.
 pub fn outliers(values: &[f64]) -> Vec<Outlier> {
-    if values.len() < LEAST {
+    if values.len() < MIN_VALUES {
         return Vec::new();
     }
     let usual = median(values);
     let deviations: Vec<f64> = values.iter().map(|value| (value - usual).abs()).collect();
     let mad = median(&deviations);
     let deviation = if mad > 0.0 {
-        mad / NORMAL
+        mad / MAD_PER_DEVIATION
     } else {
-        deviations.iter().sum::<f64>() / deviations.len() as f64 / NORMAL_MEAN
+        deviations.iter().sum::<f64>() / deviations.len() as f64 / MEAN_DEVIATION_PER_DEVIATION
     };
     if deviation <= 0.0 {
         return Vec::new();
     }
     let odd = |(index, &value): (usize, &f64)| {
         let score = (value - usual) / deviation;
-        let material = (value - usual).abs() >= MATERIAL * usual.abs();
-        (score.abs() > SCORE && material).then_some(Outlier { index, value, usual, score })
+        let material = (value - usual).abs() >= MIN_DEVIATION * usual.abs();
+        (score.abs() > OUTLIER_SCORE && material).then_some(Outlier { index, value, usual, score })
     };
     values.iter().enumerate().filter_map(odd).collect()
 }

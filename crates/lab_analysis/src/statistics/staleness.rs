@@ -9,23 +9,23 @@ use crate::record::{Distribution, Variant};
 
 /// A cluster or a node, over all iterations of a variant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StalePlace {
+pub struct ScopeStaleness {
     /// Display name: `cluster a`, or `gateway-a (cluster a)`.
     pub name: String,
     /// Whether it is a cluster, which is the sum of its nodes.
-    pub cluster: bool,
+    pub is_cluster: bool,
     /// Time from the revocation to the last accepted request.
     pub delay: Distribution,
     /// Number of credentials that were still accepted when observation ended.
-    pub never: u64,
+    pub never_refused: u64,
 }
 
-impl StalePlace {
+impl ScopeStaleness {
     /// Staleness that the given share of all revocations does not exceed, µs. It is 0 where no
     /// revoked credential was accepted, and infinite where too many were never refused.
     pub fn micros(&self, share: f64) -> f64 {
         let refused = self.delay.count() as f64;
-        let of_refused = share * (refused + self.never as f64) / refused;
+        let of_refused = share * (refused + self.never_refused as f64) / refused;
         // A credential that was never refused has a longer staleness than every other.
         if of_refused > 1.0 {
             return f64::INFINITY;
@@ -36,17 +36,22 @@ impl StalePlace {
 }
 
 /// Every cluster of several nodes, then every node; empty when nothing was revoked.
-pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
-    let mut places: Vec<StalePlace> = Vec::new();
+pub fn staleness_by_scope(variant: &Variant) -> Vec<ScopeStaleness> {
+    let mut places: Vec<ScopeStaleness> = Vec::new();
     let mut add = |name: String, cluster: bool, delay: &Distribution, never: u64| match places
         .iter_mut()
-        .find(|place| (&place.name, place.cluster) == (&name, cluster))
+        .find(|place| (&place.name, place.is_cluster) == (&name, cluster))
     {
         Some(place) => {
             place.delay.add(delay);
-            place.never += never;
+            place.never_refused += never;
         }
-        None => places.push(StalePlace { name, cluster, delay: delay.clone(), never }),
+        None => places.push(ScopeStaleness {
+            name,
+            is_cluster: cluster,
+            delay: delay.clone(),
+            never_refused: never,
+        }),
     };
     let all = || variant.iterations.iter().flat_map(|iteration| &iteration.staleness);
     let mut clusters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -66,8 +71,8 @@ pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
             add(format!("cluster {cluster}"), true, &seen.delay, seen.never);
         }
     }
-    places.sort_by_key(|place| !place.cluster);
-    places.retain(|place| !place.delay.is_empty() || place.never > 0);
+    places.sort_by_key(|place| !place.is_cluster);
+    places.retain(|place| !place.delay.is_empty() || place.never_refused > 0);
     places
 }
 
@@ -77,16 +82,16 @@ mod tests {
 
     #[test]
     fn what_was_never_refused_is_longer_than_anything_that_was() {
-        let place = |never| StalePlace {
+        let place = |never| ScopeStaleness {
             name: "a".to_owned(),
-            cluster: false,
+            is_cluster: false,
             delay: Distribution::of((1..=99).map(|ms| ms * 1_000_000), 3),
-            never,
+            never_refused: never,
         };
         assert!((place(0).micros(1.0) - 99_000.0).abs() < 100.0);
         assert!((place(1).micros(0.99) - 99_000.0).abs() < 100.0);
         assert!(place(1).micros(1.0).is_infinite() && place(2).micros(0.99).is_infinite());
-        let none = StalePlace { delay: Distribution::of([], 3), ..place(3) };
+        let none = ScopeStaleness { delay: Distribution::of([], 3), ..place(3) };
         assert!(none.micros(0.5).is_infinite());
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{HeldState, Manner};
-use crate::load::response::Reader;
+use super::{HeldState, HoldBehavior};
+use crate::load::response::ResponseReader;
 use crate::load::{Failure, Io, RequestFault, RequestTemplate};
 
 /// Pause before a connection is replaced that could not be opened or was closed.
-const AGAIN: Duration = Duration::from_millis(100);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Holds one connection as the plan requires, until the task is dropped.
-pub(super) async fn keep(shared: Rc<HeldState>) {
+pub(super) async fn hold_connection(shared: Rc<HeldState>) {
     let mut first_try = true;
     loop {
         // The permit bounds concurrent connection attempts, so that the listen backlog does not
@@ -30,26 +30,26 @@ pub(super) async fn keep(shared: Rc<HeldState>) {
             }
         };
         if std::mem::take(&mut first_try) {
-            shared.tried_once();
+            shared.record_first_attempt();
         }
         if let Some((mut io, since)) = opened {
-            match &shared.plan.manner {
-                Manner::Idle { .. } => wait_for_close(&mut io).await,
-                Manner::SlowLoris { interval } => trickle(&shared, &mut io, *interval).await,
+            match &shared.plan.behavior {
+                HoldBehavior::Idle { .. } => wait_for_close(&mut io).await,
+                HoldBehavior::SlowLoris { interval } => send_slowly(&shared, &mut io, *interval).await,
             }
             shared.closed(since);
         }
-        if matches!(shared.plan.manner, Manner::Idle { .. }) {
+        if matches!(shared.plan.behavior, HoldBehavior::Idle { .. }) {
             return;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RECONNECT_PAUSE).await;
     }
 }
 
 async fn open(shared: &HeldState) -> Result<Io, Failure> {
     let work = async {
         let mut io = shared.plan.target.open().await?;
-        if let Manner::Idle { first: Some(flow) } = &shared.plan.manner {
+        if let HoldBehavior::Idle { first: Some(flow) } = &shared.plan.behavior {
             request_once(shared, &mut io, flow).await?;
         }
         Ok(io)
@@ -63,7 +63,7 @@ async fn request_once(shared: &HeldState, io: &mut Io, flow: &RequestTemplate) -
     let failed = |error| Failure::io(&error);
     io.write_all(&request).await.map_err(failed)?;
     io.flush().await.map_err(failed)?;
-    let mut reader = Reader::new(flow.is_head());
+    let mut reader = ResponseReader::new(flow.is_head());
     loop {
         let read = io.read(reader.space()).await.map_err(failed)?;
         if read == 0 {
@@ -98,7 +98,7 @@ async fn wait_for_close(io: &mut Io) {
 
 /// Sends a header line every `interval` until the peer closes the connection. Records the status of
 /// its response.
-async fn trickle(shared: &HeldState, io: &mut Io, interval: Duration) {
+async fn send_slowly(shared: &HeldState, io: &mut Io, interval: Duration) {
     let whole = RequestTemplate::get().head(&shared.plan.target, None);
     // Everything except the empty line that would end the head.
     let opening = &whole[..whole.len() - 2];

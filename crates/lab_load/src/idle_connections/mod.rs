@@ -28,11 +28,11 @@ use crate::interrupt::Interrupt;
 use crate::load::{
     Clock, Failure, Latencies, Latency, Protocol, RequestFault, RequestTemplate, RequestTemplateError, Target,
 };
-use crate::observe::{INTERVAL, ObserveError, Series, Watch, Watched};
+use crate::observe::{INTERVAL, ObserveError, ProcessSampler, Series, WatchedProcess};
 
 /// What held connections send.
 #[derive(Debug, Clone)]
-pub enum Manner {
+pub enum HoldBehavior {
     /// Nothing. With `first`, each sends one complete request before, so that it is a kept-alive
     /// connection.
     Idle {
@@ -55,15 +55,15 @@ pub struct HoldPlan {
     /// Number of connections at the same time.
     pub connections: usize,
     /// What the connections send.
-    pub manner: Manner,
+    pub behavior: HoldBehavior,
     /// How long they are held after all have been tried once.
     pub hold: Duration,
     /// Longest time to open a connection and complete its first request.
     pub timeout: Duration,
     /// Connections that are opened at the same time.
-    pub opening: usize,
+    pub max_concurrent_connects: usize,
     /// Processes to sample during the run.
-    pub watch: Vec<Watched>,
+    pub watch: Vec<WatchedProcess>,
 }
 
 /// Why connections could not be held.
@@ -94,23 +94,23 @@ pub enum HoldError {
 }
 
 /// Time between two checks for an interrupt while connections are opened.
-const LOOK: Duration = Duration::from_millis(20);
+const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// File descriptors in addition to the connections: standard streams, event queue, files of
 /// `/proc`.
-const SPARE_FILES: u64 = 32;
+const RESERVED_FILES: u64 = 32;
 
 impl HoldPlan {
     fn check(&self) -> Result<(), HoldError> {
         if self.target.protocol != Protocol::Http1 {
             return Err(HoldError::Plan("connections can be held with HTTP/1.1 only".to_owned()));
         }
-        if self.connections == 0 || self.opening == 0 {
+        if self.connections == 0 || self.max_concurrent_connects == 0 {
             return Err(HoldError::Plan("at least one connection is required".to_owned()));
         }
-        if let Manner::Idle { first: Some(flow) } = &self.manner {
+        if let HoldBehavior::Idle { first: Some(flow) } = &self.behavior {
             flow.check(&self.target)?;
         }
-        let wanted = count(self.connections) + SPARE_FILES;
+        let wanted = count(self.connections) + RESERVED_FILES;
         match open_files_limit() {
             Some(limit) if limit < wanted => Err(HoldError::Files { wanted, limit }),
             _ => Ok(()),
@@ -162,7 +162,7 @@ pub struct HoldOutcome {
 }
 
 /// Counts and distributions of the held connections.
-struct Tally {
+struct HeldTally {
     opened: u64,
     open: u64,
     open_max: u64,
@@ -181,7 +181,7 @@ struct HeldState {
     plan: HoldPlan,
     clock: Clock,
     opening: Semaphore,
-    tally: RefCell<Tally>,
+    tally: RefCell<HeldTally>,
     /// Notified when a connection has been tried for the first time.
     tried: tokio::sync::Notify,
 }
@@ -224,7 +224,7 @@ impl HeldState {
         }
     }
 
-    fn tried_once(&self) {
+    fn record_first_attempt(&self) {
         self.tally.borrow_mut().tried += 1;
         self.tried.notify_one();
     }
@@ -235,7 +235,7 @@ impl HeldState {
 ///
 /// # Errors
 /// The plan is invalid, a watched process cannot be read, or the event loop cannot be created.
-pub fn hold(
+pub fn run(
     plan: HoldPlan,
     held: impl FnOnce(u64),
     interrupted: impl Future<Output = ()>,
@@ -246,12 +246,12 @@ pub fn hold(
 }
 
 /// Connections that a separate thread holds during other work.
-pub struct HeldConnections {
+pub struct OpenConnections {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<HoldOutcome, HoldError>>,
 }
 
-impl HeldConnections {
+impl OpenConnections {
     /// Opens the connections. Returns when all have been tried once, or on an interrupt.
     pub fn open(plan: HoldPlan, interrupt: &Interrupt) -> Result<Self, HoldError> {
         let (stop, stopped) = oneshot::channel();
@@ -265,9 +265,11 @@ impl HeldConnections {
             };
             runtime.block_on(drive(plan, held, stopped))
         })?;
-        // If the thread fails to start, it drops the sender; [`HeldConnections::close`] returns its
+        // If the thread fails to start, it drops the sender; [`OpenConnections::close`] returns its
         // error.
-        while matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) && !interrupt.is_set() {}
+        while matches!(told.recv_timeout(INTERRUPT_POLL_INTERVAL), Err(RecvTimeoutError::Timeout))
+            && !interrupt.is_set()
+        {}
         Ok(Self { stop, thread })
     }
 
@@ -285,8 +287,8 @@ async fn drive(
     held: impl FnOnce(u64),
     stopped: impl Future<Output = ()>,
 ) -> Result<HoldOutcome, HoldError> {
-    let watch = Watch::start(&plan.watch, INTERVAL, Instant::now())?;
-    let tally = Tally {
+    let watch = ProcessSampler::start(&plan.watch, INTERVAL, Instant::now())?;
+    let tally = HeldTally {
         opened: 0,
         open: 0,
         open_max: 0,
@@ -299,7 +301,7 @@ async fn drive(
         statuses: BTreeMap::new(),
     };
     let shared = Rc::new(HeldState {
-        opening: Semaphore::new(plan.opening),
+        opening: Semaphore::new(plan.max_concurrent_connects),
         clock: Clock::start(),
         tally: RefCell::new(tally),
         tried: tokio::sync::Notify::new(),
@@ -307,7 +309,7 @@ async fn drive(
     });
     let mut connections = JoinSet::new();
     for _ in 0..shared.plan.connections {
-        connections.spawn_local(connection::keep(Rc::clone(&shared)));
+        connections.spawn_local(connection::hold_connection(Rc::clone(&shared)));
     }
     let work = async {
         while shared.tally.borrow().tried < count(shared.plan.connections) {
@@ -327,15 +329,15 @@ async fn drive(
     Ok(outcome)
 }
 
-fn outcome(shared: &HeldState, opened_at: u64, watch: Watch) -> HoldOutcome {
+fn outcome(shared: &HeldState, opened_at: u64, watch: ProcessSampler) -> HoldOutcome {
     let ended_at = shared.clock.now();
     let tally = shared.tally.borrow();
     let failed =
         tally.failed.iter().map(|(fault, (seen, example))| (*fault, seen.summary(), example.clone()));
     HoldOutcome {
-        kind: match shared.plan.manner {
-            Manner::Idle { .. } => "idle",
-            Manner::SlowLoris { .. } => "slow-loris",
+        kind: match shared.plan.behavior {
+            HoldBehavior::Idle { .. } => "idle",
+            HoldBehavior::SlowLoris { .. } => "slow-loris",
         },
         url: shared.plan.target.url.clone(),
         connections: count(shared.plan.connections),

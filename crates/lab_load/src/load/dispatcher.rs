@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use super::random::Pick;
+use super::random::TokenPicker;
 use super::schedule::{Arrivals, Closed, Due};
 
 /// One request that a slot is to send.
@@ -29,7 +29,7 @@ pub(crate) struct Arrival {
 }
 
 /// Source of arrivals: the open-loop schedule, or the closed loop.
-pub(crate) enum Source {
+pub(crate) enum ArrivalSource {
     Open(Arrivals),
     Closed(Closed),
 }
@@ -53,21 +53,21 @@ struct Slot {
 
 /// Assigns due requests to idle slots.
 pub(crate) struct Dispatcher {
-    source: Source,
-    pick: Pick,
+    source: ArrivalSource,
+    pick: TokenPicker,
     slots: Vec<Slot>,
     idle: VecDeque<usize>,
     clock_waker: Waker,
     /// Longest wait of a due request for a slot, in nanoseconds. After it the request counts as
     /// unsent.
-    patience: u64,
+    max_wait: u64,
     pub(crate) in_flight: u64,
     /// Measured requests that the schedule has handed out or given up as unsent.
     pub(crate) planned: u64,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(source: Source, pick: Pick, slots: usize, patience: u64) -> Self {
+    pub(crate) fn new(source: ArrivalSource, pick: TokenPicker, slots: usize, patience: u64) -> Self {
         let slot = || Slot { assigned: None, idle_since: None, waker: Waker::noop().clone() };
         Self {
             source,
@@ -75,7 +75,7 @@ impl Dispatcher {
             slots: std::iter::repeat_with(slot).take(slots).collect(),
             idle: VecDeque::with_capacity(slots),
             clock_waker: Waker::noop().clone(),
-            patience,
+            max_wait: patience,
             in_flight: 0,
             planned: 0,
         }
@@ -90,7 +90,7 @@ impl Dispatcher {
         cx: &Context<'_>,
         unsent: &mut dyn FnMut(Due),
     ) -> Poll<Option<Arrival>> {
-        if let Source::Closed(closed) = &mut self.source {
+        if let ArrivalSource::Closed(closed) = &mut self.source {
             let Some(due) = closed.next(now) else { return Poll::Ready(None) };
             return Poll::Ready(Some(self.start(due, now)));
         }
@@ -120,7 +120,7 @@ impl Dispatcher {
 
     /// Assigns every due request to the slot that has been idle longest, as long as a slot is idle.
     pub(crate) fn dispatch(&mut self, now: u64, unsent: &mut dyn FnMut(Due)) {
-        while let Source::Open(arrivals) = &mut self.source {
+        while let ArrivalSource::Open(arrivals) = &mut self.source {
             let Some(due) = arrivals.peek() else {
                 self.wake_all();
                 return;
@@ -128,7 +128,7 @@ impl Dispatcher {
             if due.at > now {
                 return;
             }
-            if now - due.at > self.patience {
+            if now - due.at > self.max_wait {
                 arrivals.pop();
                 self.planned += u64::from(due.measured);
                 unsent(due);
@@ -150,15 +150,15 @@ impl Dispatcher {
     }
 
     /// Counts one request in flight less: it ended.
-    pub(crate) fn ended(&mut self) {
+    pub(crate) fn request_ended(&mut self) {
         self.in_flight -= 1;
     }
 
     /// Ends the schedule: no further request starts.
     pub(crate) fn stop(&mut self) {
         match &mut self.source {
-            Source::Open(arrivals) => arrivals.finish(),
-            Source::Closed(closed) => closed.finished = true,
+            ArrivalSource::Open(arrivals) => arrivals.finish(),
+            ArrivalSource::Closed(closed) => closed.finished = true,
         }
         self.wake_all();
     }
@@ -170,7 +170,7 @@ impl Dispatcher {
 
     /// When [`Dispatcher::dispatch`] has work to do.
     pub(crate) fn wake(&self) -> Wake {
-        let Source::Open(arrivals) = &self.source else { return Wake::Never };
+        let ArrivalSource::Open(arrivals) = &self.source else { return Wake::Never };
         match arrivals.peek() {
             None => Wake::Never,
             Some(_) if self.idle.is_empty() => Wake::WhenIdle,
@@ -179,15 +179,15 @@ impl Dispatcher {
     }
 
     /// Registers the task to wake when a slot becomes idle or the schedule ends.
-    pub(crate) fn register_clock(&mut self, cx: &Context<'_>) {
+    pub(crate) fn register_clock_waker(&mut self, cx: &Context<'_>) {
         self.clock_waker.clone_from(cx.waker());
     }
 
     /// How long the oldest due request has waited for a slot, in nanoseconds.
-    pub(crate) fn waiting(&self, now: u64) -> u64 {
+    pub(crate) fn oldest_wait(&self, now: u64) -> u64 {
         match &self.source {
-            Source::Open(arrivals) => arrivals.peek().map_or(0, |due| now.saturating_sub(due.at)),
-            Source::Closed(_) => 0,
+            ArrivalSource::Open(arrivals) => arrivals.peek().map_or(0, |due| now.saturating_sub(due.at)),
+            ArrivalSource::Closed(_) => 0,
         }
     }
 }
@@ -198,12 +198,12 @@ mod tests {
 
     use super::*;
     use crate::load::random::Random;
-    use crate::load::schedule::{Open, Spacing, Step, Stop};
+    use crate::load::schedule::{InterArrival, Open, Step, Stop};
 
-    fn feed(rate: f64, slots: usize, patience: u64, count: u64) -> Dispatcher {
-        let open = Open { spacing: Spacing::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] };
+    fn dispatcher(rate: f64, slots: usize, patience: u64, count: u64) -> Dispatcher {
+        let open = Open { spacing: InterArrival::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] };
         let arrivals = Arrivals::new(&open, Duration::ZERO, Stop::Count(count), Random::new(1));
-        Dispatcher::new(Source::Open(arrivals), Pick::round_robin(1), slots, patience)
+        Dispatcher::new(ArrivalSource::Open(arrivals), TokenPicker::round_robin(1), slots, patience)
     }
 
     fn next(feed: &mut Dispatcher, slot: usize, now: u64) -> Poll<Option<u64>> {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_slot_idle_longest_comes_first() {
-        let mut feed = feed(1e9, 3, u64::MAX, 10);
+        let mut feed = dispatcher(1e9, 3, u64::MAX, 10);
         assert_eq!(next(&mut feed, 2, 0), Poll::Ready(Some(0)));
         assert_eq!(next(&mut feed, 1, 0), Poll::Pending);
         assert_eq!(next(&mut feed, 0, 0), Poll::Pending);
@@ -225,17 +225,17 @@ mod tests {
 
     #[test]
     fn requests_due_while_all_slots_are_busy_keep_their_intended_start() {
-        let mut feed = feed(1000.0, 1, u64::MAX, 100);
+        let mut feed = dispatcher(1000.0, 1, u64::MAX, 100);
         assert_eq!(next(&mut feed, 0, 0), Poll::Ready(Some(0)));
         assert_eq!(feed.wake(), Wake::WhenIdle);
         assert_eq!(next(&mut feed, 0, 50_000_000), Poll::Ready(Some(1_000_000)));
         assert_eq!(next(&mut feed, 0, 51_000_000), Poll::Ready(Some(2_000_000)));
-        assert_eq!(feed.waiting(51_000_000), 48_000_000);
+        assert_eq!(feed.oldest_wait(51_000_000), 48_000_000);
     }
 
     #[test]
     fn only_the_generators_own_delay_counts_as_lag() {
-        let mut feed = feed(1000.0, 1, u64::MAX, 100);
+        let mut feed = dispatcher(1000.0, 1, u64::MAX, 100);
         let cx = Context::from_waker(Waker::noop());
         let mut take = |now| match feed.poll_next(0, now, &cx, &mut |_| ()) {
             Poll::Ready(Some(arrival)) => arrival.ready,
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn gives_up_what_waited_too_long_and_counts_it() {
-        let mut feed = feed(1000.0, 1, 10_000_000, 100);
+        let mut feed = dispatcher(1000.0, 1, 10_000_000, 100);
         let mut given_up = Vec::new();
         let cx = Context::from_waker(Waker::noop());
         let first = feed.poll_next(0, 0, &cx, &mut |_| ());
@@ -262,10 +262,10 @@ mod tests {
 
     #[test]
     fn ends_when_the_schedule_does_or_is_stopped() {
-        let mut short = feed(1e9, 1, u64::MAX, 1);
+        let mut short = dispatcher(1e9, 1, u64::MAX, 1);
         assert_eq!(next(&mut short, 0, 0), Poll::Ready(Some(0)));
         assert_eq!(next(&mut short, 0, 0), Poll::Ready(None));
-        let mut stopped = feed(1.0, 1, u64::MAX, 100);
+        let mut stopped = dispatcher(1.0, 1, u64::MAX, 100);
         assert_eq!(next(&mut stopped, 0, 0), Poll::Ready(Some(0)));
         assert_eq!(next(&mut stopped, 0, 0), Poll::Pending);
         stopped.stop();

@@ -16,26 +16,26 @@ use lab_analysis::units::count;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::JoinSet;
 
-use super::response::{Answer, Broken, Kept, Reader};
-use super::session::{PAUSE, wants_pause};
+use super::response::{CapturedResponse, ProtocolViolation, ResponseReader, ResponseSummary};
+use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
 use super::timer::Deadline;
-use super::{Failure, Io, OPENING, RequestFault, Session};
+use super::{Failure, Io, MAX_CONCURRENT_CONNECTS, RequestFault, TargetSession};
 
 /// An open connection without an exchange in progress.
 pub(crate) struct Connection {
     io: Io,
-    reader: Reader,
+    reader: ResponseReader,
 }
 
 /// Opens the connections of a run, at most [`OPENING`] at the same time.
 ///
 /// An entry is `None` if its connection could not be opened. The first request on that slot
 /// connects again and records the failure.
-pub(crate) async fn open(session: &Rc<Session>, wanted: usize) -> Vec<Option<Connection>> {
+pub(crate) async fn open(session: &Rc<TargetSession>, wanted: usize) -> Vec<Option<Connection>> {
     let mut connections = Vec::with_capacity(wanted);
     let mut opening = JoinSet::new();
     for _ in 0..wanted {
-        if opening.len() >= OPENING {
+        if opening.len() >= MAX_CONCURRENT_CONNECTS {
             connections.extend(opening.join_next().await.and_then(Result::ok));
         }
         let session = Rc::clone(session);
@@ -52,25 +52,26 @@ pub(crate) async fn open(session: &Rc<Session>, wanted: usize) -> Vec<Option<Con
 }
 
 impl Connection {
-    pub(crate) async fn open(session: &Session) -> Result<Self, Failure> {
+    pub(crate) async fn open(session: &TargetSession) -> Result<Self, Failure> {
         let io = session.open().await?;
-        let reader = if session.phases { Reader::heads } else { Reader::new };
+        let reader =
+            if session.read_phases { ResponseReader::with_head_capture } else { ResponseReader::new };
         Ok(Self { io, reader: reader(session.head_only) })
     }
 
     /// Creates a connection whose reader captures the head and the content of each response.
-    pub(crate) fn keeping(io: Io) -> Self {
-        Self { io, reader: Reader::keeping() }
+    pub(crate) fn with_capture(io: Io) -> Self {
+        Self { io, reader: ResponseReader::with_capture() }
     }
 
     /// Like [`Connection::keeping`], with `most` as the largest content of a response, in bytes.
-    pub(crate) fn keeping_up_to(io: Io, most: usize) -> Self {
-        Self { io, reader: Reader::keeping_up_to(most) }
+    pub(crate) fn with_capture_limit(io: Io, most: usize) -> Self {
+        Self { io, reader: ResponseReader::with_capture_limit(most) }
     }
 
     /// Takes the captured head and content of the last response.
-    pub(crate) fn take(&mut self) -> Kept {
-        self.reader.take()
+    pub(crate) fn take_captured(&mut self) -> CapturedResponse {
+        self.reader.take_captured()
     }
 
     /// Whether the connection can no longer be used: the peer closed it, or sent bytes without a
@@ -82,7 +83,11 @@ impl Connection {
 
     /// Sends `request` and reads its response. Reads while it writes, because a server may respond
     /// (and close) before it has read a long body. Adds the bytes that arrive to `received`.
-    pub(crate) async fn exchange(&mut self, request: &[u8], received: &Cell<u64>) -> Result<Answer, Failure> {
+    pub(crate) async fn exchange(
+        &mut self,
+        request: &[u8],
+        received: &Cell<u64>,
+    ) -> Result<ResponseSummary, Failure> {
         let mut sending = Sending { rest: request, flushed: false, error: None };
         poll_fn(|cx| {
             sending.poll(&mut self.io, cx);
@@ -96,7 +101,7 @@ impl Connection {
         sending: &Sending<'_>,
         received: &Cell<u64>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Answer, Failure>> {
+    ) -> Poll<Result<ResponseSummary, Failure>> {
         loop {
             let mut space = ReadBuf::new(self.reader.space());
             let result = match Pin::new(&mut self.io).poll_read(cx, &mut space) {
@@ -108,24 +113,26 @@ impl Connection {
                 return Poll::Ready(Err(Failure::io(sending.error.as_ref().unwrap_or(&error))));
             }
             if read == 0 {
-                return Poll::Ready(self.reader.closed().ok_or_else(|| self.cut_off(sending)));
+                return Poll::Ready(self.reader.on_close().ok_or_else(|| self.closed_failure(sending)));
             }
             received.set(received.get() + count(read));
             match self.reader.filled(read) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     let reusable = answer.reusable && sending.rest.is_empty();
-                    return Poll::Ready(Ok(Answer { reusable, ..answer }));
+                    return Poll::Ready(Ok(ResponseSummary { reusable, ..answer }));
                 }
-                Err(Broken(why)) => return Poll::Ready(Err(Failure::new(RequestFault::Protocol, why))),
+                Err(ProtocolViolation(why)) => {
+                    return Poll::Ready(Err(Failure::new(RequestFault::Protocol, why)));
+                }
             }
         }
     }
 
-    fn cut_off(&self, sending: &Sending<'_>) -> Failure {
+    fn closed_failure(&self, sending: &Sending<'_>) -> Failure {
         match &sending.error {
             Some(error) => Failure::io(error),
-            None if self.reader.begun() => {
+            None if self.reader.has_started() => {
                 Failure::new(RequestFault::Closed, "connection closed inside the response")
             }
             None => Failure::new(RequestFault::Closed, "connection closed before the response"),
@@ -162,7 +169,7 @@ impl Sending<'_> {
 
 /// The worker of one slot: sends the assigned requests on the slot's connection.
 pub(crate) struct Worker {
-    pub(crate) session: Rc<Session>,
+    pub(crate) session: Rc<TargetSession>,
     pub(crate) requests: Rc<[Box<[u8]>]>,
     pub(crate) slot: usize,
     pub(crate) closed: bool,
@@ -178,7 +185,7 @@ impl Worker {
             let mut connecting = true;
             let request = &self.requests[arrival.variant];
             let work = exchange(session, &mut connection, &mut connecting, request, arrival.measured);
-            let ending = deadline.limit(&session.clock, until, work).await;
+            let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 // Late bytes of this exchange must not be read as the next response, so the
                 // connection is dropped.
@@ -192,14 +199,14 @@ impl Worker {
             let pause = self.closed && wants_pause(&ending);
             session.end(&arrival, started, ending);
             if pause {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(CONNECT_FAILURE_PAUSE).await;
             }
         }
     }
 }
 
 async fn exchange(
-    session: &Session,
+    session: &TargetSession,
     slot: &mut Option<Connection>,
     connecting: &mut bool,
     request: &[u8],
@@ -216,8 +223,8 @@ async fn exchange(
     };
     *connecting = false;
     let answer = connection.exchange(request, &session.received).await?;
-    if session.phases && measured {
-        session.phases_of_head(&connection.take().head);
+    if session.read_phases && measured {
+        session.record_phases_of_head(&connection.take_captured().head);
     }
     if answer.reusable && session.keep_alive {
         *slot = Some(connection);

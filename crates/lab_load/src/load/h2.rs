@@ -12,9 +12,9 @@ use h2::client::{self, SendRequest};
 use http::Request;
 use tokio::sync::Mutex;
 
-use super::session::{PAUSE, wants_pause};
+use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
 use super::timer::Deadline;
-use super::{Failure, RequestFault, Session};
+use super::{Failure, RequestFault, TargetSession};
 
 /// Receive windows of one stream and of one connection, in bytes. They are large, so that flow
 /// control never limits the measured throughput.
@@ -22,14 +22,14 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 24;
 
 /// One connection of the run, which is opened again after it fails.
-pub(crate) struct Link {
-    session: Rc<Session>,
-    current: Mutex<Option<Live>>,
+pub(crate) struct ReconnectingConnection {
+    session: Rc<TargetSession>,
+    current: Mutex<Option<ActiveConnection>>,
     opened: Cell<u64>,
 }
 
 #[derive(Clone)]
-struct Live {
+struct ActiveConnection {
     /// Number of the connection. A stream that fails on an old connection does not discard its
     /// successor.
     generation: u64,
@@ -37,18 +37,22 @@ struct Live {
 }
 
 /// Opens the connections of a run. If one cannot be opened, the first request on it tries again.
-pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Rc<Link>> {
+pub(crate) async fn open(session: &Rc<TargetSession>, count: usize) -> Vec<Rc<ReconnectingConnection>> {
     let mut links = Vec::with_capacity(count);
     for _ in 0..count {
-        let link = Link { session: Rc::clone(session), current: Mutex::new(None), opened: Cell::new(0) };
-        let _ = tokio::time::timeout(Duration::from_nanos(session.timeout), link.live()).await;
+        let link = ReconnectingConnection {
+            session: Rc::clone(session),
+            current: Mutex::new(None),
+            opened: Cell::new(0),
+        };
+        let _ = tokio::time::timeout(Duration::from_nanos(session.timeout), link.get_or_connect()).await;
         links.push(Rc::new(link));
     }
     links
 }
 
-impl Link {
-    async fn live(&self) -> Result<Live, Failure> {
+impl ReconnectingConnection {
+    async fn get_or_connect(&self) -> Result<ActiveConnection, Failure> {
         // The lock is held while connecting, so that all streams of a lost connection share one
         // attempt.
         let mut current = self.current.lock().await;
@@ -65,12 +69,12 @@ impl Link {
         // Every stream on the connection receives its error, so the result here can be dropped.
         tokio::task::spawn_local(async move { connection.await.ok() });
         self.opened.set(self.opened.get() + 1);
-        let live = Live { generation: self.opened.get(), sender };
+        let live = ActiveConnection { generation: self.opened.get(), sender };
         *current = Some(live.clone());
         Ok(live)
     }
 
-    async fn forget(&self, generation: u64) {
+    async fn discard(&self, generation: u64) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|live| live.generation == generation) {
             *current = None;
@@ -79,15 +83,15 @@ impl Link {
 
     /// Returns a sender that accepts a request now. Replaces a connection that ended while it was
     /// idle, because no request was lost on it.
-    async fn ready(&self) -> Result<Live, Failure> {
-        let live = self.live().await?;
+    async fn ready(&self) -> Result<ActiveConnection, Failure> {
+        let live = self.get_or_connect().await?;
         if let Ok(sender) = live.sender.ready().await {
-            return Ok(Live { sender, ..live });
+            return Ok(ActiveConnection { sender, ..live });
         }
-        self.forget(live.generation).await;
-        let live = self.live().await?;
+        self.discard(live.generation).await;
+        let live = self.get_or_connect().await?;
         let sender = live.sender.ready().await.map_err(|error| failure(&error))?;
-        Ok(Live { sender, ..live })
+        Ok(ActiveConnection { sender, ..live })
     }
 
     async fn exchange(
@@ -96,13 +100,13 @@ impl Link {
         connecting: &Cell<bool>,
         measured: bool,
     ) -> Result<u16, Failure> {
-        let Live { generation, mut sender } = self.ready().await?;
+        let ActiveConnection { generation, mut sender } = self.ready().await?;
         connecting.set(false);
         let result = send(&mut sender, request, &self.session, measured).await;
         if let Err(error) = &result
             && !error.is_reset()
         {
-            self.forget(generation).await;
+            self.discard(generation).await;
         }
         result.map_err(|error| failure(&error))
     }
@@ -111,7 +115,7 @@ impl Link {
 async fn send(
     sender: &mut SendRequest<Bytes>,
     request: Request<()>,
-    session: &Session,
+    session: &TargetSession,
     measured: bool,
 ) -> Result<u16, h2::Error> {
     let (response, mut content) = sender.send_request(request, session.body.is_empty())?;
@@ -122,9 +126,9 @@ async fn send(
     }
     let response = response.await?;
     let status = response.status().as_u16();
-    if session.phases && measured {
+    if session.read_phases && measured {
         let fields = response.headers().get_all("server-timing").iter();
-        fields.for_each(|field| session.phases_of(field.as_bytes()));
+        fields.for_each(|field| session.record_phases(field.as_bytes()));
     }
     let mut body = response.into_body();
     while let Some(data) = body.data().await {
@@ -149,8 +153,8 @@ fn failure(error: &h2::Error) -> Failure {
 
 /// The worker of one slot: one stream at a time on its connection.
 pub(crate) struct Worker {
-    pub(crate) session: Rc<Session>,
-    pub(crate) link: Rc<Link>,
+    pub(crate) session: Rc<TargetSession>,
+    pub(crate) link: Rc<ReconnectingConnection>,
     pub(crate) requests: Rc<[Request<()>]>,
     pub(crate) slot: usize,
     pub(crate) closed: bool,
@@ -166,7 +170,7 @@ impl Worker {
             let connecting = Cell::new(true);
             let request = self.requests[arrival.variant].clone();
             let work = self.link.exchange(request, &connecting, arrival.measured);
-            let ending = deadline.limit(&session.clock, until, work).await;
+            let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 let not_connected =
                     || Failure::new(RequestFault::Connect, "no connection or stream within the timeout");
@@ -175,7 +179,7 @@ impl Worker {
             let pause = self.closed && wants_pause(&ending);
             session.end(&arrival, started, ending);
             if pause {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(CONNECT_FAILURE_PAUSE).await;
             }
         }
     }

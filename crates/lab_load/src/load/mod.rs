@@ -43,10 +43,10 @@ pub use outcome::LoadOutcome;
 pub use random::Random;
 pub(crate) use recorder::{Latencies, Recorder};
 pub use recorder::{Latency, Second};
-pub use request_template::{Choice, RequestTemplate, RequestTemplateError};
-pub use schedule::{Open, Schedule, Spacing, Step, Stop};
+pub use request_template::{RequestTemplate, RequestTemplateError, TokenChoice};
+pub use schedule::{InterArrival, Open, Schedule, Step, Stop};
 pub(crate) use self_usage::SelfUsage;
-pub(crate) use session::{Failure, Session};
+pub(crate) use session::{Failure, TargetSession};
 pub use slices::Slices;
 pub(crate) use target::Io;
 pub use target::{Protocol, Target, TargetError, Trust};
@@ -56,17 +56,17 @@ use tokio::task::JoinSet;
 
 use self::schedule::{Arrivals, Closed};
 use self::timer::FineTimer;
-use self::window::{End, Window};
-use crate::load::dispatcher::{Dispatcher, Source, Wake};
-use crate::observe::{Watch, Watched};
+use self::window::{Window, WindowEnd};
+use crate::load::dispatcher::{ArrivalSource, Dispatcher, Wake};
+use crate::observe::{ProcessSampler, WatchedProcess};
 
 /// Connections that are opened at the same time before the clock starts. Below the listen backlog
 /// of every usual server.
-const OPENING: usize = 128;
+const MAX_CONCURRENT_CONNECTS: usize = 128;
 /// Shortest sleep between two checks of the schedule, in nanoseconds. It bounds the cost of timing
 /// (at most 10 000 wake-ups a second) and the lag it adds. When a request ends in between, due
 /// requests start without this wait.
-const QUANTUM: u64 = 100_000;
+const MIN_SLEEP_NS: u64 = 100_000;
 
 /// A load run: target, requests, schedule and end.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ pub struct Plan {
     /// Seed of the arrival times and of the choice of tokens.
     pub seed: u64,
     /// Processes to sample during the run.
-    pub watch: Vec<Watched>,
+    pub watch: Vec<WatchedProcess>,
 }
 
 /// Why a run cannot be done.
@@ -148,12 +148,12 @@ impl Plan {
         }
     }
 
-    fn feed(&self) -> Dispatcher {
+    fn dispatcher(&self) -> Dispatcher {
         let source = match &self.schedule {
             Schedule::Open(open) => {
-                Source::Open(Arrivals::new(open, self.warmup, self.stop, Random::new(self.seed)))
+                ArrivalSource::Open(Arrivals::new(open, self.warmup, self.stop, Random::new(self.seed)))
             }
-            Schedule::Closed { .. } => Source::Closed(Closed {
+            Schedule::Closed { .. } => ArrivalSource::Closed(Closed {
                 warmup: nanos(self.warmup),
                 stop: self.stop,
                 measured: 0,
@@ -170,10 +170,10 @@ impl Plan {
     fn window(&self, until_last_answer: bool) -> Window {
         let from = nanos(self.warmup);
         let end = match self.stop {
-            Stop::Count(_) => End::Counted,
+            Stop::Count(_) => WindowEnd::Counted,
             Stop::After(duration) => {
                 let planned = from.saturating_add(nanos(duration));
-                if until_last_answer { End::LastAnswer(planned) } else { End::At(planned) }
+                if until_last_answer { WindowEnd::LastAnswer(planned) } else { WindowEnd::At(planned) }
             }
         };
         Window::new(from, end)
@@ -183,7 +183,7 @@ impl Plan {
 /// What a caller observes while a load runs, and when its window ends. The default observes nothing
 /// and ends the window as planned.
 #[derive(Default)]
-pub struct Probe {
+pub struct MeasureOptions {
     /// Timeline in slices shorter than a second.
     pub slices: Option<Slices>,
     /// Reads the phases that servers report in `Server-Timing`.
@@ -195,7 +195,7 @@ pub struct Probe {
     pub started: Option<Box<dyn FnOnce(Instant)>>,
     /// Called with the moment at which the window ends, if load goes on after it. Only a flow does
     /// this.
-    pub closed: Option<Box<dyn FnOnce(Instant)>>,
+    pub on_window_end: Option<Box<dyn FnOnce(Instant)>>,
 }
 
 /// Runs the plans at the same time on the calling thread, until they end or until `interrupted`
@@ -209,7 +209,7 @@ pub struct Probe {
 /// A plan is invalid, a watched process cannot be read, or the event loop cannot be created.
 pub fn measure(
     plans: &[Plan],
-    probe: Probe,
+    probe: MeasureOptions,
     interrupted: impl Future<Output = ()>,
 ) -> Result<LoadOutcome, LoadError> {
     let Some(first) = plans.first() else {
@@ -217,13 +217,13 @@ pub fn measure(
     };
     plans.iter().try_for_each(Plan::check)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(drive(plans, first, probe, interrupted))
+    runtime.block_on(run_plan(plans, first, probe, interrupted))
 }
 
-async fn drive(
+async fn run_plan(
     plans: &[Plan],
     first: &Plan,
-    probe: Probe,
+    probe: MeasureOptions,
     interrupted: impl Future<Output = ()>,
 ) -> Result<LoadOutcome, LoadError> {
     let mut recorder = Recorder::new(first.window(probe.until_last_answer));
@@ -232,10 +232,11 @@ async fn drive(
     let mut lanes = Vec::new();
     for plan in plans {
         let recorder = Rc::clone(&recorder);
-        let mut session = Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder);
-        session.phases = probe.phases;
+        let mut session =
+            TargetSession::new(plan.target.clone(), &plan.flow, plan.timeout, plan.dispatcher(), recorder);
+        session.read_phases = probe.phases;
         let session = Rc::new(session);
-        lanes.push((plan, Opened::open(plan, &session).await, session));
+        lanes.push((plan, PreparedConnections::open(plan, &session).await, session));
     }
     // The clock starts when every connection is open: opening them is not part of the measurement.
     let origin = Instant::now();
@@ -243,27 +244,27 @@ async fn drive(
     let mut sessions = Vec::new();
     for (plan, opened, session) in lanes {
         session.clock.restart_at(origin);
-        opened.begin(plan, &session, &mut slots);
+        opened.spawn_workers(plan, &session, &mut slots);
         sessions.push(session);
     }
     if let Some(started) = probe.started {
         started(origin);
     }
-    let watch = Watch::start(&first.watch, crate::observe::INTERVAL, Instant::now())?;
+    let watch = ProcessSampler::start(&first.watch, crate::observe::INTERVAL, Instant::now())?;
     let (own, interrupted) = supervise(&sessions, slots, interrupted).await?;
-    let recorder = recorder.replace(Recorder::new(Window::new(0, End::At(0))));
+    let recorder = recorder.replace(Recorder::new(Window::new(0, WindowEnd::At(0))));
     let connections = plans.iter().map(|plan| plan.connections).sum();
     Ok(LoadOutcome::new(&sessions, recorder, own, connections, watch.stop(), interrupted))
 }
 
 /// The prepared requests of a plan and its open connections, before the first request is sent.
-enum Opened {
+enum PreparedConnections {
     Http1(Rc<[Box<[u8]>]>, Vec<Option<h1::Connection>>),
-    Http2(Rc<[http::Request<()>]>, Vec<Rc<h2::Link>>),
+    Http2(Rc<[http::Request<()>]>, Vec<Rc<h2::ReconnectingConnection>>),
 }
 
-impl Opened {
-    async fn open(plan: &Plan, session: &Rc<Session>) -> Self {
+impl PreparedConnections {
+    async fn open(plan: &Plan, session: &Rc<TargetSession>) -> Self {
         match plan.target.protocol {
             Protocol::Http1 => {
                 Self::Http1(plan.flow.http1(&plan.target).into(), h1::open(session, plan.connections).await)
@@ -275,7 +276,7 @@ impl Opened {
     }
 
     /// Spawns one worker per slot.
-    fn begin(self, plan: &Plan, session: &Rc<Session>, slots: &mut JoinSet<()>) {
+    fn spawn_workers(self, plan: &Plan, session: &Rc<TargetSession>, slots: &mut JoinSet<()>) {
         let closed = matches!(plan.schedule, Schedule::Closed { .. });
         match self {
             Self::Http1(requests, connections) => {
@@ -298,7 +299,7 @@ impl Opened {
 /// Runs until every slot has ended. Returns the generator's own usage while requests of the window
 /// were due, and whether the run was interrupted.
 async fn supervise(
-    sessions: &[Rc<Session>],
+    sessions: &[Rc<TargetSession>],
     mut slots: JoinSet<()>,
     interrupted: impl Future<Output = ()>,
 ) -> Result<(SelfUsage, bool), LoadError> {
@@ -306,10 +307,10 @@ async fn supervise(
     let mut ticking = JoinSet::new();
     for session in sessions {
         let (session, timer) = (Rc::clone(session), FineTimer::new()?);
-        ticking.spawn_local(async move { tick(&session, timer).await });
+        ticking.spawn_local(async move { dispatch_when_due(&session, timer).await });
     }
-    let mut keeping = std::pin::pin!(keep_time(sessions));
-    let mut using = std::pin::pin!(own_use(session));
+    let mut keeping = std::pin::pin!(close_rows_on_time(sessions));
+    let mut using = std::pin::pin!(measure_self_usage(session));
     let mut interrupted = std::pin::pin!(interrupted);
     let (mut used, mut stopped) = (None, false);
     loop {
@@ -326,20 +327,20 @@ async fn supervise(
                 stopped = true;
                 session.recorder.borrow_mut().window.stop(session.clock.now());
                 for session in sessions {
-                    session.feed.borrow_mut().stop();
+                    session.dispatcher.borrow_mut().stop();
                 }
             }
         }
     }
     session.recorder.borrow_mut().finish(session.clock.now());
-    let own = used.unwrap_or_else(|| session.own_start.get().until(SelfUsage::read()));
+    let own = used.unwrap_or_else(|| session.self_usage_start.get().delta(SelfUsage::read()));
     Ok((own, stopped))
 }
 
 /// Runs the dispatcher whenever a request is due and a slot is free for it.
-async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
+async fn dispatch_when_due(session: &TargetSession, timer: FineTimer) -> io::Result<()> {
     loop {
-        let wake = session.feed.borrow().wake();
+        let wake = session.dispatcher.borrow().wake();
         match wake {
             Wake::Never => return Ok(()),
             Wake::WhenIdle => {
@@ -348,7 +349,7 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
                     if std::mem::replace(&mut registered, true) {
                         return std::task::Poll::Ready(());
                     }
-                    session.feed.borrow_mut().register_clock(cx);
+                    session.dispatcher.borrow_mut().register_clock_waker(cx);
                     std::task::Poll::Pending
                 })
                 .await;
@@ -356,7 +357,7 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
             Wake::At(at) => {
                 let now = session.clock.now();
                 if at > now {
-                    timer.sleep(Duration::from_nanos((at - now).max(QUANTUM))).await?;
+                    timer.sleep(Duration::from_nanos((at - now).max(MIN_SLEEP_NS))).await?;
                 }
             }
         }
@@ -369,23 +370,23 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
 /// Waiting for responses after that costs almost nothing and would make the generator look less
 /// busy. In a run that ends after a number of requests this end is unknown, so the future never
 /// resolves.
-async fn own_use(session: &Session) -> SelfUsage {
+async fn measure_self_usage(session: &TargetSession) -> SelfUsage {
     let (from, until) = {
         let recorder = session.recorder.borrow();
         (recorder.window.bounds().0, recorder.window.planned())
     };
-    session.own_start.set(SelfUsage::read());
+    session.self_usage_start.set(SelfUsage::read());
     if from > 0 {
         tokio::time::sleep_until(session.clock.instant(from)).await;
-        session.own_start.set(SelfUsage::read());
+        session.self_usage_start.set(SelfUsage::read());
     }
     let Some(until) = until else { return std::future::pending().await };
     tokio::time::sleep_until(session.clock.instant(until)).await;
-    session.own_start.get().until(SelfUsage::read())
+    session.self_usage_start.get().delta(SelfUsage::read())
 }
 
 /// Closes the rows and slices of the timeline on time.
-async fn keep_time(sessions: &[Rc<Session>]) -> Infallible {
+async fn close_rows_on_time(sessions: &[Rc<TargetSession>]) -> Infallible {
     let session = &sessions[0];
     let mut next = 1_000_000_000;
     loop {
@@ -394,23 +395,23 @@ async fn keep_time(sessions: &[Rc<Session>]) -> Infallible {
         next += 1_000_000_000;
         let now = session.clock.now();
         let (mut in_flight, mut waiting) = (0, 0);
-        for feed in sessions.iter().map(|session| session.feed.borrow()) {
+        for feed in sessions.iter().map(|session| session.dispatcher.borrow()) {
             in_flight += feed.in_flight;
-            waiting = feed.waiting(now).max(waiting);
+            waiting = feed.oldest_wait(now).max(waiting);
         }
-        session.recorder.borrow_mut().roll(now, in_flight, waiting);
+        session.recorder.borrow_mut().close_rows_until(now, in_flight, waiting);
     }
 }
 
 /// Closes the slices of the timeline that end before `until`, so that an observer sees a silence
 /// while it lasts.
-async fn roll_slices(session: &Session, until: u64) {
+async fn roll_slices(session: &TargetSession, until: u64) {
     let width = session.recorder.borrow().slices.as_ref().map(Slices::width);
     let Some(width) = width else { return };
     loop {
         let now = session.clock.now();
         if let Some(slices) = &mut session.recorder.borrow_mut().slices {
-            slices.roll(now);
+            slices.close_until(now);
         }
         let next = (now / width + 1) * width;
         if next >= until {

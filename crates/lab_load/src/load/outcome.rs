@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use super::ending::RequestFault;
 use super::recorder::Recorder;
-use super::{SelfUsage, Session};
+use super::{SelfUsage, TargetSession};
 use crate::observe::Series;
 
 /// Raw result of a run, collected from the sessions and the recorder.
 pub struct LoadOutcome {
     pub(crate) recorder: Recorder,
-    pub(crate) own: SelfUsage,
+    pub(crate) self_usage: SelfUsage,
     /// Connections of all plans together.
     pub(crate) connections: usize,
     pub(crate) planned: u64,
@@ -27,7 +27,7 @@ pub struct LoadOutcome {
 impl LoadOutcome {
     /// Collects the figures of sessions whose slots have ended.
     pub(crate) fn new(
-        sessions: &[Rc<Session>],
+        sessions: &[Rc<TargetSession>],
         recorder: Recorder,
         own: SelfUsage,
         connections: usize,
@@ -36,7 +36,7 @@ impl LoadOutcome {
     ) -> Self {
         let mut outcome = Self {
             recorder,
-            own,
+            self_usage: own,
             connections,
             planned: 0,
             opened: 0,
@@ -46,7 +46,7 @@ impl LoadOutcome {
             interrupted,
         };
         for session in sessions {
-            outcome.planned += session.feed.borrow().planned;
+            outcome.planned += session.dispatcher.borrow().planned;
             outcome.opened += session.opened.get();
             outcome.received += session.received.get();
             for (fault, example) in session.examples.take() {

@@ -15,7 +15,7 @@ impl Random {
     }
 
     /// Returns the next 64 random bits.
-    pub(crate) fn next(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,13 +25,13 @@ impl Random {
 
     /// Returns a uniform number in (0, 1]. It is never 0, so that its logarithm is finite.
     pub(crate) fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        ((self.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
     /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: the bias is below bound / 2^64.
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Returns an exponentially distributed number with mean 1.
@@ -42,14 +42,14 @@ impl Random {
 
 /// Picks which of `n` tokens a request carries.
 #[derive(Debug, Clone)]
-pub(crate) enum Pick {
+pub(crate) enum TokenPicker {
     /// Each token in turn.
     RoundRobin { count: usize, next: usize },
     /// Token k with weight 1 / k^s. The cumulative weights are computed once.
     Zipf { cumulative: Vec<f64>, random: Random },
 }
 
-impl Pick {
+impl TokenPicker {
     pub(crate) fn round_robin(count: usize) -> Self {
         Self::RoundRobin { count, next: 0 }
     }
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn round_robin_visits_all_in_turn() {
-        let mut pick = Pick::round_robin(3);
+        let mut pick = TokenPicker::round_robin(3);
         let picked: Vec<usize> = (0..7).map(|_| pick.next()).collect();
         assert_eq!(picked, [0, 1, 2, 0, 1, 2, 0]);
     }
 
     #[test]
     fn zipf_weights_follow_the_rank() {
-        let mut pick = Pick::zipf(100, 1.0, Random::new(1));
+        let mut pick = TokenPicker::zipf(100, 1.0, Random::new(1));
         let mut seen = [0_u32; 100];
         for _ in 0..100_000 {
             seen[pick.next()] += 1;

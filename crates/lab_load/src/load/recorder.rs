@@ -17,19 +17,19 @@ use super::slices::Slices;
 use super::window::Window;
 
 /// Longest latency that the histograms distinguish, in nanoseconds: one hour.
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 /// Number of status codes with a histogram of their own. Further codes share one histogram under
 /// status 0.
-const STATUSES: usize = 16;
+const MAX_STATUSES: usize = 16;
 /// Number of phases that are recorded. Further phase names are ignored.
-const PHASES: usize = 32;
+const MAX_PHASES: usize = 32;
 
 /// A latency distribution (an HDR histogram in nanoseconds).
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        Self(Histogram::new_with_bounds(1000, LONGEST, 3).expect("the bounds are constants"))
+        Self(Histogram::new_with_bounds(1000, MAX_LATENCY_NS, 3).expect("the bounds are constants"))
     }
 
     pub(crate) fn record(&mut self, nanos: u64) {
@@ -175,11 +175,14 @@ pub(crate) struct Times {
 
 /// Seconds for which rows are allocated at the start. Up to this length the row vector does not
 /// move while the run is measured.
-const ROOM: u64 = 3600;
+const PREALLOCATED_SECONDS: u64 = 3600;
 
 impl Recorder {
     pub(crate) fn new(window: Window) -> Self {
-        let seconds = window.planned().map_or(ROOM, |planned| planned.div_ceil(1_000_000_000)).min(ROOM);
+        let seconds = window
+            .planned()
+            .map_or(PREALLOCATED_SECONDS, |planned| planned.div_ceil(1_000_000_000))
+            .min(PREALLOCATED_SECONDS);
         Self {
             ok: Latencies::new(),
             service: Latencies::new(),
@@ -200,12 +203,12 @@ impl Recorder {
     /// Records how a request ended. A request that was never sent did not end at the server, so it
     /// does not count as delivered.
     pub(crate) fn record(&mut self, times: Times, ending: Ending) {
-        self.roll(times.finished, 0, 0);
+        self.close_rows_until(times.finished, 0, 0);
         let latency = times.finished.saturating_sub(times.intended);
         let ok = ending.is_ok_and(|status| status < 400);
         self.count_second(ending, ok, latency);
         if ending != Err(RequestFault::Unsent) {
-            self.window.end(times.finished, ending);
+            self.window.request_ended(times.finished, ending);
             if let Some(slices) = &mut self.slices {
                 slices.record(times.finished, ok.then_some(latency));
             }
@@ -220,7 +223,7 @@ impl Recorder {
         }
         match ending {
             Ok(status) => {
-                let known = self.statuses.contains_key(&status) || self.statuses.len() < STATUSES;
+                let known = self.statuses.contains_key(&status) || self.statuses.len() < MAX_STATUSES;
                 let key = if known { status } else { 0 };
                 self.statuses.entry(key).or_insert_with(Latencies::new).record(latency);
             }
@@ -229,10 +232,10 @@ impl Recorder {
     }
 
     /// Records the duration of one phase as a server reports it.
-    pub(crate) fn phase(&mut self, name: &str, nanos: u64) {
+    pub(crate) fn record_phase(&mut self, name: &str, nanos: u64) {
         if let Some(known) = self.phases.get_mut(name) {
             known.record(nanos);
-        } else if self.phases.len() < PHASES {
+        } else if self.phases.len() < MAX_PHASES {
             self.phases.entry(name.into()).or_insert_with(Latencies::new).record(nanos);
         }
     }
@@ -242,7 +245,7 @@ impl Recorder {
         row.completed += 1;
         match ending {
             Ok(status) => {
-                let known = row.by_status.contains_key(&status) || row.by_status.len() < STATUSES;
+                let known = row.by_status.contains_key(&status) || row.by_status.len() < MAX_STATUSES;
                 *row.by_status.entry(if known { status } else { 0 }).or_default() += 1;
             }
             Err(fault) => *row.faults.entry(fault).or_default() += 1,
@@ -255,7 +258,7 @@ impl Recorder {
 
     /// Closes the rows of seconds that ended before `now`. A request may close a row before the
     /// timer does; the timer then fills in the state at the end of the second.
-    pub(crate) fn roll(&mut self, now: u64, in_flight: u64, waiting: u64) {
+    pub(crate) fn close_rows_until(&mut self, now: u64, in_flight: u64, waiting: u64) {
         let second = now / 1_000_000_000;
         while self.current.second < second {
             self.close_row();
@@ -271,7 +274,7 @@ impl Recorder {
         let next = self.current.second + 1;
         let mut row = std::mem::replace(&mut self.current, Second { second: next, ..Second::default() });
         let (from, until) = (row.second * 1_000_000_000, next * 1_000_000_000);
-        row.measured = self.window.spans(from, until);
+        row.measured = self.window.contains(from, until);
         row.p50_us = micros(self.second.quantile(0.5));
         row.p99_us = micros(self.second.quantile(0.99));
         row.max_us = micros(self.second.quantile(1.0));
@@ -282,7 +285,7 @@ impl Recorder {
     /// Ends the recording: closes the window and, if it is not empty, the last row.
     pub(crate) fn finish(&mut self, now: u64) {
         self.window.close(now);
-        self.roll(now, 0, 0);
+        self.close_rows_until(now, 0, 0);
         if self.current.completed > 0 {
             self.close_row();
         }
@@ -295,13 +298,13 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::window::End;
+    use crate::load::window::WindowEnd;
 
     const MS: u64 = 1_000_000;
 
     /// Creates a recorder with a window between two times in ms.
     fn recorder(from: u64, until: u64) -> Recorder {
-        Recorder::new(Window::new(from * MS, End::At(until * MS)))
+        Recorder::new(Window::new(from * MS, WindowEnd::At(until * MS)))
     }
 
     fn times(intended: u64, started: u64, finished: u64) -> Times {
@@ -346,7 +349,7 @@ mod tests {
     fn a_silent_second_has_a_row() {
         let mut recorder = recorder(0, 10_000);
         recorder.record(times(0, 0, 10), Ok(200));
-        recorder.roll(1000 * MS, 7, 5 * MS);
+        recorder.close_rows_until(1000 * MS, 7, 5 * MS);
         recorder.record(times(20, 20, 2500), Ok(200));
         recorder.finish(2600 * MS);
         assert_eq!(recorder.timeline.iter().map(|row| row.completed).collect::<Vec<_>>(), [1, 0, 1]);
@@ -358,7 +361,7 @@ mod tests {
     fn what_was_never_sent_did_not_end() {
         let mut recorder = recorder(0, 1000);
         recorder.slices = Some(Slices::new(200, None));
-        recorder.window.begin(100 * MS);
+        recorder.window.request_started(100 * MS);
         recorder.record(times(100, 100, 150), Ok(200));
         for due in 0..50 {
             recorder.record(times(due, 300, 300), Err(RequestFault::Unsent));
@@ -378,7 +381,7 @@ mod tests {
         for status in 200..300 {
             recorder.record(times(0, 0, 1), Ok(status));
         }
-        assert_eq!(recorder.statuses.len(), STATUSES + 1);
+        assert_eq!(recorder.statuses.len(), MAX_STATUSES + 1);
         assert_eq!(recorder.statuses[&0].count(), 84);
     }
 

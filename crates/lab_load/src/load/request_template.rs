@@ -10,16 +10,16 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
-use super::random::{Pick, Random};
+use super::random::{Random, TokenPicker};
 use super::target::Target;
 
 /// Upper bound of all formatted requests together, in bytes. One request per token is kept in
 /// memory.
-const MEMORY: usize = 1 << 30;
+const MAX_TOTAL_BYTES: usize = 1 << 30;
 
 /// How a token is chosen from the population.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Choice {
+pub enum TokenChoice {
     /// Each token in turn.
     RoundRobin,
     /// The k-th token with weight 1 / k^exponent: few users are busy, many are rare.
@@ -38,7 +38,7 @@ pub struct RequestTemplate {
     /// Bearer tokens; empty for requests without a credential.
     pub tokens: Vec<String>,
     /// How a token is chosen for each request.
-    pub choice: Choice,
+    pub choice: TokenChoice,
     /// Reuses the HTTP/1.1 connection for further requests.
     pub keep_alive: bool,
 }
@@ -50,7 +50,7 @@ pub enum RequestTemplateError {
     #[error("token number {0} holds bytes that a header field cannot carry")]
     Token(usize),
     /// Number of tokens × size of a request exceeds the memory bound.
-    #[error("{tokens} requests of {size} bytes would take more than {} MiB; use fewer tokens", MEMORY >> 20)]
+    #[error("{tokens} requests of {size} bytes would take more than {} MiB; use fewer tokens", MAX_TOTAL_BYTES >> 20)]
     Memory {
         /// Number of tokens, at least 1.
         tokens: usize,
@@ -85,7 +85,7 @@ impl RequestTemplate {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             tokens: Vec::new(),
-            choice: Choice::RoundRobin,
+            choice: TokenChoice::RoundRobin,
             keep_alive: true,
         }
     }
@@ -95,11 +95,11 @@ impl RequestTemplate {
         self.method == Method::HEAD
     }
 
-    pub(crate) fn pick(&self, random: Random) -> Pick {
+    pub(crate) fn pick(&self, random: Random) -> TokenPicker {
         let count = self.tokens.len().max(1);
         match self.choice {
-            Choice::RoundRobin => Pick::round_robin(count),
-            Choice::Zipf(exponent) => Pick::zipf(count, exponent, random),
+            TokenChoice::RoundRobin => TokenPicker::round_robin(count),
+            TokenChoice::Zipf(exponent) => TokenPicker::zipf(count, exponent, random),
         }
     }
 
@@ -111,7 +111,7 @@ impl RequestTemplate {
                 return Err(RequestTemplateError::Field(name));
             }
         }
-        if let Choice::Zipf(exponent) = self.choice
+        if let TokenChoice::Zipf(exponent) = self.choice
             && !(0.0..=10.0).contains(&exponent)
         {
             return Err(RequestTemplateError::Exponent(exponent));
@@ -122,7 +122,7 @@ impl RequestTemplate {
         let longest = self.tokens.iter().map(String::len).max().unwrap_or(0);
         let size = longest + self.head(target, None).len() + self.body.len();
         let tokens = self.tokens.len().max(1);
-        if size.saturating_mul(tokens) > MEMORY {
+        if size.saturating_mul(tokens) > MAX_TOTAL_BYTES {
             Err(RequestTemplateError::Memory { tokens, size })
         } else {
             Ok(())
@@ -252,7 +252,7 @@ mod tests {
             RequestTemplateError::Field(HOST)
         ));
         assert!(matches!(
-            refuse(|flow| flow.choice = Choice::Zipf(f64::NAN)),
+            refuse(|flow| flow.choice = TokenChoice::Zipf(f64::NAN)),
             RequestTemplateError::Exponent(_)
         ));
         assert!(matches!(

@@ -29,7 +29,7 @@ pub enum Schedule {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
     /// How the time between two arrivals is drawn.
-    pub spacing: Spacing,
+    pub spacing: InterArrival,
     /// Consecutive rates. The warm-up precedes them at the start rate of the first step. The last
     /// rate continues until the run stops.
     pub steps: Vec<Step>,
@@ -37,7 +37,7 @@ pub struct Open {
 
 /// Distribution of the time between two arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spacing {
+pub enum InterArrival {
     /// Always the same time.
     Constant,
     /// Exponentially distributed: independent users.
@@ -92,7 +92,7 @@ pub(crate) struct Due {
 
 /// A step with its absolute end time.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct Segment {
     /// Requests per second at its start.
     rate: f64,
     /// Increase of the rate, in requests per second per second.
@@ -101,14 +101,14 @@ struct Stretch {
     end: u64,
 }
 
-impl Stretch {
+impl Segment {
     /// Number of requests that are due in the first `seconds`.
-    fn due(&self, seconds: f64) -> f64 {
+    fn due_after(&self, seconds: f64) -> f64 {
         (self.rate + self.slope * seconds / 2.0) * seconds
     }
 
     /// Seconds from the start until `requests` are due; `None` if the rate falls to 0 before that.
-    fn when(&self, requests: f64) -> Option<f64> {
+    fn time_of(&self, requests: f64) -> Option<f64> {
         if requests <= 0.0 {
             return (self.rate > 0.0 || self.slope > 0.0).then_some(0.0);
         }
@@ -120,10 +120,10 @@ impl Stretch {
 
 /// Cursor over an open-loop schedule.
 pub(crate) struct Arrivals {
-    spacing: Spacing,
+    spacing: InterArrival,
     /// Consecutive rates. The warm-up is part of the first one, or precedes it as an entry of its
     /// own if the first rate is not constant.
-    stretches: Vec<Stretch>,
+    segments: Vec<Segment>,
     current: usize,
     /// Start of the current stretch, and arrivals since then. Arrival times are computed from both,
     /// not summed, so that the rate does not drift.
@@ -139,11 +139,11 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     pub(crate) fn new(open: &Open, warmup: Duration, stop: Stop, random: Random) -> Self {
         let warmup = nanos(warmup);
-        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut stretches: Vec<Segment> = Vec::new();
         let mut end = warmup;
         // The warm-up is part of the first step if both have the same constant rate.
         if let Some(first) = open.steps.first().filter(|first| !first.is_steady() && warmup > 0) {
-            stretches.push(Stretch { rate: first.rate, slope: 0.0, end });
+            stretches.push(Segment { rate: first.rate, slope: 0.0, end });
         }
         for step in &open.steps {
             end = end.saturating_add(nanos(step.duration));
@@ -151,17 +151,17 @@ impl Arrivals {
                 if step.is_steady() { 0.0 } else { (step.to - step.rate) / step.duration.as_secs_f64() };
             // A step of zero duration has no finite slope.
             let slope = if slope.is_finite() { slope } else { 0.0 };
-            stretches.push(Stretch { rate: step.rate, slope, end });
+            stretches.push(Segment { rate: step.rate, slope, end });
         }
         // The last rate continues until the run stops.
         match (stretches.last_mut(), open.steps.last()) {
             (Some(last), _) if last.slope.abs() < f64::MIN_POSITIVE => last.end = u64::MAX,
-            (_, Some(last)) => stretches.push(Stretch { rate: last.to, slope: 0.0, end: u64::MAX }),
+            (_, Some(last)) => stretches.push(Segment { rate: last.to, slope: 0.0, end: u64::MAX }),
             _ => {}
         }
         let mut arrivals = Self {
             spacing: open.spacing,
-            stretches,
+            segments: stretches,
             current: 0,
             origin: 0,
             emitted: 0,
@@ -201,8 +201,8 @@ impl Arrivals {
     /// Finds the arrival after `last`; enters later steps where necessary.
     fn advance(&mut self, last: u64) {
         let mut last = last;
-        while let Some(stretch @ Stretch { end, .. }) = self.stretches.get(self.current).copied() {
-            if let Some(at) = self.draw(stretch, last)
+        while let Some(stretch @ Segment { end, .. }) = self.segments.get(self.current).copied() {
+            if let Some(at) = self.draw_arrival(stretch, last)
                 && at < end
             {
                 self.emitted += 1;
@@ -219,21 +219,23 @@ impl Arrivals {
         self.next = None;
     }
 
-    fn draw(&mut self, stretch: Stretch, last: u64) -> Option<u64> {
+    fn draw_arrival(&mut self, stretch: Segment, last: u64) -> Option<u64> {
         if stretch.rate <= 0.0 && stretch.slope <= 0.0 {
             return None;
         }
         // For a Poisson process with a changing rate, the expected number of arrivals between two
         // requests is exponential with mean 1.
         let due = match self.spacing {
-            Spacing::Constant => self.emitted as f64,
-            Spacing::Poisson if stretch.slope.abs() < f64::MIN_POSITIVE => {
+            InterArrival::Constant => self.emitted as f64,
+            InterArrival::Poisson if stretch.slope.abs() < f64::MIN_POSITIVE => {
                 let wait = self.random.exponential() / stretch.rate;
                 return Some(last.saturating_add(nanos_of_seconds(wait)));
             }
-            Spacing::Poisson => stretch.due((last - self.origin) as f64 / 1e9) + self.random.exponential(),
+            InterArrival::Poisson => {
+                stretch.due_after((last - self.origin) as f64 / 1e9) + self.random.exponential()
+            }
         };
-        Some(self.origin.saturating_add(nanos_of_seconds(stretch.when(due)?)))
+        Some(self.origin.saturating_add(nanos_of_seconds(stretch.time_of(due)?)))
     }
 }
 
@@ -274,14 +276,14 @@ mod tests {
         .collect()
     }
 
-    fn steady(spacing: Spacing, rate: f64) -> Open {
+    fn steady(spacing: InterArrival, rate: f64) -> Open {
         Open { spacing, steps: vec![Step::steady(rate, Duration::ZERO)] }
     }
 
     #[test]
     fn constant_rate_is_exact_and_does_not_drift() {
         let dues =
-            all(&steady(Spacing::Constant, 3.0), Duration::ZERO, Stop::After(Duration::from_secs(1000)));
+            all(&steady(InterArrival::Constant, 3.0), Duration::ZERO, Stop::After(Duration::from_secs(1000)));
         assert_eq!(dues.len(), 3000);
         assert_eq!(dues[0].at, 0);
         assert_eq!(dues[2999].at, 999_666_666_666);
@@ -289,8 +291,11 @@ mod tests {
 
     #[test]
     fn poisson_rate_has_the_mean_and_spread_of_independent_users() {
-        let dues =
-            all(&steady(Spacing::Poisson, 1000.0), Duration::ZERO, Stop::After(Duration::from_secs(100)));
+        let dues = all(
+            &steady(InterArrival::Poisson, 1000.0),
+            Duration::ZERO,
+            Stop::After(Duration::from_secs(100)),
+        );
         let count = dues.len() as f64;
         assert!((count - 100_000.0).abs() < 1500.0, "{count}");
         let gaps: Vec<f64> = dues.windows(2).map(|pair| (pair[1].at - pair[0].at) as f64).collect();
@@ -305,7 +310,7 @@ mod tests {
 
     #[test]
     fn warm_up_is_not_measured_and_comes_first() {
-        let dues = all(&steady(Spacing::Constant, 10.0), Duration::from_secs(1), Stop::Count(5));
+        let dues = all(&steady(InterArrival::Constant, 10.0), Duration::from_secs(1), Stop::Count(5));
         assert_eq!(dues.iter().filter(|due| !due.measured).count(), 10);
         assert_eq!(dues.iter().filter(|due| due.measured).count(), 5);
         assert_eq!(dues.last().map(|due| due.at), Some(1_400_000_000));
@@ -315,13 +320,13 @@ mod tests {
     fn steps_follow_each_other_and_a_rate_of_zero_is_a_pause() {
         let second = Duration::from_secs(1);
         let steps = [10.0, 0.0, 20.0].map(|rate| Step::steady(rate, second)).to_vec();
-        for spacing in [Spacing::Constant, Spacing::Poisson] {
+        for spacing in [InterArrival::Constant, InterArrival::Poisson] {
             let open = Open { spacing, steps: steps.clone() };
             let dues = all(&open, Duration::ZERO, Stop::After(3 * second));
             let within =
                 |low: u64, high: u64| dues.iter().filter(|due| (low..high).contains(&due.at)).count();
             assert_eq!(within(1_000_000_000, 2_000_000_000), 0);
-            if spacing == Spacing::Constant {
+            if spacing == InterArrival::Constant {
                 assert_eq!(within(0, 1_000_000_000), 10);
                 assert_eq!(within(2_000_000_000, 3_000_000_000), 20);
             } else {
@@ -335,7 +340,7 @@ mod tests {
         let up = Step { rate: 100.0, to: 1900.0, duration: Duration::from_secs(10) };
         let down = Step { rate: 1900.0, to: 0.0, duration: Duration::from_secs(10) };
         assert!((up.requests() - 10_000.0).abs() < 1e-6);
-        for (spacing, off) in [(Spacing::Constant, 1.0), (Spacing::Poisson, 400.0)] {
+        for (spacing, off) in [(InterArrival::Constant, 1.0), (InterArrival::Poisson, 400.0)] {
             let open = Open { spacing, steps: vec![up, down] };
             let warmup = Duration::from_secs(2);
             let dues = all(&open, warmup, Stop::After(Duration::from_secs(20)));
@@ -362,7 +367,7 @@ mod tests {
     fn a_ramp_that_is_over_stays_where_it_is() {
         let up = Step { rate: 0.0, to: 100.0, duration: Duration::from_secs(1) };
         let dues = all(
-            &Open { spacing: Spacing::Constant, steps: vec![up] },
+            &Open { spacing: InterArrival::Constant, steps: vec![up] },
             Duration::ZERO,
             Stop::After(Duration::from_secs(3)),
         );
@@ -373,13 +378,13 @@ mod tests {
 
     #[test]
     fn a_last_step_of_zero_ends_the_schedule() {
-        let dues = all(&steady(Spacing::Poisson, 0.0), Duration::ZERO, Stop::Count(5));
+        let dues = all(&steady(InterArrival::Poisson, 0.0), Duration::ZERO, Stop::Count(5));
         assert_eq!(dues, []);
     }
 
     #[test]
     fn the_same_seed_gives_the_same_arrivals() {
-        let open = steady(Spacing::Poisson, 100.0);
+        let open = steady(InterArrival::Poisson, 100.0);
         assert_eq!(all(&open, Duration::ZERO, Stop::Count(50)), all(&open, Duration::ZERO, Stop::Count(50)));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct SelfUsage {
 }
 
 /// Fewest ticks from which a share is computed: one tick more or less is then 1 % of them.
-const LEAST_TICKS: u64 = 100;
+const MIN_TICKS: u64 = 100;
 
 /// CPU time of all cores of a machine, in kernel clock ticks.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +29,7 @@ struct Ticks {
     /// Time that the hypervisor gave to other guests while this machine had work to do (steal).
     stolen: u64,
     /// Time of all kinds, idle time included.
-    all: u64,
+    total: u64,
 }
 
 impl Ticks {
@@ -44,7 +44,7 @@ impl Ticks {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let kinds: Vec<u64> =
             line.split_ascii_whitespace().take(8).map_while(|kind| kind.parse().ok()).collect();
-        Some(Self { stolen: *kinds.get(7)?, all: kinds.iter().sum() })
+        Some(Self { stolen: *kinds.get(7)?, total: kinds.iter().sum() })
     }
 }
 
@@ -63,7 +63,7 @@ impl SelfUsage {
     }
 
     /// Usage between this reading and `later`.
-    pub(crate) fn until(self, later: Self) -> Self {
+    pub(crate) fn delta(self, later: Self) -> Self {
         let between = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
         Self {
             at: later.at,
@@ -72,7 +72,7 @@ impl SelfUsage {
             waiting: between(self.waiting, later.waiting),
             machine: self.machine.zip(later.machine).map(|(from, to)| Ticks {
                 stolen: to.stolen.saturating_sub(from.stolen),
-                all: to.all.saturating_sub(from.all),
+                total: to.total.saturating_sub(from.total),
             }),
         }
     }
@@ -81,8 +81,8 @@ impl SelfUsage {
     /// if too few ticks have passed.
     pub(crate) fn stolen_share(&self) -> Option<f64> {
         self.machine
-            .filter(|ticks| ticks.all >= LEAST_TICKS)
-            .map(|ticks| ticks.stolen as f64 / ticks.all as f64)
+            .filter(|ticks| ticks.total >= MIN_TICKS)
+            .map(|ticks| ticks.stolen as f64 / ticks.total as f64)
     }
 }
 
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn what_the_host_gave_to_others_is_a_share_of_all_time() {
-        let ticks = |text| Ticks::from_stat(text).map(|ticks| (ticks.stolen, ticks.all));
+        let ticks = |text| Ticks::from_stat(text).map(|ticks| (ticks.stolen, ticks.total));
         assert_eq!(ticks("cpu  10 1 20 100 5 2 2 60 9 9\ncpu0 1 1 1 1 1 1 1 1\n"), Some((60, 200)));
         assert_eq!(ticks("cpu  10 1 20 100\n"), None, "a kernel before 2.6.11");
         assert_eq!(ticks(""), None);
-        let at = |stolen, all| SelfUsage { machine: Some(Ticks { stolen, all }), ..SelfUsage::read() };
-        assert_eq!(at(100, 1000).until(at(150, 1200)).stolen_share(), Some(0.25));
-        assert_eq!(at(100, 1000).until(at(100, 1000)).stolen_share(), None);
-        assert_eq!(at(100, 1000).until(at(101, 1008)).stolen_share(), None, "one tick of eight is no eighth");
+        let at = |stolen, all| SelfUsage { machine: Some(Ticks { stolen, total: all }), ..SelfUsage::read() };
+        assert_eq!(at(100, 1000).delta(at(150, 1200)).stolen_share(), Some(0.25));
+        assert_eq!(at(100, 1000).delta(at(100, 1000)).stolen_share(), None);
+        assert_eq!(at(100, 1000).delta(at(101, 1008)).stolen_share(), None, "one tick of eight is no eighth");
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         while before.at.elapsed().as_millis() < 60 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
         }
-        let used = before.until(SelfUsage::read());
+        let used = before.delta(SelfUsage::read());
         assert!(used.wall >= 60_000_000);
         let running = used.running.expect("this kernel tells");
         let waiting = used.waiting.expect("this kernel tells");

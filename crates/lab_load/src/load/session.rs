@@ -54,9 +54,9 @@ impl Failure {
 }
 
 /// State that all slots of a target share.
-pub(crate) struct Session {
+pub(crate) struct TargetSession {
     pub(crate) clock: Clock,
-    pub(crate) feed: RefCell<Dispatcher>,
+    pub(crate) dispatcher: RefCell<Dispatcher>,
     /// Shared with the sessions of other targets that are loaded at the same time.
     pub(crate) recorder: Rc<RefCell<Recorder>>,
     pub(crate) target: Target,
@@ -64,7 +64,7 @@ pub(crate) struct Session {
     pub(crate) head_only: bool,
     pub(crate) keep_alive: bool,
     /// Reads the phases that servers report in `Server-Timing`.
-    pub(crate) phases: bool,
+    pub(crate) read_phases: bool,
     /// Timeout of a request in nanoseconds.
     pub(crate) timeout: u64,
     /// Connections opened, including those before the clock started.
@@ -73,10 +73,10 @@ pub(crate) struct Session {
     pub(crate) received: Cell<u64>,
     /// Text of the first failure of each class.
     pub(crate) examples: RefCell<BTreeMap<RequestFault, Cow<'static, str>>>,
-    pub(crate) own_start: Cell<SelfUsage>,
+    pub(crate) self_usage_start: Cell<SelfUsage>,
 }
 
-impl Session {
+impl TargetSession {
     pub(crate) fn new(
         target: Target,
         flow: &RequestTemplate,
@@ -86,18 +86,18 @@ impl Session {
     ) -> Self {
         Self {
             clock: Clock::start(),
-            feed: RefCell::new(feed),
+            dispatcher: RefCell::new(feed),
             recorder,
             target,
             body: flow.body.clone(),
             head_only: flow.is_head(),
             keep_alive: flow.keep_alive,
-            phases: false,
+            read_phases: false,
             timeout: nanos(timeout),
             opened: Cell::new(0),
             received: Cell::new(0),
             examples: RefCell::new(BTreeMap::new()),
-            own_start: Cell::new(SelfUsage::read()),
+            self_usage_start: Cell::new(SelfUsage::read()),
         }
     }
 
@@ -113,7 +113,7 @@ impl Session {
         poll_fn(|cx| {
             let now = self.clock.now();
             let mut unsent = |due| self.unsent(due, now);
-            self.feed.borrow_mut().poll_next(slot, now, cx, &mut unsent)
+            self.dispatcher.borrow_mut().poll_next(slot, now, cx, &mut unsent)
         })
         .await
     }
@@ -121,20 +121,23 @@ impl Session {
     /// Assigns due requests to idle slots.
     pub(crate) fn dispatch(&self) {
         let now = self.clock.now();
-        self.feed.borrow_mut().dispatch(now, &mut |due| self.unsent(due, now));
+        self.dispatcher.borrow_mut().dispatch(now, &mut |due| self.unsent(due, now));
     }
 
     fn unsent(&self, due: super::schedule::Due, now: u64) {
         let times = Times { intended: due.at, started: now, finished: now, measured: due.measured };
         self.recorder.borrow_mut().record(times, Err(RequestFault::Unsent));
-        self.example(&Failure::new(RequestFault::Unsent, "no connection became free within the timeout"));
+        self.record_example(&Failure::new(
+            RequestFault::Unsent,
+            "no connection became free within the timeout",
+        ));
     }
 
     /// Records that the request is about to be sent. Returns its actual start time.
     pub(crate) fn start(&self, arrival: &Arrival) -> u64 {
         let started = self.clock.now();
         let mut recorder = self.recorder.borrow_mut();
-        recorder.window.begin(started);
+        recorder.window.request_started(started);
         if arrival.measured {
             recorder.lag.record(started.saturating_sub(arrival.ready));
             recorder.wait.record(arrival.ready.saturating_sub(arrival.intended));
@@ -146,12 +149,12 @@ impl Session {
     pub(crate) fn end(&self, arrival: &Arrival, started: u64, ending: Result<u16, Failure>) {
         let finished = self.clock.now();
         let ending = ending.map_err(|failure| {
-            self.example(&failure);
+            self.record_example(&failure);
             failure.fault
         });
         let times = Times { intended: arrival.intended, started, finished, measured: arrival.measured };
         self.recorder.borrow_mut().record(times, ending);
-        self.feed.borrow_mut().ended();
+        self.dispatcher.borrow_mut().request_ended();
     }
 
     pub(crate) fn count_received(&self, bytes: usize) {
@@ -159,24 +162,24 @@ impl Session {
     }
 
     /// Records the phases in the head of an HTTP/1.1 response.
-    pub(crate) fn phases_of_head(&self, head: &[u8]) {
-        server_timing::fields(head).for_each(|field| self.phases_of(field));
+    pub(crate) fn record_phases_of_head(&self, head: &[u8]) {
+        server_timing::fields(head).for_each(|field| self.record_phases(field));
     }
 
     /// Records the phases in the value of a `Server-Timing` field.
-    pub(crate) fn phases_of(&self, value: &[u8]) {
+    pub(crate) fn record_phases(&self, value: &[u8]) {
         let mut recorder = self.recorder.borrow_mut();
-        server_timing::durations(value).for_each(|(name, nanos)| recorder.phase(name, nanos));
+        server_timing::durations(value).for_each(|(name, nanos)| recorder.record_phase(name, nanos));
     }
 
-    fn example(&self, failure: &Failure) {
+    fn record_example(&self, failure: &Failure) {
         self.examples.borrow_mut().entry(failure.fault).or_insert_with(|| failure.why.clone());
     }
 }
 
 /// Pause of a closed loop after a failed connection. Without it, a server that refuses connections
 /// would turn the loop into a flood of attempts.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const CONNECT_FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether a closed loop pauses after this result.
 pub(crate) fn wants_pause(ending: &Result<u16, Failure>) -> bool {

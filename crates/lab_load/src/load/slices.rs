@@ -12,9 +12,9 @@ use lab_analysis::units::micros;
 use super::Latencies;
 
 /// Largest number of slices in memory. A record stores fewer.
-const MOST: usize = 8192;
+const MAX_SLICES: usize = 8192;
 /// Nanoseconds per millisecond.
-const MS: u64 = 1_000_000;
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// Callback that receives each closed slice.
 pub(crate) type SliceCallback = Box<dyn Fn(&Slice)>;
@@ -26,10 +26,10 @@ pub struct Slices {
     /// Start of the open slice, nanoseconds since the start of the run.
     start: u64,
     ok: u64,
-    bad: u64,
+    failed: u64,
     latencies: Latencies,
     closed: Vec<Slice>,
-    told: Option<SliceCallback>,
+    on_slice: Option<SliceCallback>,
 }
 
 impl Slices {
@@ -37,15 +37,15 @@ impl Slices {
     /// slice.
     pub fn new(width_ms: u64, told: Option<SliceCallback>) -> Self {
         Self {
-            width: width_ms.max(1) * MS,
+            width: width_ms.max(1) * NANOS_PER_MS,
             start: 0,
             ok: 0,
-            bad: 0,
+            failed: 0,
             latencies: Latencies::new(),
             // Allocated for the maximum: a vector that grows during the run is copied, and takes
             // twice the memory meanwhile.
-            closed: Vec::with_capacity(MOST),
-            told,
+            closed: Vec::with_capacity(MAX_SLICES),
+            on_slice: told,
         }
     }
 
@@ -57,18 +57,18 @@ impl Slices {
     /// Records a request that ended at `finished`. `latency` is set, in nanoseconds, if it
     /// succeeded.
     pub(crate) fn record(&mut self, finished: u64, latency: Option<u64>) {
-        self.roll(finished);
+        self.close_until(finished);
         match latency {
             Some(latency) => {
                 self.ok += 1;
                 self.latencies.record(latency);
             }
-            None => self.bad += 1,
+            None => self.failed += 1,
         }
     }
 
     /// Closes the slices that ended before `now`.
-    pub(crate) fn roll(&mut self, now: u64) {
+    pub(crate) fn close_until(&mut self, now: u64) {
         while now >= self.start.saturating_add(self.width) {
             self.close(self.width);
         }
@@ -76,18 +76,18 @@ impl Slices {
 
     /// Closes the open slice at the end of the run, if it is not empty.
     pub(crate) fn finish(&mut self, now: u64) {
-        self.roll(now);
-        if self.ok + self.bad == 0 {
+        self.close_until(now);
+        if self.ok + self.failed == 0 {
             return;
         }
-        let length = (now - self.start).clamp(MS, self.width);
+        let length = (now - self.start).clamp(NANOS_PER_MS, self.width);
         self.close(length);
         // A few responses within some milliseconds give no meaningful throughput: join them with
         // the slice before.
         let brief = length < self.width / 2 && self.closed.len() > 1;
         if brief {
             let last = self.closed.split_off(self.closed.len() - 2);
-            self.closed.push(Slice::joined(&last));
+            self.closed.push(Slice::merged(&last));
         }
     }
 
@@ -101,26 +101,26 @@ impl Slices {
     fn close(&mut self, length: u64) {
         let at = |share| (self.ok > 0).then(|| micros(self.latencies.quantile(share)));
         let slice = Slice {
-            at_ms: self.start / MS,
-            ms: length.div_ceil(MS),
+            at_ms: self.start / NANOS_PER_MS,
+            ms: length.div_ceil(NANOS_PER_MS),
             ok: self.ok,
-            bad: self.bad,
+            bad: self.failed,
             p50_us: at(0.5),
             p99_us: at(0.99),
             max_us: (self.ok > 0).then(|| micros(self.latencies.max())),
         };
-        if let Some(told) = &self.told {
+        if let Some(told) = &self.on_slice {
             told(&slice);
         }
         self.closed.push(slice);
         if self.ok > 0 {
             self.latencies.clear();
         }
-        (self.ok, self.bad) = (0, 0);
+        (self.ok, self.failed) = (0, 0);
         self.start += self.width;
         // [`MOST`] is even, so the open slice begins where a slice of double width begins.
-        if self.closed.len() == MOST {
-            let joined: Vec<Slice> = self.closed.chunks(2).map(Slice::joined).collect();
+        if self.closed.len() == MAX_SLICES {
+            let joined: Vec<Slice> = self.closed.chunks(2).map(Slice::merged).collect();
             self.closed.clear();
             self.closed.extend(joined);
             self.width *= 2;
@@ -140,11 +140,11 @@ mod tests {
         let told = Rc::new(Cell::new(0));
         let heard = Rc::clone(&told);
         let mut slices = Slices::new(200, Some(Box::new(move |_| heard.set(heard.get() + 1))));
-        slices.record(10 * MS, Some(5 * MS));
-        slices.record(199 * MS, None);
-        slices.record(650 * MS, Some(7 * MS));
+        slices.record(10 * NANOS_PER_MS, Some(5 * NANOS_PER_MS));
+        slices.record(199 * NANOS_PER_MS, None);
+        slices.record(650 * NANOS_PER_MS, Some(7 * NANOS_PER_MS));
         assert_eq!(told.get(), 3, "whoever watches hears of the silence");
-        slices.finish(760 * MS);
+        slices.finish(760 * NANOS_PER_MS);
         let all = slices.take();
         assert_eq!(
             all.iter().map(|slice| (slice.at_ms, slice.ms, slice.ok, slice.bad)).collect::<Vec<_>>(),
@@ -160,9 +160,9 @@ mod tests {
     fn what_is_left_in_a_brief_end_is_no_burst() {
         let mut slices = Slices::new(100, None);
         for at in [10, 50, 90, 101, 102] {
-            slices.record(at * MS, Some(MS));
+            slices.record(at * NANOS_PER_MS, Some(NANOS_PER_MS));
         }
-        slices.finish(103 * MS);
+        slices.finish(103 * NANOS_PER_MS);
         let all = slices.take();
         assert_eq!(
             all.iter().map(|slice| (slice.at_ms, slice.ms, slice.ok)).collect::<Vec<_>>(),
@@ -175,11 +175,11 @@ mod tests {
     fn long_runs_have_longer_slices_and_lose_no_request() {
         let mut slices = Slices::new(1, None);
         for at in 0..20_000 {
-            slices.record(at * MS, Some(MS));
+            slices.record(at * NANOS_PER_MS, Some(NANOS_PER_MS));
         }
-        slices.finish(20_000 * MS);
+        slices.finish(20_000 * NANOS_PER_MS);
         let all = slices.take();
-        assert!(all.len() < MOST, "{}", all.len());
+        assert!(all.len() < MAX_SLICES, "{}", all.len());
         assert_eq!(all.iter().map(|slice| slice.ok).sum::<u64>(), 20_000);
         assert!(all.windows(2).all(|pair| pair[0].at_ms + pair[0].ms <= pair[1].at_ms));
     }

@@ -36,9 +36,9 @@ pub enum Protocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// Only certificates that chain to a certificate in this PEM file.
-    Authorities(PathBuf),
+    CertificateFile(PathBuf),
     /// Any certificate: for machines that create a new one for each run.
-    Anything,
+    AnyCertificate,
 }
 
 /// Why a target cannot be used.
@@ -52,7 +52,7 @@ pub enum TargetError {
     Resolve(String, io::Error),
     /// An `https` URL without a choice of accepted certificates.
     #[error("`{0}` needs TLS: name the certificate authority with --ca FILE, or accept any with --insecure")]
-    NoTrust(String),
+    TrustMissing(String),
     /// The file of certificate authorities cannot be read or holds no certificate.
     #[error("cannot use the certificate authorities in `{0}`: {1}")]
     Authorities(PathBuf, String),
@@ -113,7 +113,7 @@ impl Target {
             None => resolve(host, |name| (name, port).to_socket_addrs())?,
         };
         let tls = if secure {
-            let trust = trust.ok_or_else(|| TargetError::NoTrust(url.to_owned()))?;
+            let trust = trust.ok_or_else(|| TargetError::TrustMissing(url.to_owned()))?;
             let name = server_name.unwrap_or(host).to_owned();
             let parsed = ServerName::try_from(name.clone()).map_err(|_| TargetError::ServerName(name))?;
             Some((TlsConnector::from(Arc::new(client_config(trust, protocol)?)), parsed))
@@ -168,8 +168,10 @@ fn client_config(trust: &Trust, protocol: Protocol) -> Result<ClientConfig, Targ
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3");
     let mut config = match trust {
-        Trust::Authorities(file) => builder.with_root_certificates(authorities(file)?).with_no_client_auth(),
-        Trust::Anything => builder
+        Trust::CertificateFile(file) => {
+            builder.with_root_certificates(authorities(file)?).with_no_client_auth()
+        }
+        Trust::AnyCertificate => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(&provider)))
             .with_no_client_auth(),
@@ -299,7 +301,7 @@ mod tests {
         for url in ["/path", "ftp://127.0.0.1/", "http://", "http://user@127.0.0.1/", "127.0.0.1:80"] {
             assert!(matches!(plain(url), Err(TargetError::Url(_))), "{url}");
         }
-        assert!(matches!(plain("https://127.0.0.1/"), Err(TargetError::NoTrust(_))));
+        assert!(matches!(plain("https://127.0.0.1/"), Err(TargetError::TrustMissing(_))));
     }
 
     #[test]

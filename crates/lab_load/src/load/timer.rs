@@ -89,7 +89,12 @@ impl Deadline {
     }
 
     /// Runs `work` until it completes or until `at`; returns `None` in the second case.
-    pub(crate) async fn limit<T>(&self, clock: &Clock, at: u64, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn run_until<T>(
+        &self,
+        clock: &Clock,
+        at: u64,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         self.at.set(at);
         let mut work = std::pin::pin!(work);
         poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -149,13 +154,13 @@ mod tests {
             let ms = 1_000_000;
             for _ in 0..3 {
                 let brief = tokio::time::sleep(Duration::from_millis(5));
-                assert!(deadline.limit(&clock, clock.now() + 20 * ms, brief).await.is_some());
+                assert!(deadline.run_until(&clock, clock.now() + 20 * ms, brief).await.is_some());
             }
             let until = clock.now() + 20 * ms;
-            assert!(deadline.limit(&clock, until, never()).await.is_none());
+            assert!(deadline.run_until(&clock, until, never()).await.is_none());
             assert!(clock.now() >= until);
             let until = clock.now() + 20 * ms;
-            assert!(deadline.limit(&clock, until, never()).await.is_none());
+            assert!(deadline.run_until(&clock, until, never()).await.is_none());
             assert!(clock.now() >= until, "a deadline that fired serves the next request too");
         });
     }

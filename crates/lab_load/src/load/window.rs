@@ -13,7 +13,7 @@ use super::ending::Ending;
 
 /// When a window ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum WindowEnd {
     /// At this time, nanoseconds since the start of the run.
     At(u64),
     /// At this time, or with the last response if that is later. Late responses of an overloaded
@@ -47,7 +47,7 @@ struct Mark {
 #[derive(Debug)]
 pub(crate) struct Window {
     from: u64,
-    end: End,
+    end: WindowEnd,
     /// Current number of requests in flight.
     in_flight: u64,
     now: Mark,
@@ -62,7 +62,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Creates a window that begins at `from`.
-    pub(crate) fn new(from: u64, end: End) -> Self {
+    pub(crate) fn new(from: u64, end: WindowEnd) -> Self {
         let mark = |at| Mark { at, sums: Sums::default() };
         let mut window = Self {
             from,
@@ -87,28 +87,28 @@ impl Window {
     /// Time until which requests are due; `None` for a counted run.
     pub(crate) fn planned(&self) -> Option<u64> {
         match self.end {
-            End::At(planned) | End::LastAnswer(planned) => Some(planned),
-            End::Counted => None,
+            WindowEnd::At(planned) | WindowEnd::LastAnswer(planned) => Some(planned),
+            WindowEnd::Counted => None,
         }
     }
 
     /// Whether the period lies between the begin of the window and the end of the schedule.
-    pub(crate) fn spans(&self, from: u64, until: u64) -> bool {
+    pub(crate) fn contains(&self, from: u64, until: u64) -> bool {
         from >= self.from && self.planned().is_none_or(|planned| until <= planned)
     }
 
     /// Counts a request that is sent at `at`.
-    pub(crate) fn begin(&mut self, at: u64) {
-        self.pass(at);
+    pub(crate) fn request_started(&mut self, at: u64) {
+        self.advance_past_end(at);
         self.in_flight += 1;
-        if self.end == End::Counted {
+        if self.end == WindowEnd::Counted {
             (self.due, self.until) = (self.now, self.now);
         }
     }
 
     /// Counts a request that was sent and ended at `at`.
-    pub(crate) fn end(&mut self, at: u64, ending: Ending) {
-        self.pass(at);
+    pub(crate) fn request_ended(&mut self, at: u64, ending: Ending) {
+        self.advance_past_end(at);
         self.in_flight = self.in_flight.saturating_sub(1);
         if at < self.from {
             return;
@@ -120,9 +120,9 @@ impl Window {
         }
         self.answered = true;
         let lasts = match self.end {
-            End::At(_) => false,
-            End::LastAnswer(planned) => at >= planned,
-            End::Counted => true,
+            WindowEnd::At(_) => false,
+            WindowEnd::LastAnswer(planned) => at >= planned,
+            WindowEnd::Counted => true,
         };
         if lasts {
             self.until = self.now;
@@ -131,22 +131,22 @@ impl Window {
 
     /// Ends the schedule at `at`: no request is due any more, because the run is being stopped.
     pub(crate) fn stop(&mut self, at: u64) {
-        self.pass(at);
+        self.advance_past_end(at);
         if self.planned().is_some_and(|planned| at < planned) {
             (self.due, self.until) = (self.now, self.now);
             self.end = match self.end {
-                End::LastAnswer(_) => End::LastAnswer(at),
-                End::At(_) | End::Counted => End::At(at),
+                WindowEnd::LastAnswer(_) => WindowEnd::LastAnswer(at),
+                WindowEnd::At(_) | WindowEnd::Counted => WindowEnd::At(at),
             };
         }
     }
 
     /// Closes the window at the end of the run, when no request is in flight any more.
     pub(crate) fn close(&mut self, at: u64) {
-        self.pass(self.planned().map_or(at, |planned| at.max(planned)));
+        self.advance_past_end(self.planned().map_or(at, |planned| at.max(planned)));
         // Without any response there is no last response: the window then extends to the last
         // attempt.
-        if self.end == End::Counted && !self.answered {
+        if self.end == WindowEnd::Counted && !self.answered {
             self.until = self.now;
         }
     }
@@ -177,7 +177,7 @@ impl Window {
     }
 
     /// Advances to `at`, and saves the sums at the planned end on the way.
-    fn pass(&mut self, at: u64) {
+    fn advance_past_end(&mut self, at: u64) {
         let is_passed = |planned: &u64| self.now.at < *planned && *planned <= at;
         if let Some(planned) = self.planned().filter(is_passed) {
             self.advance(planned);
@@ -209,7 +209,7 @@ mod tests {
 
     /// Creates a window and applies these requests in the order of time; each has a begin and an
     /// end in ms.
-    fn after(end: End, requests: &[(u64, u64, Ending)]) -> Window {
+    fn after(end: WindowEnd, requests: &[(u64, u64, Ending)]) -> Window {
         let mut window = Window::new(ms(100), end);
         let begins = requests.iter().map(|(from, ..)| (ms(*from), None));
         let ends = requests.iter().map(|(_, until, ending)| (ms(*until), Some(*ending)));
@@ -217,8 +217,8 @@ mod tests {
         told.sort_by_key(|(at, _)| *at);
         for (at, ending) in &told {
             match ending {
-                None => window.begin(*at),
-                Some(ending) => window.end(*at, *ending),
+                None => window.request_started(*at),
+                Some(ending) => window.request_ended(*at, *ending),
             }
         }
         window.close(told.last().map_or(0, |(at, _)| *at));
@@ -232,14 +232,14 @@ mod tests {
     #[test]
     fn what_is_never_answered_makes_no_window_longer() {
         let requests = [(100, 600, OK), (600, 1050, OK), (1000, 11_000, LOST), (1080, 1100, OK)];
-        for end in [End::At(ms(1100)), End::LastAnswer(ms(1100))] {
+        for end in [WindowEnd::At(ms(1100)), WindowEnd::LastAnswer(ms(1100))] {
             let window = after(end, &requests);
             assert_eq!(window.bounds(), (ms(100), ms(1100)), "{end:?}");
             // The part in flight after the window does not count as if it were in flight inside it.
             is(window.mean_in_flight(), (0.5 + 0.45 + 0.1 + 0.02) / 1.0);
         }
         // Until the timeout of the lost request, other requests were sent.
-        let window = after(End::Counted, &[(100, 10_100, LOST), (100, 200, OK), (200, 1100, OK)]);
+        let window = after(WindowEnd::Counted, &[(100, 10_100, LOST), (100, 200, OK), (200, 1100, OK)]);
         assert_eq!(window.bounds(), (ms(100), ms(1100)));
         is(window.mean_in_flight(), 2.0);
         assert_eq!((window.ended(), window.ok()), (2, 2));
@@ -248,12 +248,12 @@ mod tests {
     #[test]
     fn what_is_answered_late_counts_against_the_time_it_took() {
         let requests = [(100, 1500, OK), (100, 1400, LOST), (100, 1200, Ok(503)), (1000, 9000, LOST)];
-        let late = after(End::LastAnswer(ms(1100)), &requests);
+        let late = after(WindowEnd::LastAnswer(ms(1100)), &requests);
         assert_eq!(late.bounds(), (ms(100), ms(1500)));
         assert_eq!((late.ended(), late.ok()), (3, 1), "what was lost before the last answer as well");
         is(late.mean_in_flight(), (1.4 + 1.3 + 1.1 + 0.5) / 1.4);
         is(late.mean_in_flight_while_due(), 3.1);
-        let fixed = after(End::At(ms(1100)), &requests);
+        let fixed = after(WindowEnd::At(ms(1100)), &requests);
         assert_eq!((fixed.bounds(), fixed.ended()), ((ms(100), ms(1100)), 0));
         is(fixed.mean_in_flight(), 3.1);
     }
@@ -262,32 +262,32 @@ mod tests {
     #[test]
     fn workers_that_only_wait_for_answers_were_not_idle_while_requests_were_due() {
         let busy = [(100, 1000, OK), (1000, 1200, OK), (100, 1050, OK), (1050, 3100, OK)];
-        let timed = after(End::LastAnswer(ms(1100)), &busy);
+        let timed = after(WindowEnd::LastAnswer(ms(1100)), &busy);
         is(timed.mean_in_flight_while_due(), 2.0);
         is(timed.mean_in_flight(), (1.1 + 3.0) / 3.0);
-        let counted = after(End::Counted, &busy);
+        let counted = after(WindowEnd::Counted, &busy);
         assert_eq!(counted.bounds(), (ms(100), ms(3100)));
         is(counted.mean_in_flight_while_due(), 2.0);
     }
 
     #[test]
     fn the_warm_up_counts_for_what_of_it_lies_in_the_window() {
-        let window = after(End::At(ms(1100)), &[(0, 50, OK), (50, 600, OK)]);
+        let window = after(WindowEnd::At(ms(1100)), &[(0, 50, OK), (50, 600, OK)]);
         assert_eq!(window.ended(), 1);
         is(window.mean_in_flight(), 0.5);
         assert!(
-            window.spans(SECOND / 10, SECOND)
-                && !window.spans(0, SECOND)
-                && !window.spans(SECOND, 2 * SECOND)
+            window.contains(SECOND / 10, SECOND)
+                && !window.contains(0, SECOND)
+                && !window.contains(SECOND, 2 * SECOND)
         );
     }
 
     #[test]
     fn who_answers_nothing_is_waited_for_to_the_end() {
-        let window = after(End::Counted, &[(50, 80, OK), (100, 400, LOST), (120, 420, LOST)]);
+        let window = after(WindowEnd::Counted, &[(50, 80, OK), (100, 400, LOST), (120, 420, LOST)]);
         assert_eq!((window.bounds(), window.ended()), ((ms(100), ms(420)), 2));
         assert_eq!(
-            after(End::LastAnswer(ms(1100)), &[]).bounds(),
+            after(WindowEnd::LastAnswer(ms(1100)), &[]).bounds(),
             (ms(100), ms(1100)),
             "there was nothing to do"
         );
@@ -297,16 +297,16 @@ mod tests {
     fn a_run_that_is_ended_early_ends_its_window() {
         let stopped = |end| {
             let mut window = Window::new(0, end);
-            window.begin(0);
-            window.begin(0);
+            window.request_started(0);
+            window.request_started(0);
             window.stop(SECOND);
-            window.end(2 * SECOND, OK);
-            window.end(9 * SECOND, LOST);
+            window.request_ended(2 * SECOND, OK);
+            window.request_ended(9 * SECOND, LOST);
             window.close(9 * SECOND);
             (window.bounds().1, window.ended())
         };
-        assert_eq!(stopped(End::At(60 * SECOND)), (SECOND, 0));
-        assert_eq!(stopped(End::LastAnswer(60 * SECOND)), (2 * SECOND, 1));
-        assert_eq!(stopped(End::Counted), (2 * SECOND, 1));
+        assert_eq!(stopped(WindowEnd::At(60 * SECOND)), (SECOND, 0));
+        assert_eq!(stopped(WindowEnd::LastAnswer(60 * SECOND)), (2 * SECOND, 1));
+        assert_eq!(stopped(WindowEnd::Counted), (2 * SECOND, 1));
     }
 }

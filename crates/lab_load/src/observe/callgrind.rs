@@ -35,7 +35,7 @@ const ALLOCATORS: [&str; 16] = [
 
 /// Part of the names of functions that gather entropy from timer jitter (the jitterentropy library,
 /// which some cryptographic libraries contain). Their instruction count is random by design.
-const JITTER: &str = "jent_";
+const JITTER_NAME_PART: &str = "jent_";
 
 /// Counts of a complete run of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn arguments(profile: &Path) -> Vec<String> {
 /// Parses a profile; `None` if it is incomplete or is not a profile.
 pub fn read(text: &str) -> Option<Counts> {
     let mut functions = Functions::default();
-    let (mut caller, mut target) = (Kind::Other, Kind::Other);
+    let (mut caller, mut target) = (FunctionKind::Other, FunctionKind::Other);
     let (mut instructions, mut allocations, mut jitter) = (None, 0, 0);
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -69,9 +69,9 @@ pub fn read(text: &str) -> Option<Counts> {
             let number = call.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
             match target {
                 _ if target == caller => {}
-                Kind::Allocator => allocations += number,
-                Kind::Jitter => jitter += cost,
-                Kind::Other => {}
+                FunctionKind::Allocator => allocations += number,
+                FunctionKind::Jitter => jitter += cost,
+                FunctionKind::Other => {}
             }
         } else if let Some(events) = line.strip_prefix("events:") {
             // Only the first column is read; by default callgrind records no other event.
@@ -85,7 +85,7 @@ pub fn read(text: &str) -> Option<Counts> {
 
 /// Category of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FunctionKind {
     Allocator,
     Jitter,
     Other,
@@ -93,31 +93,31 @@ enum Kind {
 
 /// Function kinds by the numbers that abbreviate their names.
 #[derive(Default)]
-struct Functions<'a>(BTreeMap<&'a str, Kind>);
+struct Functions<'a>(BTreeMap<&'a str, FunctionKind>);
 
 impl<'a> Functions<'a> {
     /// Parses a function name: `(7) malloc` at its first use, `(7)` later, or a bare name.
-    fn kind(&mut self, said: &'a str) -> Kind {
+    fn kind(&mut self, said: &'a str) -> FunctionKind {
         let numbered = said.strip_prefix('(').and_then(|rest| rest.split_once(')'));
         let Some((number, name)) = numbered.filter(|(number, _)| number.bytes().all(|b| b.is_ascii_digit()))
         else {
-            return Kind::of(said);
+            return FunctionKind::of_function(said);
         };
         match name.trim() {
-            "" => self.0.get(number).copied().unwrap_or(Kind::Other),
-            name => *self.0.entry(number).or_insert_with(|| Kind::of(name)),
+            "" => self.0.get(number).copied().unwrap_or(FunctionKind::Other),
+            name => *self.0.entry(number).or_insert_with(|| FunctionKind::of_function(name)),
         }
     }
 }
 
-impl Kind {
+impl FunctionKind {
     /// Kind of the function with this name. A recursive function has its depth after the name, such
     /// as `realloc'2`.
-    fn of(name: &str) -> Self {
+    fn of_function(name: &str) -> Self {
         let plain = name.split_once('\'').map_or(name, |(plain, _)| plain);
         if ALLOCATORS.contains(&plain) {
             Self::Allocator
-        } else if plain.contains(JITTER) {
+        } else if plain.contains(JITTER_NAME_PART) {
             Self::Jitter
         } else {
             Self::Other

@@ -9,7 +9,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 /// Largest part of a section that is read, in bytes.
-const MOST: u64 = 1 << 20;
+const MAX_SECTION_BYTES: u64 = 1 << 20;
 /// Sizes of the ELF file header and of a section header, in bytes.
 const FILE_HEADER: usize = 64;
 const SECTION_HEADER: usize = 64;
@@ -18,12 +18,12 @@ const SECTION_HEADER: usize = 64;
 const COMPILERS: [&str; 3] = ["rustc version", "clang version", "GCC:"];
 
 /// Name and version of the compiler; `None` if the file has none or cannot be parsed.
-pub fn of(path: &Path) -> Option<String> {
+pub fn of_program(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let mut read = |at: u64, length: u64| -> Option<Vec<u8>> {
         file.seek(SeekFrom::Start(at)).ok()?;
         let mut bytes = Vec::new();
-        file.by_ref().take(length.min(MOST)).read_to_end(&mut bytes).ok()?;
+        file.by_ref().take(length.min(MAX_SECTION_BYTES)).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     };
     let header = read(0, FILE_HEADER as u64)?;
@@ -31,15 +31,15 @@ pub fn of(path: &Path) -> Option<String> {
     if !header.starts_with(&[0x7F, b'E', b'L', b'F', 2, 1]) {
         return None;
     }
-    let (sections, size) = (number(&header, 40, 8)?, number(&header, 58, 2)?);
-    let (many, names) = (number(&header, 60, 2)?, number(&header, 62, 2)?);
+    let (sections, size) = (read_le(&header, 40, 8)?, read_le(&header, 58, 2)?);
+    let (many, names) = (read_le(&header, 60, 2)?, read_le(&header, 62, 2)?);
     if size != SECTION_HEADER as u64 {
         return None;
     }
     let table = read(sections, many * size)?;
     let section = |index: u64| -> Option<(u64, u64, u64)> {
         let at = usize::try_from(index).ok()?.checked_mul(SECTION_HEADER)?;
-        Some((number(&table, at, 4)?, number(&table, at + 24, 8)?, number(&table, at + 32, 8)?))
+        Some((read_le(&table, at, 4)?, read_le(&table, at + 24, 8)?, read_le(&table, at + 32, 8)?))
     };
     let (_, at, length) = section(names)?;
     let names = read(at, length)?;
@@ -55,7 +55,7 @@ pub fn of(path: &Path) -> Option<String> {
 }
 
 /// Little-endian number of `length` bytes at offset `at`.
-fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+fn read_le(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let field = bytes.get(at..at.checked_add(length)?)?;
     Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn this_program_was_made_by_rustc() {
-        let told = of(&std::env::current_exe().unwrap()).unwrap();
+        let told = of_program(&std::env::current_exe().unwrap()).unwrap();
         assert!(told.starts_with("rustc version 1."), "{told}");
     }
 
@@ -76,7 +76,7 @@ mod tests {
         let path = folder.path().join("x");
         for content in [&b""[..], b"#!/bin/sh\n", b"\x7FELF\x02\x01", &[0xFF; 4096]] {
             std::fs::write(&path, content).unwrap();
-            assert_eq!(of(&path), None);
+            assert_eq!(of_program(&path), None);
         }
         // A section table that lies outside the file.
         let mut bytes = [0_u8; 64];
@@ -84,7 +84,7 @@ mod tests {
         bytes[40..48].fill(0xFF);
         (bytes[58], bytes[60], bytes[62]) = (64, 9, 3);
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(of(&path), None);
-        assert_eq!(of(Path::new("/nowhere")), None);
+        assert_eq!(of_program(&path), None);
+        assert_eq!(of_program(Path::new("/nowhere")), None);
     }
 }

@@ -17,29 +17,29 @@ use std::time::{Duration, Instant};
 
 /// Largest number of client addresses that are remembered per port. Above it, connections that are
 /// forgotten may be counted again.
-const MOST: usize = 200_000;
+const MAX_KNOWN_CLIENTS: usize = 200_000;
 /// Longest time without reading the tables, even if no connection was accepted. It is shorter than
 /// the minute of `TIME_WAIT`, so that a closed connection is forgotten before its port is reused.
 /// It also bounds the delay until a new listener is noticed.
-const ANYWAY: Duration = Duration::from_secs(10);
+const FORCED_READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts accepted connections at a set of ports.
 #[derive(Debug, Default)]
-pub struct Accepted {
+pub struct AcceptedConnections {
     ports: BTreeMap<u16, Port>,
     /// Kernel counters at the last read of the tables, and its time.
-    read: Option<(Counted, Instant)>,
+    last_read: Option<(TcpCounters, Instant)>,
 }
 
 /// Kernel counters of TCP connections in this network namespace (RFC 4022, `tcpPassiveOpens` and
 /// `tcpCurrEstab`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counted {
+struct TcpCounters {
     accepted: u64,
     open: u64,
 }
 
-impl Counted {
+impl TcpCounters {
     fn read() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/self/net/snmp").ok()?)
     }
@@ -61,41 +61,43 @@ struct Port {
     /// 0 would be wrong.
     listens: bool,
     /// Clients at the last read. A client that disappears and appears again is a new connection.
-    known: BTreeSet<(Box<str>, u16)>,
+    known_clients: BTreeSet<(Box<str>, u16)>,
 }
 
-impl Accepted {
+impl AcceptedConnections {
     /// Creates a counter of the connections at these ports.
     pub fn at(ports: impl IntoIterator<Item = u16>) -> Self {
         let ports = ports.into_iter().map(|port| (port, Port::default())).collect();
-        Self { ports, read: None }
+        Self { ports, last_read: None }
     }
 
     /// Reads the tables if necessary, and counts new connections.
-    pub fn look(&mut self) {
-        if self.ports.is_empty() || !self.is_due(Counted::read(), Instant::now()) {
+    pub fn update(&mut self) {
+        if self.ports.is_empty() || !self.is_due(TcpCounters::read(), Instant::now()) {
             return;
         }
         let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
         let tables: Vec<String> = tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
-        self.take(&tables);
+        self.count_rows(&tables);
     }
 
     /// Whether the tables may have changed. If the counters cannot be read, the tables are always
     /// read.
-    fn is_due(&mut self, counted: Option<Counted>, now: Instant) -> bool {
-        let spared = self.read.is_some_and(|(before, at)| Some(before) == counted && now < at + ANYWAY);
+    fn is_due(&mut self, counted: Option<TcpCounters>, now: Instant) -> bool {
+        let spared = self
+            .last_read
+            .is_some_and(|(before, at)| Some(before) == counted && now < at + FORCED_READ_INTERVAL);
         if !spared {
             // The counters are read before the tables. A connection in between is looked for again
             // at the next check, so none is missed.
-            self.read = counted.map(|counted| (counted, now));
+            self.last_read = counted.map(|counted| (counted, now));
         }
         !spared
     }
 
-    fn take(&mut self, tables: &[String]) {
+    fn count_rows(&mut self, tables: &[String]) {
         let mut seen: BTreeMap<u16, BTreeSet<(Box<str>, u16)>> = BTreeMap::new();
-        for (local, remote) in tables.iter().flat_map(|table| table.lines().skip(1).filter_map(row)) {
+        for (local, remote) in tables.iter().flat_map(|table| table.lines().skip(1).filter_map(parse_row)) {
             if remote.1 == 0
                 && let Some(port) = self.ports.get_mut(&local.1)
             {
@@ -110,11 +112,11 @@ impl Accepted {
         }
         for (number, port) in &mut self.ports {
             let mut now = seen.remove(number).unwrap_or_default();
-            port.count += now.iter().filter(|end| !port.known.contains(*end)).count() as u64;
-            while now.len() > MOST {
+            port.count += now.iter().filter(|end| !port.known_clients.contains(*end)).count() as u64;
+            while now.len() > MAX_KNOWN_CLIENTS {
                 now.pop_first();
             }
-            port.known = now;
+            port.known_clients = now;
         }
     }
 
@@ -129,7 +131,7 @@ impl Accepted {
 type End<'a> = (&'a str, u16);
 
 /// The two ends of a row. A listening socket has client port 0.
-fn row(line: &str) -> Option<(End<'_>, End<'_>)> {
+fn parse_row(line: &str) -> Option<(End<'_>, End<'_>)> {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let end = |column: &'_ str| -> Option<(usize, u16)> {
         let at = column.rfind(':')?;
@@ -153,26 +155,26 @@ mod tests {
 
     #[test]
     fn each_connection_counts_once_whichever_end_is_seen() {
-        let mut accepted = Accepted::at([80, 81]);
+        let mut accepted = AcceptedConnections::at([80, 81]);
         let (one, back) = ("0100007F:0050 0100007F:9000", "0100007F:9000 0100007F:0050");
-        accepted.take(&table(&["0100007F:0050 00000000:0000", one, back]));
+        accepted.count_rows(&table(&["0100007F:0050 00000000:0000", one, back]));
         assert_eq!(accepted.count(&[81]), None, "nobody listens there");
-        accepted.take(&table(&["0100007F:0051 00000000:0000", one, back]));
+        accepted.count_rows(&table(&["0100007F:0051 00000000:0000", one, back]));
         assert_eq!(accepted.count(&[80]), Some(1), "both ends of one, and nobody's listening socket");
-        accepted.take(&table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
+        accepted.count_rows(&table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
         assert_eq!(
             (accepted.count(&[80, 81]), accepted.count(&[81]), accepted.count(&[82])),
             (Some(2), Some(0), None)
         );
-        accepted.take(&table(&[]));
-        accepted.take(&table(&[one]));
+        accepted.count_rows(&table(&[]));
+        accepted.count_rows(&table(&[one]));
         assert_eq!(accepted.count(&[80]), Some(3), "the same numbers again are another connection");
     }
 
     #[test]
     fn tables_are_read_when_somebody_came_or_went() {
-        let counted = |accepted, open| Some(Counted { accepted, open });
-        let mut ports = Accepted::at([80]);
+        let counted = |accepted, open| Some(TcpCounters { accepted, open });
+        let mut ports = AcceptedConnections::at([80]);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         assert!(ports.is_due(counted(5, 3), start), "the first time");
@@ -188,25 +190,25 @@ mod tests {
     #[test]
     fn counters_are_found_by_their_names() {
         let text = "Ip: Forwarding\nIp: 1\nTcp: MaxConn ActiveOpens PassiveOpens CurrEstab\nTcp: -1 18 2 4\n";
-        assert_eq!(Counted::parse(text), Some(Counted { accepted: 2, open: 4 }));
-        assert_eq!(Counted::parse("Tcp: MaxConn\nTcp: -1\n"), None);
-        assert_eq!(Counted::parse("Tcp: PassiveOpens CurrEstab\n"), None);
-        assert!(Counted::read().is_some(), "this kernel has them");
+        assert_eq!(TcpCounters::parse(text), Some(TcpCounters { accepted: 2, open: 4 }));
+        assert_eq!(TcpCounters::parse("Tcp: MaxConn\nTcp: -1\n"), None);
+        assert_eq!(TcpCounters::parse("Tcp: PassiveOpens CurrEstab\n"), None);
+        assert!(TcpCounters::read().is_some(), "this kernel has them");
     }
 
     #[test]
     fn connections_of_this_process_are_seen() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut accepted = Accepted::at([port]);
-        accepted.look();
+        let mut accepted = AcceptedConnections::at([port]);
+        accepted.update();
         // A former client on this port may still be in `TIME_WAIT`.
         let before = accepted.count(&[port]).unwrap();
         let connections: Vec<_> =
             (0..3).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
-        accepted.look();
+        accepted.update();
         drop(connections);
-        accepted.look();
+        accepted.update();
         assert_eq!(accepted.count(&[port]), Some(before + 3));
     }
 }

@@ -16,10 +16,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use connections::Accepted;
+pub use connections::AcceptedConnections;
 use lab_analysis::statistics::CpuUse;
 use lab_analysis::units::{nanos, ratio, seconds};
-pub use process::Tree;
+pub use process::ProcessTree;
 pub use process::{ObserveError, Usage};
 use serde::Serialize;
 
@@ -28,11 +28,11 @@ use serde::Serialize;
 pub const INTERVAL: Duration = Duration::from_millis(100);
 /// Largest number of samples per process. At this number every second sample is dropped, and the
 /// interval doubles.
-const SAMPLES: usize = 20_000;
+const MAX_SAMPLES: usize = 20_000;
 
 /// A process to sample, with its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchedProcess {
     /// Name of the process in the report.
     pub name: String,
     /// Process ID of the root.
@@ -53,7 +53,7 @@ pub struct Sample {
 #[derive(Debug, Clone)]
 pub struct Series {
     /// The sampled process.
-    pub watched: Watched,
+    pub watched: WatchedProcess,
     /// Samples in the order of time.
     pub samples: Vec<Sample>,
     /// `true` if the process ended while it was sampled.
@@ -100,7 +100,7 @@ pub struct Observation {
 impl Series {
     /// Figures between two times since the start of the run. `rate` is the number of requests per
     /// second in that window.
-    pub fn over(&self, from: Duration, until: Duration, rate: Option<f64>) -> Observation {
+    pub fn in_window(&self, from: Duration, until: Duration, rate: Option<f64>) -> Observation {
         let (from, until) = (nanos(from) / 1_000_000, nanos(until) / 1_000_000);
         let inside: Vec<&Sample> =
             self.samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms)).collect();
@@ -138,16 +138,20 @@ impl Series {
 }
 
 /// A thread that samples processes until it is stopped.
-pub struct Watch {
+pub struct ProcessSampler {
     running: Option<(mpsc::Sender<()>, JoinHandle<Vec<Series>>)>,
 }
 
-impl Watch {
+impl ProcessSampler {
     /// Starts sampling; sample times are relative to `origin`.
     ///
     /// # Errors
     /// A process cannot be read at the start, or the thread cannot be started.
-    pub fn start(watched: &[Watched], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
+    pub fn start(
+        watched: &[WatchedProcess],
+        interval: Duration,
+        origin: Instant,
+    ) -> Result<Self, ObserveError> {
         if watched.is_empty() {
             return Ok(Self { running: None });
         }
@@ -175,13 +179,13 @@ struct Sampler {
     origin: Instant,
     interval: Duration,
     next: Instant,
-    trees: Vec<Tree>,
+    trees: Vec<ProcessTree>,
     series: Vec<Series>,
 }
 
 impl Sampler {
-    fn new(watched: &[Watched], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
-        let trees: Vec<Tree> = watched.iter().map(|watched| Tree::new(watched.pid)).collect();
+    fn new(watched: &[WatchedProcess], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
+        let trees: Vec<ProcessTree> = watched.iter().map(|watched| ProcessTree::new(watched.pid)).collect();
         let series = watched.iter().map(|watched| Series {
             watched: watched.clone(),
             samples: Vec::new(),
@@ -211,7 +215,7 @@ impl Sampler {
                 _ => series.ended = true,
             }
         }
-        if self.series.iter().any(|series| series.samples.len() >= SAMPLES) {
+        if self.series.iter().any(|series| series.samples.len() >= MAX_SAMPLES) {
             self.interval *= 2;
             for series in &mut self.series {
                 let mut keep = false;
@@ -234,14 +238,14 @@ mod tests {
     }
 
     fn series(samples: Vec<Sample>) -> Series {
-        Series { watched: Watched { name: "x".to_owned(), pid: 1 }, samples, ended: false }
+        Series { watched: WatchedProcess { name: "x".to_owned(), pid: 1 }, samples, ended: false }
     }
 
     #[test]
     fn figures_are_those_of_the_window() {
         let series =
             series(vec![sample(0, 0, 9), sample(1000, 100, 5), sample(2000, 600, 7), sample(3000, 5000, 8)]);
-        let seen = series.over(Duration::from_secs(1), Duration::from_secs(2), Some(10_000.0));
+        let seen = series.in_window(Duration::from_secs(1), Duration::from_secs(2), Some(10_000.0));
         assert!((seen.cpu_user_s - 0.5).abs() < 1e-9);
         assert!((seen.cpu_cores.unwrap() - 0.5).abs() < 1e-9 && (seen.cpu_error_s - 0.004).abs() < 1e-9);
         assert_eq!(seen.cpu_us_per_request, Some(50.0));
@@ -252,7 +256,7 @@ mod tests {
     fn a_window_too_short_for_the_clock_has_no_figure_of_cpu() {
         let over = |ms: u64, used_ms: u64| {
             let series = series(vec![sample(0, 0, 9), sample(ms, used_ms, 9)]);
-            let seen = series.over(Duration::ZERO, Duration::from_millis(ms), Some(100.0));
+            let seen = series.in_window(Duration::ZERO, Duration::from_millis(ms), Some(100.0));
             (seen.cpu_cores, seen.cpu_us_per_request)
         };
         assert_eq!(over(35, 5), (None, None), "5 ± 4 ms");
@@ -266,28 +270,31 @@ mod tests {
 
     #[test]
     fn a_window_without_samples_is_zero() {
-        let seen =
-            series(vec![sample(0, 50, 9)]).over(Duration::from_secs(5), Duration::from_secs(6), Some(1.0));
+        let seen = series(vec![sample(0, 50, 9)]).in_window(
+            Duration::from_secs(5),
+            Duration::from_secs(6),
+            Some(1.0),
+        );
         assert!(seen.seconds.abs() < 1e-9 && seen.cpu_cores.is_none());
         assert_eq!(seen.rss_max_bytes, 0);
     }
 
     #[test]
     fn long_series_are_thinned_not_grown() {
-        let watched = [Watched { name: "self".to_owned(), pid: std::process::id() }];
+        let watched = [WatchedProcess { name: "self".to_owned(), pid: std::process::id() }];
         let mut sampler = Sampler::new(&watched, INTERVAL, Instant::now()).unwrap();
         let filler = sampler.series[0].samples[0];
-        sampler.series[0].samples.resize(SAMPLES - 1, filler);
+        sampler.series[0].samples.resize(MAX_SAMPLES - 1, filler);
         sampler.sample();
-        assert_eq!(sampler.series[0].samples.len(), SAMPLES / 2);
+        assert_eq!(sampler.series[0].samples.len(), MAX_SAMPLES / 2);
         assert_eq!(sampler.interval, 2 * INTERVAL);
     }
 
     #[test]
     fn a_process_that_is_not_there_is_refused() {
-        let watched = [Watched { name: "gone".to_owned(), pid: u32::MAX }];
+        let watched = [WatchedProcess { name: "gone".to_owned(), pid: u32::MAX }];
         assert!(matches!(
-            Watch::start(&watched, INTERVAL, Instant::now()),
+            ProcessSampler::start(&watched, INTERVAL, Instant::now()),
             Err(ObserveError::Missing(u32::MAX))
         ));
     }

@@ -118,39 +118,39 @@ impl Usage {
         }
         // The kernel updates these values separately, so they may be inconsistent.
         usage.shared_bytes = usage.shared_bytes.min(usage.rss_bytes);
-        let ticks = (stat.user_ticks + stat.system_ticks) * tick_of_stat_ns();
+        let ticks = (stat.user_ticks + stat.system_ticks) * stat_tick_ns();
         // At most this many of its threads can run at the time of a sample.
         let running = usage.threads.clamp(1, *CORES) * tick_ns();
         (usage.cpu_ns, usage.cpu_error_ns) = match cpu_clock_ns(pid) {
             Some(nanos) => (nanos, running),
-            None => (ticks, running + 2 * tick_of_stat_ns()),
+            None => (ticks, running + 2 * stat_tick_ns()),
         };
         Some(usage)
     }
 }
 
 /// A process with its descendants. Usage of a descendant remains counted after its end.
-pub struct Tree {
+pub struct ProcessTree {
     root: u32,
     /// `true` to exclude the descendants.
-    alone: bool,
+    root_only: bool,
     seen: BTreeMap<u32, Usage>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Creates the tree of a process and all its descendants.
     pub fn new(root: u32) -> Self {
-        Self { root, alone: false, seen: BTreeMap::new() }
+        Self { root, root_only: false, seen: BTreeMap::new() }
     }
 
     /// Creates a tree of the root process only.
-    pub fn trunk(root: u32) -> Self {
-        Self { alone: true, ..Self::new(root) }
+    pub fn new_root_only(root: u32) -> Self {
+        Self { root_only: true, ..Self::new(root) }
     }
 
     /// Sets a new root process, such as one that replaces the first. The usage of the former root
     /// remains counted.
-    pub fn follow(&mut self, root: u32) {
+    pub fn set_root(&mut self, root: u32) {
         self.root = root;
     }
 
@@ -168,7 +168,7 @@ impl Tree {
             (usage.threads, usage.processes, usage.cpu_error_ns) = (0, 0, 0);
         }
         self.seen.insert(self.root, now);
-        let mut waiting = if self.alone { Vec::new() } else { children(self.root) };
+        let mut waiting = if self.root_only { Vec::new() } else { children(self.root) };
         while let Some(pid) = waiting.pop() {
             if let Some(usage) = Usage::read(pid) {
                 self.seen.insert(pid, usage);
@@ -201,7 +201,7 @@ fn tick_ns() -> u64 {
 }
 
 /// Unit of the CPU times in `/proc/PID/stat`, in nanoseconds.
-fn tick_of_stat_ns() -> u64 {
+fn stat_tick_ns() -> u64 {
     1_000_000_000 / clock_ticks_per_second()
 }
 
@@ -329,7 +329,8 @@ mod tests {
     fn a_process_alone_is_without_what_it_started() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let own = std::process::id();
-        let processes = [Tree::new(own), Tree::trunk(own)].map(|mut tree| tree.read().unwrap().processes);
+        let processes = [ProcessTree::new(own), ProcessTree::new_root_only(own)]
+            .map(|mut tree| tree.read().unwrap().processes);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(processes[0] > 1 && processes[1] == 1, "{processes:?}");
@@ -346,7 +347,7 @@ mod tests {
     #[test]
     fn descendants_count_and_stay_counted() {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let mut tree = Tree::new(std::process::id());
+        let mut tree = ProcessTree::new(std::process::id());
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         // Processes of other tests are in the tree too.
         let grandchild = loop {

@@ -14,11 +14,11 @@
 use std::collections::BTreeMap;
 
 use lab_analysis::record::Sample;
-use lab_analysis::units::whole;
+use lab_analysis::units::truncated;
 
 /// One sample line: a name, labels and a number.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct MetricLine<'a> {
     name: &'a str,
     labels: BTreeMap<&'a str, String>,
     value: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Line<'a> {
 
 /// Counters without a usual name: `NAME`, or `NAME{label="value"}`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Named<'a> {
+pub struct CounterNames<'a> {
     /// Counter of accepted connections.
     pub connections: Option<&'a str>,
     /// Counter of received requests.
@@ -40,7 +40,7 @@ pub struct Named<'a> {
 
 /// Figures of a component in one metrics text.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct ScrapedMetrics {
     /// Usage sample; `None` if the metrics have no CPU time.
     pub sample: Option<Sample>,
     /// Only the named counters; all other fields are empty.
@@ -55,24 +55,24 @@ pub struct Seen {
 
 /// Totals of a component's counters over consecutive scrapes.
 #[derive(Debug, Default)]
-pub struct Counters(BTreeMap<String, BTreeMap<BTreeMap<String, String>, Series>>);
+pub struct CounterTotals(BTreeMap<String, BTreeMap<BTreeMap<String, String>, Series>>);
 
 /// One series of a counter.
 #[derive(Debug, Default)]
 struct Series {
     /// Sum of the final values before restarts of the program.
-    before: f64,
+    completed: f64,
     /// Value in the last scrape.
     last: f64,
 }
 
-impl Counters {
+impl CounterTotals {
     /// Updates a counter with its current lines and returns its total.
     ///
     /// Each series continues separately. A value that is lower than before means that the program
     /// was restarted. A series that is missing (a container that the kubelet did not read) keeps
     /// its value. Returns `None` if no line has the counter now.
-    fn grow<'a>(&mut self, name: &str, lines: impl Iterator<Item = &'a Line<'a>>) -> Option<f64> {
+    fn update<'a>(&mut self, name: &str, lines: impl Iterator<Item = &'a MetricLine<'a>>) -> Option<f64> {
         let mut lines = lines.filter(|line| line.value >= 0.0).peekable();
         lines.peek()?;
         let known = self.0.entry(name.to_owned()).or_default();
@@ -80,11 +80,11 @@ impl Counters {
             let labels = line.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
             let series = known.entry(labels.collect()).or_default();
             if line.value < series.last {
-                series.before += series.last;
+                series.completed += series.last;
             }
             series.last = line.value;
         }
-        Some(known.values().map(|series| series.before + series.last).sum())
+        Some(known.values().map(|series| series.completed + series.last).sum())
     }
 
     /// Total of the counter `name`: the sum of its series that have all labels of the component and
@@ -92,13 +92,13 @@ impl Counters {
     pub fn counter(&mut self, text: &str, wanted: &BTreeMap<String, String>, name: &str) -> Option<u64> {
         let selector = format!("{name} 0");
         let selector = line(&selector)?;
-        let named = |line: &Line<'_>| {
+        let named = |line: &MetricLine<'_>| {
             selector.labels.iter().all(|(name, value)| line.labels.get(name) == Some(value))
         };
-        let meant: Vec<Line<'_>> = lines(text)
-            .filter(|line| line.name == selector.name && line.is_of(wanted) && named(line))
+        let meant: Vec<MetricLine<'_>> = lines(text)
+            .filter(|line| line.name == selector.name && line.has_labels(wanted) && named(line))
             .collect();
-        self.grow(name, meant.iter()).map(whole)
+        self.update(name, meant.iter()).map(truncated)
     }
 }
 
@@ -109,26 +109,26 @@ pub fn is_name(text: &str) -> bool {
     named && if text.contains('{') { text.ends_with('}') } else { text.chars().all(one) }
 }
 
-impl Line<'_> {
+impl MetricLine<'_> {
     /// Whether the line has all these labels.
-    fn is_of(&self, wanted: &BTreeMap<String, String>) -> bool {
+    fn has_labels(&self, wanted: &BTreeMap<String, String>) -> bool {
         wanted.iter().all(|(name, value)| self.labels.get(name.as_str()) == Some(value))
     }
 
     /// Whether the line belongs to a container of a program. The kubelet also reports pod sums, and
     /// the container that holds the pod's network namespace.
-    fn is_of_a_program(&self) -> bool {
+    fn is_container(&self) -> bool {
         !self.name.starts_with("container_")
             || self.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD")
     }
 }
 
 /// Lines of the text that can be parsed. Others are skipped, as the format requires.
-pub(crate) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = MetricLine<'_>> {
     text.lines().filter_map(line)
 }
 
-fn line(text: &str) -> Option<Line<'_>> {
+fn line(text: &str) -> Option<MetricLine<'_>> {
     let text = text.trim();
     if text.is_empty() || text.starts_with('#') {
         return None;
@@ -142,7 +142,7 @@ fn line(text: &str) -> Option<Line<'_>> {
     let mut rest = rest.split_ascii_whitespace();
     let value: f64 = rest.next()?.parse().ok()?;
     let stamp = rest.next().and_then(|stamp| stamp.parse().ok());
-    (!name.is_empty() && value.is_finite()).then_some(Line { name, labels, value, stamp })
+    (!name.is_empty() && value.is_finite()).then_some(MetricLine { name, labels, value, stamp })
 }
 
 /// Parses labels up to the closing brace. Returns them and the rest of the line.
@@ -175,19 +175,19 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
 
 /// Parses the figures of the component whose samples have the labels `wanted`. `counters` holds its
 /// totals until then.
-pub fn seen(
+pub fn parse_metrics(
     text: &str,
     wanted: &BTreeMap<String, String>,
-    named: Named<'_>,
+    named: CounterNames<'_>,
     at_ms: u64,
-    counters: &mut Counters,
-) -> Seen {
-    let meant: Vec<Line<'_>> =
-        lines(text).filter(|line| line.is_of(wanted) && line.is_of_a_program()).collect();
+    counters: &mut CounterTotals,
+) -> ScrapedMetrics {
+    let meant: Vec<MetricLine<'_>> =
+        lines(text).filter(|line| line.has_labels(wanted) && line.is_container()).collect();
     let of = |name: &'static str| meant.iter().filter(move |line| line.name == name);
     let gauge = |name| {
         let sum = of(name).map(|line| line.value).reduce(|sum, value| sum + value);
-        sum.filter(|sum| *sum >= 0.0).map(whole)
+        sum.filter(|sum| *sum >= 0.0).map(truncated)
     };
     let mut own = |name: Option<&str>| counters.counter(text, wanted, name?);
     let told = Sample {
@@ -197,10 +197,10 @@ pub fn seen(
         tls_handshakes: own(named.handshakes),
         ..Sample::default()
     };
-    let mut count = |name| counters.grow(name, of(name)).map(whole);
+    let mut count = |name| counters.update(name, of(name)).map(truncated);
     let periods = count("container_cpu_cfs_periods_total");
     let throttled_periods = count("container_cpu_cfs_throttled_periods_total");
-    let mut millis = |name| counters.grow(name, of(name)).map(|seconds| whole(seconds * 1e3));
+    let mut millis = |name| counters.update(name, of(name)).map(|seconds| truncated(seconds * 1e3));
     let throttled_ms = millis("container_cpu_cfs_throttled_seconds_total");
     let both = millis("container_cpu_user_seconds_total").zip(millis("container_cpu_system_seconds_total"));
     let mut together =
@@ -208,7 +208,7 @@ pub fn seen(
     let cpu = both.or_else(|| Some((together()?, 0)));
     let memory =
         gauge("container_memory_working_set_bytes").or_else(|| gauge("process_resident_memory_bytes"));
-    Seen {
+    ScrapedMetrics {
         sample: cpu.map(|(user_ms, system_ms)| Sample {
             user_ms,
             system_ms,
@@ -227,7 +227,7 @@ pub fn seen(
 }
 
 /// Cores that all containers may use together. If one has no limit, the sum has no limit (`None`).
-fn cpu_limit(lines: &[Line<'_>]) -> Option<f64> {
+fn cpu_limit(lines: &[MetricLine<'_>]) -> Option<f64> {
     // Quota and period of each container. Only the quotients can be summed, not the quotas.
     let mut limits: BTreeMap<&BTreeMap<&str, String>, [f64; 2]> = BTreeMap::new();
     for line in lines {
@@ -269,8 +269,8 @@ mod tests {
             for line in lines(&text) {
                 proptest::prop_assert!(line.value.is_finite());
             }
-            let named = Named { calls: Some(&text), ..Named::default() };
-            let _ = seen(&text, &BTreeMap::new(), named, 0, &mut Counters::default());
+            let named = CounterNames { calls: Some(&text), ..CounterNames::default() };
+            let _ = parse_metrics(&text, &BTreeMap::new(), named, 0, &mut CounterTotals::default());
             let _ = is_name(&text);
         }
     }
@@ -291,7 +291,7 @@ container_memory_working_set_bytes{container="proxy",pod="a"} 1.048576e+06
 container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
 "#;
         let labels = [("container".to_owned(), "proxy".to_owned())].into();
-        let seen = seen(text, &labels, Named::default(), 7, &mut Counters::default());
+        let seen = parse_metrics(text, &labels, CounterNames::default(), 7, &mut CounterTotals::default());
         assert_eq!(seen.stamp, Some(1_700_000_000_000));
         let expected = Sample {
             at_ms: 7,
@@ -318,8 +318,10 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             )
         };
         let labels: BTreeMap<String, String> = [("container".to_owned(), "a".to_owned())].into();
-        let limit =
-            |text: &str| seen(text, &labels, Named::default(), 0, &mut Counters::default()).cpu_limit_cores;
+        let limit = |text: &str| {
+            parse_metrics(text, &labels, CounterNames::default(), 0, &mut CounterTotals::default())
+                .cpu_limit_cores
+        };
         assert_eq!(limit(&format!("{}{}", pod("x", 50_000), pod("y", 50_000))), Some(1.0));
         assert_eq!(limit(&pod("x", 50_000)), Some(0.5));
         assert_eq!(limit("container_cpu_usage_seconds_total{container=\"a\"} 3\n"), None);
@@ -328,13 +330,13 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
     #[test]
     fn a_program_tells_of_itself() {
         let text = "process_cpu_seconds_total 1.5\nprocess_resident_memory_bytes 4096\naccepted_total{l=\"a\"} 3\naccepted_total{l=\"b\"} 4\n";
-        let named = Named {
+        let named = CounterNames {
             connections: Some("accepted_total"),
             calls: Some("accepted_total{l=\"b\"}"),
             handshakes: Some("no_such_total"),
         };
-        let seen_here = |text| seen(text, &BTreeMap::new(), named, 0, &mut Counters::default());
-        let Seen { sample, counters, .. } = seen_here(text);
+        let seen_here = |text| parse_metrics(text, &BTreeMap::new(), named, 0, &mut CounterTotals::default());
+        let ScrapedMetrics { sample, counters, .. } = seen_here(text);
         let sample = sample.unwrap();
         assert_eq!((sample.user_ms, sample.rss_bytes, sample.connections_opened), (1500, 4096, Some(7)));
         assert_eq!((sample.calls_received, sample.tls_handshakes), (Some(4), None));
@@ -342,17 +344,17 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             (counters.connections_opened, counters.calls_received, counters.user_ms),
             (Some(7), Some(4), 0)
         );
-        assert_eq!(seen_here("nothing_of_use 1\n"), Seen::default());
+        assert_eq!(seen_here("nothing_of_use 1\n"), ScrapedMetrics::default());
         assert_eq!(seen_here("accepted_total{l=\"b\"} 4\n").sample, None, "its CPU is not known");
     }
 
     #[test]
     fn a_program_that_is_started_anew_counts_on() {
-        let mut counters = Counters::default();
-        let named = Named { calls: Some("calls_total"), ..Named::default() };
+        let mut counters = CounterTotals::default();
+        let named = CounterNames { calls: Some("calls_total"), ..CounterNames::default() };
         let mut look = |cpu: f64, calls: &str| {
             let text = format!("process_cpu_seconds_total {cpu}\n{calls}");
-            let seen = seen(&text, &BTreeMap::new(), named, 0, &mut counters);
+            let seen = parse_metrics(&text, &BTreeMap::new(), named, 0, &mut counters);
             (seen.sample.unwrap().user_ms, seen.counters.calls_received)
         };
         assert_eq!(look(90.0, "calls_total 1000"), (90_000, Some(1000)));
@@ -369,12 +371,13 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
     #[test]
     fn a_pod_that_one_answer_lacks_is_not_counted_twice() {
         let labels: BTreeMap<String, String> = [("container".to_owned(), "a".to_owned())].into();
-        let mut counters = Counters::default();
+        let mut counters = CounterTotals::default();
         let mut look = |pods: &[(&str, u64)]| {
             let lines = pods.iter().map(|(pod, seconds)| {
                 format!("container_cpu_usage_seconds_total{{container=\"a\",pod=\"{pod}\"}} {seconds}\n")
             });
-            let seen = seen(&lines.collect::<String>(), &labels, Named::default(), 0, &mut counters);
+            let seen =
+                parse_metrics(&lines.collect::<String>(), &labels, CounterNames::default(), 0, &mut counters);
             seen.sample.map(|sample| sample.user_ms / 1000)
         };
         assert_eq!(look(&[("x", 500), ("y", 300)]), Some(800));

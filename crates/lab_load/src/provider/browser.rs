@@ -10,34 +10,34 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::html;
-use super::jar::Jar;
-use super::tally::{Class, Step, Tally, Trouble};
+use super::jar::CookieJar;
+use super::tally::{FailureClass, Step, TransactionFailure, TransactionTally};
 use crate::load::h1::Connection;
 use crate::load::{Clock, Deadline, Failure, RequestFault, Target};
 
 /// Longest excerpt of an unexpected response in an error, in characters.
-const EXCERPT: usize = 200;
+const EXCERPT_CHARS: usize = 200;
 
 /// State that all virtual users share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) clock: Clock,
     pub(crate) target: Target,
     /// Timeout of one request in nanoseconds.
     pub(crate) timeout: u64,
-    pub(crate) tally: RefCell<Tally>,
+    pub(crate) tally: RefCell<TransactionTally>,
     pub(crate) opened: Cell<u64>,
     pub(crate) received: Cell<u64>,
 }
 
 /// A complete response.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct Response {
     pub(crate) status: u16,
     head: String,
     pub(crate) content: Vec<u8>,
 }
 
-impl Page {
+impl Response {
     /// Values of all header fields with this name.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
@@ -58,22 +58,22 @@ impl Page {
     /// Beginning of the content for an error message. For HTML, the text that a reader sees.
     pub(crate) fn excerpt(&self) -> String {
         let text = self.text();
-        let shown = html::shown(&text);
+        let shown = html::visible_text(&text);
         let words: Vec<&str> = shown.split_whitespace().collect();
-        words.join(" ").chars().take(EXCERPT).collect()
+        words.join(" ").chars().take(EXCERPT_CHARS).collect()
     }
 
     /// Returns the response if it has this status.
     ///
     /// # Errors
     /// The status is another one.
-    pub(crate) fn expect(self, step: Step, status: u16) -> Result<Self, Trouble> {
+    pub(crate) fn expect_status(self, step: Step, status: u16) -> Result<Self, TransactionFailure> {
         if self.status == status {
             return Ok(self);
         }
-        Err(Trouble {
+        Err(TransactionFailure {
             step,
-            class: Class::Status,
+            class: FailureClass::Status,
             status: Some(self.status),
             why: format!("status {}: {}", self.status, self.excerpt()),
         })
@@ -95,18 +95,18 @@ pub(crate) struct Request<'a> {
 
 /// Browser and client backend of one virtual user. They share a connection.
 pub(crate) struct Browser {
-    pub(crate) shared: Rc<Shared>,
-    pub(crate) jar: Jar,
+    pub(crate) shared: Rc<SharedState>,
+    pub(crate) jar: CookieJar,
     connection: Option<Connection>,
     deadline: Deadline,
     bytes: String,
 }
 
 impl Browser {
-    pub(crate) fn new(shared: Rc<Shared>) -> Self {
+    pub(crate) fn new(shared: Rc<SharedState>) -> Self {
         Self {
             shared,
-            jar: Jar::default(),
+            jar: CookieJar::default(),
             connection: None,
             deadline: Deadline::new(),
             bytes: String::new(),
@@ -117,13 +117,14 @@ impl Browser {
     ///
     /// # Errors
     /// The request failed without a complete response.
-    pub(crate) async fn send(&mut self, request: &Request<'_>) -> Result<Page, Trouble> {
+    pub(crate) async fn send(&mut self, request: &Request<'_>) -> Result<Response, TransactionFailure> {
         self.write(request);
         let shared = &*self.shared;
         let started = shared.clock.now();
         let mut connecting = true;
         let work = exchange(shared, &mut self.connection, &mut connecting, self.bytes.as_bytes());
-        let ending = self.deadline.limit(&shared.clock, started.saturating_add(shared.timeout), work).await;
+        let ending =
+            self.deadline.run_until(&shared.clock, started.saturating_add(shared.timeout), work).await;
         let ending = ending.unwrap_or_else(|| {
             // Late bytes of this exchange must not be read as the next response, so the connection
             // is dropped.
@@ -136,12 +137,12 @@ impl Browser {
         });
         let ended = shared.clock.now();
         let mut tally = shared.tally.borrow_mut();
-        tally.request(request.step, ended.saturating_sub(started), ended, ending.is_ok());
+        tally.record_request(request.step, ended.saturating_sub(started), ended, ending.is_ok());
         drop(tally);
-        let page = ending.map_err(|failure| Trouble::of(request.step, &failure))?;
+        let page = ending.map_err(|failure| TransactionFailure::of(request.step, &failure))?;
         if request.cookies {
             for line in page.fields("set-cookie") {
-                self.jar.set(line, request.path);
+                self.jar.store(line, request.path);
             }
         }
         Ok(page)
@@ -192,11 +193,11 @@ impl Browser {
 }
 
 async fn exchange(
-    shared: &Shared,
+    shared: &SharedState,
     slot: &mut Option<Connection>,
     connecting: &mut bool,
     request: &[u8],
-) -> Result<Page, Failure> {
+) -> Result<Response, Failure> {
     if let Some(idle) = slot
         && poll_fn(|cx| Poll::Ready(idle.is_stale(cx))).await
     {
@@ -207,15 +208,15 @@ async fn exchange(
         None => {
             let io = shared.target.open().await?;
             shared.opened.set(shared.opened.get() + 1);
-            Connection::keeping(io)
+            Connection::with_capture(io)
         }
     };
     *connecting = false;
     let answer = connection.exchange(request, &shared.received).await?;
-    let kept = connection.take();
+    let kept = connection.take_captured();
     if answer.reusable {
         *slot = Some(connection);
     }
     let head = String::from_utf8_lossy(&kept.head).into_owned();
-    Ok(Page { status: answer.status, head, content: kept.content })
+    Ok(Response { status: answer.status, head, content: kept.content })
 }

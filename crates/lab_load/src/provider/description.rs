@@ -8,13 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::scenario::Scenario;
+use super::scenario::Flow;
 use super::url::escape;
 
 /// Description of an OpenID provider, as read from a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Description {
+pub struct ProviderDescription {
     /// Name of the provider in reports.
     pub name: String,
     /// Scheme, host and port, as the pages of the provider write them.
@@ -135,7 +135,7 @@ pub struct Fields {
     /// Input field of the password.
     pub password: String,
     /// Button that grants the consent.
-    pub consent: Click,
+    pub consent: ConsentButton,
 }
 
 impl Default for Fields {
@@ -143,7 +143,7 @@ impl Default for Fields {
         Self {
             username: "username".to_owned(),
             password: "password".to_owned(),
-            consent: Click { name: "decision".to_owned(), value: "allow".to_owned() },
+            consent: ConsentButton { name: "decision".to_owned(), value: "allow".to_owned() },
         }
     }
 }
@@ -151,7 +151,7 @@ impl Default for Fields {
 /// A button of a form.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Click {
+pub struct ConsentButton {
     /// Name of the button.
     pub name: String,
     /// Value of the button.
@@ -172,7 +172,7 @@ pub enum DescriptionError {
     Value(&'static str, String),
 }
 
-impl Description {
+impl ProviderDescription {
     /// Reads a description from a JSON file.
     pub fn read(file: &Path) -> Result<Self, DescriptionError> {
         let name = || file.display().to_string();
@@ -184,7 +184,7 @@ impl Description {
     ///
     /// # Errors
     /// The first missing or invalid field.
-    pub fn check(&self, scenario: Scenario) -> Result<(), DescriptionError> {
+    pub fn check(&self, scenario: Flow) -> Result<(), DescriptionError> {
         let refuse = |field, why: &str| Err(DescriptionError::Value(field, why.to_owned()));
         if self.origin.ends_with('/') || !self.origin.contains("://") {
             return refuse(
@@ -197,9 +197,9 @@ impl Description {
         }
         let needs = [
             ("endpoints.token", &self.endpoints.token, true),
-            ("endpoints.authorize", &self.endpoints.authorize, scenario == Scenario::CodeConsent),
-            ("endpoints.revoke", &self.endpoints.revoke, scenario == Scenario::PasswordRevoke),
-            ("endpoints.introspect", &self.endpoints.introspect, scenario == Scenario::Introspection),
+            ("endpoints.authorize", &self.endpoints.authorize, scenario == Flow::CodeConsent),
+            ("endpoints.revoke", &self.endpoints.revoke, scenario == Flow::PasswordRevoke),
+            ("endpoints.introspect", &self.endpoints.introspect, scenario == Flow::Introspection),
         ];
         for (field, path, needed) in needs {
             let line = path.bytes().all(|byte| byte.is_ascii_graphic());
@@ -207,7 +207,7 @@ impl Description {
                 return refuse(field, "give a path that begins with /");
             }
         }
-        if scenario == Scenario::CodeConsent && !self.redirect_uri.contains("://") {
+        if scenario == Flow::CodeConsent && !self.redirect_uri.contains("://") {
             return refuse("redirect_uri", "required by the authorization code flow");
         }
         match &self.users {
@@ -215,7 +215,7 @@ impl Description {
             Some(users) if users.count > 1 && !users.pattern.contains("{n}") => {
                 refuse("users.pattern", "must contain {n} for the user number")
             }
-            None if scenario != Scenario::ClientCredentials => {
+            None if scenario != Flow::ClientCredentials => {
                 refuse("users", "required: this scenario needs users who sign in")
             }
             _ => Ok(()),
@@ -223,8 +223,8 @@ impl Description {
     }
 
     /// Clients of a scenario, at least one.
-    pub(crate) fn pool(&self, scenario: Scenario) -> &[Client] {
-        let code = scenario == Scenario::CodeConsent && !self.code_clients.is_empty();
+    pub(crate) fn clients_for(&self, scenario: Flow) -> &[Client] {
+        let code = scenario == Flow::CodeConsent && !self.code_clients.is_empty();
         if code { &self.code_clients } else { &self.clients }
     }
 }

@@ -8,31 +8,31 @@
 use std::borrow::Cow;
 
 /// Largest number of forms that are read from a page.
-const FORMS: usize = 32;
+const MAX_FORMS: usize = 32;
 /// Largest number of fields that are kept of a form.
-const FIELDS: usize = 256;
+const MAX_FIELDS: usize = 256;
 /// Largest number of attributes that are read from a tag.
-const ATTRIBUTES: usize = 64;
+const MAX_ATTRIBUTES: usize = 64;
 /// Longest character reference, including `&` and `;`.
-const REFERENCE: usize = 12;
+const MAX_REFERENCE_CHARS: usize = 12;
 
 /// How a field is submitted with its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// Submitted unchanged: hidden fields and checked boxes.
     Fixed,
     /// Filled in by the user.
-    Typed,
+    Input,
     /// Submitted only if this button is clicked.
     Button,
 }
 
-impl Kind {
+impl FieldKind {
     /// Name of the kind in error messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
-            Self::Typed => "typed",
+            Self::Input => "typed",
             Self::Button => "button",
         }
     }
@@ -42,7 +42,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// How the field is submitted.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// Field name, with character references decoded.
     pub name: String,
     /// Field value, with character references decoded.
@@ -62,7 +62,7 @@ pub struct Form {
 
 impl Form {
     /// The field with this kind and name.
-    pub fn field(&self, kind: Kind, name: &str) -> Option<&Field> {
+    pub fn field(&self, kind: FieldKind, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.kind == kind && field.name == name)
     }
 }
@@ -86,7 +86,7 @@ pub fn forms(page: &str) -> Vec<Form> {
             (true, "form") => open = false,
             // HTML does not permit nested forms; an inner form tag is ignored.
             (false, "form") if !open => {
-                if found.len() == FORMS {
+                if found.len() == MAX_FORMS {
                     break;
                 }
                 open = true;
@@ -96,7 +96,7 @@ pub fn forms(page: &str) -> Vec<Form> {
                 found.push(Form { action, post, fields: Vec::new() });
             }
             (false, "input" | "button") if open => {
-                if let Some(form) = found.last_mut().filter(|form| form.fields.len() < FIELDS) {
+                if let Some(form) = found.last_mut().filter(|form| form.fields.len() < MAX_FIELDS) {
                     form.fields.extend(tag.field());
                 }
             }
@@ -112,7 +112,7 @@ pub fn forms(page: &str) -> Vec<Form> {
 }
 
 /// Approximate visible text of a page, without tags. Text that is not HTML is returned unchanged.
-pub(crate) fn shown(page: &str) -> Cow<'_, str> {
+pub(crate) fn visible_text(page: &str) -> Cow<'_, str> {
     if !page.trim_start().starts_with('<') {
         return page.into();
     }
@@ -201,7 +201,7 @@ impl<'a> Tag<'a> {
                     }
                 }
             }
-            if tag.attributes.len() < ATTRIBUTES {
+            if tag.attributes.len() < MAX_ATTRIBUTES {
                 tag.attributes.push((name, value));
             }
         }
@@ -221,17 +221,17 @@ impl<'a> Tag<'a> {
         let written = self.get("type").unwrap_or(preset).to_ascii_lowercase();
         let mut value = decode(self.get("value").unwrap_or_default());
         let kind = match written.as_str() {
-            "hidden" => Kind::Fixed,
+            "hidden" => FieldKind::Fixed,
             "checkbox" | "radio" => {
                 self.get("checked")?;
                 if self.get("value").is_none() {
                     value.push_str("on");
                 }
-                Kind::Fixed
+                FieldKind::Fixed
             }
-            "submit" => Kind::Button,
+            "submit" => FieldKind::Button,
             "button" | "reset" | "image" | "file" => return None,
-            _ => Kind::Typed,
+            _ => FieldKind::Input,
         };
         Some(Field { kind, name, value })
     }
@@ -245,7 +245,7 @@ fn decode(text: &str) -> String {
     while let Some(at) = rest.find('&') {
         decoded.push_str(&rest[..at]);
         rest = &rest[at..];
-        let end = rest.bytes().take(REFERENCE).position(|byte| byte == b';');
+        let end = rest.bytes().take(MAX_REFERENCE_CHARS).position(|byte| byte == b';');
         match end.and_then(|end| Some((reference(&rest[1..end])?, end))) {
             Some((character, end)) => {
                 decoded.push(character);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn fixed(form: &Form) -> Vec<(&str, &str)> {
-        let fixed = form.fields.iter().filter(|field| field.kind == Kind::Fixed);
+        let fixed = form.fields.iter().filter(|field| field.kind == FieldKind::Fixed);
         fixed.map(|field| (field.name.as_str(), field.value.as_str())).collect()
     }
 
@@ -313,10 +313,14 @@ mod tests {
         assert!(form.post);
         assert_eq!(fixed(&form), [("csrf", "a\"b<>'"), ("plain", "x/y"), ("box", "on")]);
         assert!(
-            form.field(Kind::Typed, "username").is_some() && form.field(Kind::Typed, "password").is_some()
+            form.field(FieldKind::Input, "username").is_some()
+                && form.field(FieldKind::Input, "password").is_some()
         );
-        assert_eq!(form.field(Kind::Button, "decision").map(|field| field.value.as_str()), Some("allow"));
-        assert!(form.field(Kind::Button, "no").is_none());
+        assert_eq!(
+            form.field(FieldKind::Button, "decision").map(|field| field.value.as_str()),
+            Some("allow")
+        );
+        assert!(form.field(FieldKind::Button, "no").is_none());
     }
 
     #[test]
@@ -348,9 +352,9 @@ mod tests {
     #[test]
     fn an_excerpt_has_no_tags() {
         let page = "<html><style>x{}</style><body class='<'><h1>Sorry</h1>it broke<script>1<2</script>.";
-        assert_eq!(shown(page).split_whitespace().collect::<Vec<_>>(), ["Sorry", "it", "broke", "."]);
-        assert_eq!(shown("a < b"), "a < b");
-        assert_eq!(shown("<form").trim(), "");
+        assert_eq!(visible_text(page).split_whitespace().collect::<Vec<_>>(), ["Sorry", "it", "broke", "."]);
+        assert_eq!(visible_text("a < b"), "a < b");
+        assert_eq!(visible_text("<form").trim(), "");
     }
 
     #[test]
@@ -381,11 +385,11 @@ mod tests {
             "='\"",
         ] {
             let page = unit.repeat(size / unit.len());
-            assert!(forms(&page).len() <= FORMS, "{unit}");
+            assert!(forms(&page).len() <= MAX_FORMS, "{unit}");
         }
         let many = format!("<form>{}", "<input type=hidden name=x>".repeat(10_000));
-        assert_eq!(one(&many).fields.len(), FIELDS);
-        assert_eq!(forms(&"<form></form>".repeat(1000)).len(), FORMS);
+        assert_eq!(one(&many).fields.len(), MAX_FIELDS);
+        assert_eq!(forms(&"<form></form>".repeat(1000)).len(), MAX_FORMS);
         let long = format!("<form action=\"{}\">", "&".repeat(size));
         assert_eq!(one(&long).action.map(|action| action.len()), Some(size));
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());

@@ -7,7 +7,7 @@
 //! and expiry times, because a sign-in ends before a cookie expires.
 
 /// Largest number of cookies; the oldest is removed first.
-const COOKIES: usize = 64;
+const MAX_COOKIES: usize = 64;
 
 #[derive(Debug, Clone)]
 struct Cookie {
@@ -18,16 +18,16 @@ struct Cookie {
 
 /// Cookies of one browser.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Jar(Vec<Cookie>);
+pub(crate) struct CookieJar(Vec<Cookie>);
 
-impl Jar {
+impl CookieJar {
     /// Removes all cookies.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Stores or removes a cookie from a `Set-Cookie` line in the response to a request for `path`.
-    pub(crate) fn set(&mut self, line: &str, path: &str) {
+    pub(crate) fn store(&mut self, line: &str, path: &str) {
         let mut parts = line.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else { return };
         let (name, value) = (name.trim(), value.trim());
@@ -48,7 +48,7 @@ impl Jar {
         if gone || name.is_empty() {
             return;
         }
-        if self.0.len() == COOKIES {
+        if self.0.len() == MAX_COOKIES {
             self.0.remove(0);
         }
         self.0.push(Cookie { name: name.to_owned(), value: value.to_owned(), path: scope });
@@ -57,7 +57,8 @@ impl Jar {
     /// Value of the `Cookie` field for a request to `path`; `None` if no cookie matches.
     pub(crate) fn header(&self, path: &str) -> Option<String> {
         let path = path.split('?').next().unwrap_or_default();
-        let mut sent: Vec<&Cookie> = self.0.iter().filter(|cookie| matches(&cookie.path, path)).collect();
+        let mut sent: Vec<&Cookie> =
+            self.0.iter().filter(|cookie| path_matches(&cookie.path, path)).collect();
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let pairs: Vec<String> =
             sent.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
@@ -74,7 +75,7 @@ fn default_path(path: &str) -> &str {
     }
 }
 
-fn matches(scope: &str, path: &str) -> bool {
+fn path_matches(scope: &str, path: &str) -> bool {
     path.strip_prefix(scope)
         .is_some_and(|rest| rest.is_empty() || scope.ends_with('/') || rest.starts_with('/'))
 }
@@ -85,11 +86,11 @@ mod tests {
 
     #[test]
     fn a_cookie_goes_where_its_path_says() {
-        let mut jar = Jar::default();
-        jar.set("a=1; Path=/realms/x/; Secure; HttpOnly; SameSite=None", "/realms/x/auth");
-        jar.set("b=2; path=/", "/realms/x/auth");
-        jar.set("c=3", "/realms/x/auth?y=/z/");
-        jar.set("d=x=y==; Path=nonsense", "/");
+        let mut jar = CookieJar::default();
+        jar.store("a=1; Path=/realms/x/; Secure; HttpOnly; SameSite=None", "/realms/x/auth");
+        jar.store("b=2; path=/", "/realms/x/auth");
+        jar.store("c=3", "/realms/x/auth?y=/z/");
+        jar.store("d=x=y==; Path=nonsense", "/");
         assert_eq!(jar.header("/realms/x/y?q").as_deref(), Some("a=1; c=3; b=2; d=x=y=="));
         assert_eq!(jar.header("/realms/xy").as_deref(), Some("b=2; d=x=y=="));
         jar.clear();
@@ -98,17 +99,17 @@ mod tests {
 
     #[test]
     fn a_cookie_is_replaced_and_removed() {
-        let mut jar = Jar::default();
-        jar.set("a=1; Path=/", "/");
-        jar.set("a=2; Path=/", "/");
+        let mut jar = CookieJar::default();
+        jar.store("a=1; Path=/", "/");
+        jar.store("a=2; Path=/", "/");
         assert_eq!(jar.header("/").as_deref(), Some("a=2"));
-        jar.set("a=; Path=/; Max-Age=0", "/");
+        jar.store("a=; Path=/; Max-Age=0", "/");
         assert_eq!(jar.header("/"), None);
-        jar.set("a=1; Path=/", "/");
-        jar.set("a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:10 GMT", "/");
+        jar.store("a=1; Path=/", "/");
+        jar.store("a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:10 GMT", "/");
         assert_eq!(jar.header("/"), None);
-        jar.set("nonsense", "/");
-        (0..100).for_each(|n| jar.set(&format!("c{n}=1; Path=/"), "/"));
-        assert_eq!(jar.header("/").map(|header| header.split("; ").count()), Some(COOKIES));
+        jar.store("nonsense", "/");
+        (0..100).for_each(|n| jar.store(&format!("c{n}=1; Path=/"), "/"));
+        assert_eq!(jar.header("/").map(|header| header.split("; ").count()), Some(MAX_COOKIES));
     }
 }

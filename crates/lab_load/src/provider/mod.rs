@@ -29,36 +29,38 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-pub use description::{Click, Client, Description, DescriptionError, Endpoints, Fields, Scopes, Users};
+pub use description::{
+    Client, ConsentButton, DescriptionError, Endpoints, Fields, ProviderDescription, Scopes, Users,
+};
 use lab_analysis::units::nanos;
-pub use scenario::Scenario;
-pub(crate) use tally::Tally;
-pub use tally::{Class, Step};
+pub use scenario::Flow;
+pub(crate) use tally::TransactionTally;
+pub use tally::{FailureClass, Step};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 pub(crate) use url::escape;
 
-use self::browser::Shared;
-use self::tally::Trouble;
-use self::user::{INTROSPECTED, Place, Token, User};
-use crate::load::{Clock, Probe, Protocol, Random, SelfUsage, Target, TargetError, Trust};
-use crate::observe::{ObserveError, Series, Watch, Watched};
+use self::browser::SharedState;
+use self::tally::TransactionFailure;
+use self::user::{MAX_INTROSPECTED_TOKENS, Place, Token, User};
+use crate::load::{Clock, MeasureOptions, Protocol, Random, SelfUsage, Target, TargetError, Trust};
+use crate::observe::{ObserveError, ProcessSampler, Series, WatchedProcess};
 
 /// Virtual users that obtain tokens at the same time before the clock starts.
-const PREPARING: usize = 16;
+const MAX_CONCURRENT_PREPARATIONS: usize = 16;
 /// Pause of a virtual user after a failed transaction. Without it, a provider that refuses
 /// immediately would turn the loop into a flood of attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+const FAILURE_PAUSE: Duration = Duration::from_millis(20);
 /// Time between two checks of whether the warm-up has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const WARMUP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Plan of a run against an OpenID provider.
 #[derive(Debug, Clone)]
 pub struct ProviderPlan {
     /// Description of the provider.
-    pub description: Description,
+    pub description: ProviderDescription,
     /// Transaction to run.
-    pub scenario: Scenario,
+    pub scenario: Flow,
     /// Number of virtual users, each with its own connection.
     pub concurrency: usize,
     /// Minimum duration of the load before the window. The warm-up continues until every user has
@@ -77,7 +79,7 @@ pub struct ProviderPlan {
     /// Address `HOST:PORT` to connect to, instead of that of the origin.
     pub connect: Option<String>,
     /// Processes to sample during the run.
-    pub watch: Vec<Watched>,
+    pub watch: Vec<WatchedProcess>,
 }
 
 /// Why a run cannot be done.
@@ -110,13 +112,13 @@ pub enum ProviderError {
 
 /// Raw result of a run, before it becomes a report.
 pub struct ProviderOutcome {
-    pub(crate) tally: Tally,
-    pub(crate) own: SelfUsage,
+    pub(crate) tally: TransactionTally,
+    pub(crate) self_usage: SelfUsage,
     pub(crate) opened: u64,
     pub(crate) received: u64,
     pub(crate) preparation: Duration,
-    pub(crate) prepared_again: u64,
-    pub(crate) everyone_warm: bool,
+    pub(crate) repeated_preparations: u64,
+    pub(crate) all_users_warm: bool,
     pub(crate) watched: Vec<Series>,
     /// `true` if the run was interrupted before its planned end.
     pub interrupted: bool,
@@ -130,7 +132,7 @@ pub struct ProviderOutcome {
 /// obtained.
 pub fn measure(
     plan: &ProviderPlan,
-    probe: Probe,
+    probe: MeasureOptions,
     interrupted: impl Future<Output = ()>,
 ) -> Result<ProviderOutcome, ProviderError> {
     plan.description.check(plan.scenario)?;
@@ -143,29 +145,29 @@ pub fn measure(
     let origin = &plan.description.origin;
     let target = Target::new(origin, Protocol::Http1, plan.trust.as_ref(), plan.connect.as_deref(), None)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(drive(plan, target, probe, interrupted))
+    runtime.block_on(run_plan(plan, target, probe, interrupted))
 }
 
 /// State of the run that all virtual users share.
 #[derive(Default)]
-struct Course {
+struct RunState {
     over: Cell<bool>,
     /// Virtual users that have finished a transaction.
     warm: Cell<usize>,
     prepared_again: Cell<u64>,
 }
 
-async fn drive(
+async fn run_plan(
     plan: &ProviderPlan,
     target: Target,
-    probe: Probe,
+    probe: MeasureOptions,
     interrupted: impl Future<Output = ()>,
 ) -> Result<ProviderOutcome, ProviderError> {
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(SharedState {
         clock: Clock::start(),
         target,
         timeout: nanos(plan.timeout),
-        tally: RefCell::new(Tally::new()),
+        tally: RefCell::new(TransactionTally::new()),
         opened: Cell::new(0),
         received: Cell::new(0),
     });
@@ -173,7 +175,7 @@ async fn drive(
     let tokens: Rc<RefCell<Vec<Token>>> = Rc::default();
     let mut seeds = Random::new(plan.seed);
     let users = (0..plan.concurrency).map(|index| {
-        let random = Random::new(seeds.next());
+        let random = Random::new(seeds.next_u64());
         let (shared, description) = (Rc::clone(&shared), Rc::clone(&description));
         let place = Place { index, of: plan.concurrency };
         User::new(shared, description, plan.scenario, place, random, Rc::clone(&tokens))
@@ -188,36 +190,36 @@ async fn drive(
     if let Some(started) = probe.started {
         started(origin);
     }
-    let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
-    let course = Rc::new(Course::default());
+    let watch = ProcessSampler::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
+    let course = Rc::new(RunState::default());
     let mut working = JoinSet::new();
     for user in users {
-        working.spawn_local(work(user, Rc::clone(&shared), Rc::clone(&course)));
+        working.spawn_local(run_user(user, Rc::clone(&shared), Rc::clone(&course)));
     }
-    let kept = keep_time(plan, &shared, &course, probe.closed, interrupted).await;
+    let kept = run_window(plan, &shared, &course, probe.on_window_end, interrupted).await;
     let watched = watch.stop();
     let draining = async { while working.join_next().await.is_some() {} };
     // The wait is bounded: transactions that are not finished by then are dropped.
     let _ = tokio::time::timeout(plan.timeout, draining).await;
     drop(working);
     Ok(ProviderOutcome {
-        tally: shared.tally.replace(Tally::new()),
-        own: kept.own,
+        tally: shared.tally.replace(TransactionTally::new()),
+        self_usage: kept.own,
         opened: shared.opened.get(),
         received: shared.received.get(),
         preparation,
-        prepared_again: course.prepared_again.get(),
-        everyone_warm: kept.everyone_warm,
+        repeated_preparations: course.prepared_again.get(),
+        all_users_warm: kept.everyone_warm,
         watched,
         interrupted: kept.interrupted,
     })
 }
 
 /// Obtains the initial tokens, for several virtual users at the same time. This is not measured.
-async fn prepare(scenario: Scenario, users: Vec<User>) -> Result<Vec<User>, ProviderError> {
+async fn prepare(scenario: Flow, users: Vec<User>) -> Result<Vec<User>, ProviderError> {
     let most = match scenario {
-        Scenario::Refresh => users.len(),
-        Scenario::Introspection => INTROSPECTED,
+        Flow::Refresh => users.len(),
+        Flow::Introspection => MAX_INTROSPECTED_TOKENS,
         _ => return Ok(users),
     };
     let (mut ready, mut preparing) = (Vec::with_capacity(users.len()), JoinSet::new());
@@ -226,7 +228,7 @@ async fn prepare(scenario: Scenario, users: Vec<User>) -> Result<Vec<User>, Prov
             ready.push(user);
             continue;
         }
-        if preparing.len() == PREPARING {
+        if preparing.len() == MAX_CONCURRENT_PREPARATIONS {
             ready.extend(next_prepared(scenario, &mut preparing).await?);
         }
         preparing.spawn_local(async move { user.prepare().await.map(|()| user) });
@@ -238,11 +240,11 @@ async fn prepare(scenario: Scenario, users: Vec<User>) -> Result<Vec<User>, Prov
 }
 
 async fn next_prepared(
-    scenario: Scenario,
-    preparing: &mut JoinSet<Result<User, Trouble>>,
+    scenario: Flow,
+    preparing: &mut JoinSet<Result<User, TransactionFailure>>,
 ) -> Result<Option<User>, ProviderError> {
     let Some(ended) = preparing.join_next().await else { return Ok(None) };
-    let failed = |trouble: Trouble| ProviderError::Prepare {
+    let failed = |trouble: TransactionFailure| ProviderError::Prepare {
         scenario: scenario.name(),
         why: format!("{}: {}: {}", trouble.step.name(), trouble.class.name(), trouble.why),
     };
@@ -250,7 +252,7 @@ async fn next_prepared(
 }
 
 /// Runs one virtual user until the run ends.
-async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
+async fn run_user(mut user: User, shared: Rc<SharedState>, course: Rc<RunState>) {
     let mut warm = false;
     while !course.over.get() {
         // Tokens that a failure has cost are obtained again, outside the measured transaction.
@@ -267,18 +269,18 @@ async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
         };
         let ended = shared.clock.now();
         let failed = ending.is_err();
-        shared.tally.borrow_mut().transaction(ended.saturating_sub(started), ended, ending);
+        shared.tally.borrow_mut().record_transaction(ended.saturating_sub(started), ended, ending);
         if !std::mem::replace(&mut warm, true) {
             course.warm.set(course.warm.get() + 1);
         }
         if failed {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(FAILURE_PAUSE).await;
         }
     }
 }
 
 /// Result of the measured window.
-struct Kept {
+struct WindowResult {
     /// The generator's own usage in the window.
     own: SelfUsage,
     everyone_warm: bool,
@@ -286,19 +288,19 @@ struct Kept {
 }
 
 /// Opens and closes the measured window, and ends the load, immediately or after a planned time.
-async fn keep_time(
+async fn run_window(
     plan: &ProviderPlan,
-    shared: &Shared,
-    course: &Course,
+    shared: &SharedState,
+    course: &RunState,
     closed: Option<Box<dyn FnOnce(Instant)>>,
     interrupted: impl Future<Output = ()>,
-) -> Kept {
+) -> WindowResult {
     let until = |at: u64| tokio::time::sleep_until(shared.clock.instant(at));
     let warming = async {
         until(nanos(plan.warmup)).await;
         let latest = nanos(plan.warmup).saturating_add(nanos(plan.timeout));
         while course.warm.get() < plan.concurrency && shared.clock.now() < latest {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(WARMUP_POLL_INTERVAL).await;
         }
     };
     let mut interrupted = std::pin::pin!(interrupted);
@@ -317,9 +319,9 @@ async fn keep_time(
             () = &mut interrupted => stopped = true,
         }
     }
-    let own = own.until(SelfUsage::read());
+    let own = own.delta(SelfUsage::read());
     let now = shared.clock.now();
-    shared.tally.borrow_mut().close(now);
+    shared.tally.borrow_mut().close_window(now);
     if !stopped && !plan.after.is_zero() {
         if let Some(closed) = closed {
             closed(shared.clock.instant(now).into());
@@ -330,5 +332,5 @@ async fn keep_time(
         }
     }
     course.over.set(true);
-    Kept { own, everyone_warm, interrupted: stopped }
+    WindowResult { own, everyone_warm, interrupted: stopped }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Kind of transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scenario {
+pub enum Flow {
     /// One client credentials grant.
     ClientCredentials,
     /// One password grant of a random user.
@@ -21,7 +21,7 @@ pub enum Scenario {
     CodeConsent,
 }
 
-impl Scenario {
+impl Flow {
     /// All scenarios.
     pub const ALL: [Self; 6] = [
         Self::ClientCredentials,
@@ -45,7 +45,7 @@ impl Scenario {
     }
 }
 
-impl FromStr for Scenario {
+impl FromStr for Flow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -50,7 +50,7 @@ impl Step {
 /// Why a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum FailureClass {
     /// The connection or its TLS handshake failed.
     Connect,
     /// No complete response within the timeout.
@@ -65,7 +65,7 @@ pub enum Class {
     Content,
 }
 
-impl Class {
+impl FailureClass {
     /// Name of the class in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -81,38 +81,38 @@ impl Class {
 
 /// A failed transaction: the step, the class, and a description.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct TransactionFailure {
     pub(crate) step: Step,
-    pub(crate) class: Class,
+    pub(crate) class: FailureClass,
     /// The unexpected status, if the class is [`Class::Status`].
     pub(crate) status: Option<u16>,
     pub(crate) why: String,
 }
 
-impl Trouble {
+impl TransactionFailure {
     pub(crate) fn content(step: Step, why: impl Into<String>) -> Self {
-        Self { step, class: Class::Content, status: None, why: why.into() }
+        Self { step, class: FailureClass::Content, status: None, why: why.into() }
     }
 
     pub(crate) fn of(step: Step, failure: &Failure) -> Self {
         let class = match failure.fault {
-            RequestFault::Connect | RequestFault::Tls => Class::Connect,
-            RequestFault::Timeout | RequestFault::Unsent => Class::Timeout,
-            RequestFault::Reset | RequestFault::Closed => Class::Closed,
-            RequestFault::Protocol => Class::Protocol,
+            RequestFault::Connect | RequestFault::Tls => FailureClass::Connect,
+            RequestFault::Timeout | RequestFault::Unsent => FailureClass::Timeout,
+            RequestFault::Reset | RequestFault::Closed => FailureClass::Closed,
+            RequestFault::Protocol => FailureClass::Protocol,
         };
         Self { step, class, status: None, why: failure.why.to_string() }
     }
 }
 
 /// Statistics of the requests of one kind.
-pub(crate) struct Requests {
+pub(crate) struct StepStats {
     pub(crate) answered: Latencies,
     pub(crate) failed: u64,
 }
 
 /// Statistics of the transactions that failed in one way.
-pub(crate) struct Troubles {
+pub(crate) struct FailureStats {
     pub(crate) count: u64,
     pub(crate) example: String,
     /// Durations of those that ended in the window.
@@ -120,15 +120,15 @@ pub(crate) struct Troubles {
 }
 
 /// Counts and distributions of a run.
-pub(crate) struct Tally {
+pub(crate) struct TransactionTally {
     /// Begin and end of the window, nanoseconds since the start. The window begins when the warm-up
     /// ends.
     pub(crate) window: (u64, u64),
     pub(crate) ok: Latencies,
     pub(crate) failed: u64,
-    pub(crate) steps: BTreeMap<Step, Requests>,
+    pub(crate) steps: BTreeMap<Step, StepStats>,
     /// Failures by step, class and unexpected status.
-    pub(crate) troubles: BTreeMap<(Step, Class, Option<u16>), Troubles>,
+    pub(crate) failures: BTreeMap<(Step, FailureClass, Option<u16>), FailureStats>,
     /// Successful transactions in each second of the window.
     pub(crate) per_second: Vec<u64>,
     /// Transactions that ended before the window: total, and failed.
@@ -139,14 +139,14 @@ pub(crate) struct Tally {
     pub(crate) slices: Option<Slices>,
 }
 
-impl Tally {
+impl TransactionTally {
     pub(crate) fn new() -> Self {
         Self {
             window: (u64::MAX, u64::MAX),
             ok: Latencies::new(),
             failed: 0,
             steps: BTreeMap::new(),
-            troubles: BTreeMap::new(),
+            failures: BTreeMap::new(),
             per_second: Vec::new(),
             before: (0, 0),
             after: (0, 0),
@@ -155,7 +155,7 @@ impl Tally {
     }
 
     /// Ends the window now, if it has not ended before.
-    pub(crate) fn close(&mut self, now: u64) {
+    pub(crate) fn close_window(&mut self, now: u64) {
         self.window.1 = self.window.1.min(now);
     }
 
@@ -164,12 +164,12 @@ impl Tally {
     }
 
     /// Records a request that ended.
-    pub(crate) fn request(&mut self, step: Step, took: u64, ended: u64, answered: bool) {
+    pub(crate) fn record_request(&mut self, step: Step, took: u64, ended: u64, answered: bool) {
         if !self.inside(ended) {
             return;
         }
         let requests =
-            self.steps.entry(step).or_insert_with(|| Requests { answered: Latencies::new(), failed: 0 });
+            self.steps.entry(step).or_insert_with(|| StepStats { answered: Latencies::new(), failed: 0 });
         if answered {
             requests.answered.record(took);
         } else {
@@ -178,7 +178,12 @@ impl Tally {
     }
 
     /// Records a transaction that ended.
-    pub(crate) fn transaction(&mut self, took: u64, ended: u64, ending: Result<(), Trouble>) {
+    pub(crate) fn record_transaction(
+        &mut self,
+        took: u64,
+        ended: u64,
+        ending: Result<(), TransactionFailure>,
+    ) {
         let failed = u64::from(ending.is_err());
         let inside = self.inside(ended);
         if ended < self.window.1
@@ -190,8 +195,8 @@ impl Tally {
             // Failures during warm-up and drain are reported too, because they affect the validity
             // of the figures.
             let key = (trouble.step, trouble.class, trouble.status);
-            let new = || Troubles { count: 0, example: trouble.why, measured: Latencies::new() };
-            let seen = self.troubles.entry(key).or_insert_with(new);
+            let new = || FailureStats { count: 0, example: trouble.why, measured: Latencies::new() };
+            let seen = self.failures.entry(key).or_insert_with(new);
             seen.count += 1;
             if inside {
                 seen.measured.record(took);
@@ -223,13 +228,13 @@ mod tests {
 
     #[test]
     fn slices_have_the_warm_up_and_end_with_the_window() {
-        let mut tally = Tally::new();
+        let mut tally = TransactionTally::new();
         tally.slices = Some(Slices::new(100, None));
-        tally.transaction(5, 50_000_000, Ok(()));
+        tally.record_transaction(5, 50_000_000, Ok(()));
         tally.window = (100_000_000, 300_000_000);
-        tally.transaction(7000, 150_000_000, Ok(()));
-        tally.transaction(5, 160_000_000, Err(Trouble::content(Step::Token, "no token")));
-        tally.transaction(5, 300_000_000, Ok(()));
+        tally.record_transaction(7000, 150_000_000, Ok(()));
+        tally.record_transaction(5, 160_000_000, Err(TransactionFailure::content(Step::Token, "no token")));
+        tally.record_transaction(5, 300_000_000, Ok(()));
         let mut slices = tally.slices.take().unwrap();
         slices.finish(300_000_000);
         let seen: Vec<_> = slices.take().iter().map(|slice| (slice.at_ms, slice.ok, slice.bad)).collect();
@@ -238,39 +243,39 @@ mod tests {
 
     #[test]
     fn only_what_ends_in_the_window_counts() {
-        let mut tally = Tally::new();
-        let bad = || Err(Trouble::content(Step::Token, "no token"));
-        tally.transaction(5, 10, Ok(()));
-        tally.transaction(5, 10, bad());
+        let mut tally = TransactionTally::new();
+        let bad = || Err(TransactionFailure::content(Step::Token, "no token"));
+        tally.record_transaction(5, 10, Ok(()));
+        tally.record_transaction(5, 10, bad());
         tally.window = (100, 2_000_000_100);
-        tally.transaction(95, 100, Ok(()));
-        tally.request(Step::Token, 95, 100, true);
-        tally.request(Step::Token, 95, 99, true);
-        tally.transaction(5, 1_500_000_000, Ok(()));
-        tally.transaction(5, 1_500_000_000, bad());
-        tally.transaction(5, 2_000_000_100, Ok(()));
+        tally.record_transaction(95, 100, Ok(()));
+        tally.record_request(Step::Token, 95, 100, true);
+        tally.record_request(Step::Token, 95, 99, true);
+        tally.record_transaction(5, 1_500_000_000, Ok(()));
+        tally.record_transaction(5, 1_500_000_000, bad());
+        tally.record_transaction(5, 2_000_000_100, Ok(()));
         assert_eq!((tally.ok.count(), tally.failed), (2, 1));
         assert_eq!((tally.before, tally.after), ((2, 1), (1, 0)));
         assert_eq!(tally.per_second, [1, 1]);
         assert_eq!(tally.steps[&Step::Token].answered.count(), 1);
-        let troubles = &tally.troubles[&(Step::Token, Class::Content, None)];
+        let troubles = &tally.failures[&(Step::Token, FailureClass::Content, None)];
         assert_eq!((troubles.count, troubles.measured.count()), (2, 1));
     }
 
     #[test]
     fn statuses_that_were_not_expected_are_told_apart() {
-        let mut tally = Tally::new();
+        let mut tally = TransactionTally::new();
         tally.window = (0, 1000);
         for status in [503, 429, 503] {
-            let trouble = Trouble {
+            let trouble = TransactionFailure {
                 step: Step::Token,
-                class: Class::Status,
+                class: FailureClass::Status,
                 status: Some(status),
                 why: "busy".to_owned(),
             };
-            tally.transaction(5, 10, Err(trouble));
+            tally.record_transaction(5, 10, Err(trouble));
         }
-        let of = |status| tally.troubles[&(Step::Token, Class::Status, Some(status))].count;
+        let of = |status| tally.failures[&(Step::Token, FailureClass::Status, Some(status))].count;
         assert_eq!((of(503), of(429)), (2, 1));
     }
 }

@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Leads {
     /// A path, with its query, of the provider.
-    Here(String),
+    Provider(String),
     /// The redirect URI of the client; holds the query.
-    Back(String),
+    Client(String),
     /// An address outside the provider.
-    Away,
+    Elsewhere,
 }
 
 /// Resolves `reference` on the page at `path` of `origin`.
@@ -22,35 +22,35 @@ pub(crate) fn resolve(origin: &str, redirect_uri: &str, path: &str, reference: &
     if let Some(rest) = reference.strip_prefix(redirect_uri)
         && (rest.is_empty() || rest.starts_with('?') || redirect_uri.contains('?') && rest.starts_with('&'))
     {
-        return Leads::Back(rest.trim_start_matches(['?', '&']).to_owned());
+        return Leads::Client(rest.trim_start_matches(['?', '&']).to_owned());
     }
     if let Some(rest) = reference.strip_prefix(origin) {
         return match rest.as_bytes().first() {
-            None => Leads::Here("/".to_owned()),
-            Some(b'/') => Leads::Here(rest.to_owned()),
-            Some(b'?') => Leads::Here(format!("/{rest}")),
-            Some(_) => Leads::Away,
+            None => Leads::Provider("/".to_owned()),
+            Some(b'/') => Leads::Provider(rest.to_owned()),
+            Some(b'?') => Leads::Provider(format!("/{rest}")),
+            Some(_) => Leads::Elsewhere,
         };
     }
     let place = path.split('?').next().unwrap_or_default();
     let scheme_end = reference.find(':').unwrap_or(usize::MAX);
     let has_scheme = scheme_end < reference.find(['/', '?']).unwrap_or(usize::MAX);
     if reference.starts_with("//") || has_scheme {
-        Leads::Away
+        Leads::Elsewhere
     } else if reference.is_empty() {
-        Leads::Here(path.to_owned())
+        Leads::Provider(path.to_owned())
     } else if reference.starts_with('/') {
-        Leads::Here(reference.to_owned())
+        Leads::Provider(reference.to_owned())
     } else if reference.starts_with('?') {
-        Leads::Here(format!("{place}{reference}"))
+        Leads::Provider(format!("{place}{reference}"))
     } else {
         let folder = place.rfind('/').map_or("", |last| &place[..last]);
-        Leads::Here(climb(folder, reference))
+        Leads::Provider(join_relative(folder, reference))
     }
 }
 
 /// Joins a directory and a relative path, which may begin with `./` and `../`.
-fn climb(folder: &str, relative: &str) -> String {
+fn join_relative(folder: &str, relative: &str) -> String {
     let (mut folder, mut rest) = (folder, relative);
     loop {
         if let Some(after) = rest.strip_prefix("./") {
@@ -66,9 +66,9 @@ fn climb(folder: &str, relative: &str) -> String {
 
 /// Names and values in the form encoding (`application/x-www-form-urlencoded`).
 #[derive(Debug, Default)]
-pub(crate) struct Encoded(String);
+pub(crate) struct FormEncoded(String);
 
-impl Encoded {
+impl FormEncoded {
     /// Adds a pair of name and value.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         if !self.0.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn escape(encoded: &mut String, text: &str) {
 }
 
 /// First value with this name in a query, decoded.
-pub(crate) fn value(query: &str, name: &str) -> Option<String> {
+pub(crate) fn query_value(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(had, _)| *had == name).map(|(_, value)| unescape(value))
 }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn references_lead_where_a_browser_would_go() {
-        let here = |path: &str| Leads::Here(path.to_owned());
+        let here = |path: &str| Leads::Provider(path.to_owned());
         for (reference, path) in [
             ("http://idp:80/x?y", "/x?y"),
             ("http://idp:80", "/"),
@@ -160,20 +160,20 @@ mod tests {
             assert_eq!(lead(reference), here(path), "{reference}");
         }
         for away in ["http://idp:8080/x", "http://other/", "//other/", "http://app/cbx", "x:y/z?"] {
-            assert_eq!(lead(away), Leads::Away, "{away}");
+            assert_eq!(lead(away), Leads::Elsewhere, "{away}");
         }
-        assert_eq!(lead("http://app/cb?code=1#_"), Leads::Back("code=1".to_owned()));
+        assert_eq!(lead("http://app/cb?code=1#_"), Leads::Client("code=1".to_owned()));
     }
 
     #[test]
     fn the_form_encoding_goes_both_ways() {
         let text = "a b&c=d+é%/\0";
-        let query = Encoded::default().with("x", "").with("y", text).with_some("z", "").finish();
+        let query = FormEncoded::default().with("x", "").with("y", text).with_some("z", "").finish();
         assert_eq!(query, "x=&y=a+b%26c%3Dd%2B%C3%A9%25%2F%00");
-        assert_eq!(value(&query, "y").as_deref(), Some(text));
-        assert_eq!(value(&query, "z"), None);
-        assert_eq!(value("a=%4&b=%zz&c=%", "a").as_deref(), Some("%4"));
-        assert_eq!(value("a=%4&b=%zz&c=%", "b").as_deref(), Some("%zz"));
-        assert_eq!(value("a=%+1", "a").as_deref(), Some("% 1"));
+        assert_eq!(query_value(&query, "y").as_deref(), Some(text));
+        assert_eq!(query_value(&query, "z"), None);
+        assert_eq!(query_value("a=%4&b=%zz&c=%", "a").as_deref(), Some("%4"));
+        assert_eq!(query_value("a=%4&b=%zz&c=%", "b").as_deref(), Some("%zz"));
+        assert_eq!(query_value("a=%+1", "a").as_deref(), Some("% 1"));
     }
 }

@@ -13,19 +13,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lab_analysis::units::count;
 use serde::Deserialize;
 
-use super::browser::{Browser, Page, Request, Shared};
-use super::description::{Client, Description, Users};
-use super::html::{self, Form, Kind};
-use super::scenario::Scenario;
-use super::tally::{Step, Trouble};
-use super::url::{Encoded, Leads, resolve, value};
+use super::browser::{Browser, Request, Response, SharedState};
+use super::description::{Client, ProviderDescription, Users};
+use super::html::{self, FieldKind, Form};
+use super::scenario::Flow;
+use super::tally::{Step, TransactionFailure};
+use super::url::{FormEncoded, Leads, query_value, resolve};
 use crate::load::Random;
 
 /// Largest number of pages between the authorization request and the redirect to the client. More
 /// indicate a loop.
-const PAGES: usize = 12;
+const MAX_PAGES: usize = 12;
 /// Largest number of tokens for introspection, at most one per virtual user.
-pub(crate) const INTROSPECTED: usize = 100;
+pub(crate) const MAX_INTROSPECTED_TOKENS: usize = 100;
 
 /// Response of a token endpoint (RFC 6749 §5.1).
 #[derive(Deserialize)]
@@ -39,7 +39,7 @@ struct Tokens<'a> {
 
 /// Response of an introspection endpoint (RFC 7662 §2.2).
 #[derive(Deserialize)]
-struct Introspection {
+struct IntrospectionResponse {
     active: bool,
 }
 
@@ -58,12 +58,12 @@ impl Place {
     /// authorization code flow, virtual users of the same client use different accounts, as long as
     /// there are enough. This matches reality: a person does not sign in to one application with
     /// two browsers at the same time.
-    fn at(self, description: &Description, scenario: Scenario) -> (&Client, (u64, u64)) {
-        let pool = description.pool(scenario);
+    fn at(self, description: &ProviderDescription, scenario: Flow) -> (&Client, (u64, u64)) {
+        let pool = description.clients_for(scenario);
         let client = &pool[self.index % pool.len()];
         let parts = count(self.of.div_ceil(pool.len()));
         let enough = description.users.as_ref().is_some_and(|users| users.count >= parts);
-        let part = if scenario == Scenario::CodeConsent && enough {
+        let part = if scenario == Flow::CodeConsent && enough {
             (count(self.index / pool.len()), parts)
         } else {
             (0, 1)
@@ -75,8 +75,8 @@ impl Place {
 /// A virtual user and its state.
 pub(crate) struct User {
     browser: Browser,
-    description: Rc<Description>,
-    scenario: Scenario,
+    description: Rc<ProviderDescription>,
+    scenario: Flow,
     client_id: Rc<str>,
     basic: Rc<str>,
     random: Random,
@@ -89,9 +89,9 @@ pub(crate) struct User {
 
 impl User {
     pub(crate) fn new(
-        shared: Rc<Shared>,
-        description: Rc<Description>,
-        scenario: Scenario,
+        shared: Rc<SharedState>,
+        description: Rc<ProviderDescription>,
+        scenario: Flow,
         place: Place,
         random: Random,
         tokens: Rc<RefCell<Vec<Token>>>,
@@ -105,17 +105,17 @@ impl User {
     /// Whether tokens must be obtained before the next transaction.
     pub(crate) fn needs_preparation(&self) -> bool {
         match self.scenario {
-            Scenario::Refresh => self.refresh.is_none(),
-            Scenario::Introspection => self.tokens.borrow().is_empty(),
+            Flow::Refresh => self.refresh.is_none(),
+            Flow::Introspection => self.tokens.borrow().is_empty(),
             _ => false,
         }
     }
 
     /// Obtains the tokens with which the transactions start.
-    pub(crate) async fn prepare(&mut self) -> Result<(), Trouble> {
+    pub(crate) async fn prepare(&mut self) -> Result<(), TransactionFailure> {
         let page = self.password().await?;
         let tokens = tokens(&page)?;
-        if self.scenario == Scenario::Introspection {
+        if self.scenario == Flow::Introspection {
             let token = (tokens.access_token.into_owned(), Rc::clone(&self.basic));
             self.tokens.borrow_mut().push(token);
             return Ok(());
@@ -126,27 +126,27 @@ impl User {
     }
 
     /// Runs one transaction.
-    pub(crate) async fn transaction(&mut self) -> Result<(), Trouble> {
+    pub(crate) async fn transaction(&mut self) -> Result<(), TransactionFailure> {
         match self.scenario {
-            Scenario::ClientCredentials => {
-                let form = Encoded::default().with("grant_type", "client_credentials");
+            Flow::ClientCredentials => {
+                let form = FormEncoded::default().with("grant_type", "client_credentials");
                 let form = form.with_some("scope", &self.description.scopes.client_credentials).finish();
                 let page = self.token(&form).await?;
                 tokens(&page).map(drop)
             }
-            Scenario::Password => {
+            Flow::Password => {
                 let page = self.password().await?;
                 tokens(&page).map(drop)
             }
-            Scenario::PasswordRevoke => self.password_revoke().await,
-            Scenario::Refresh => self.refresh().await,
-            Scenario::Introspection => self.introspection().await,
-            Scenario::CodeConsent => self.code_consent().await,
+            Flow::PasswordRevoke => self.password_revoke().await,
+            Flow::Refresh => self.refresh().await,
+            Flow::Introspection => self.introspection().await,
+            Flow::CodeConsent => self.code_consent().await,
         }
     }
 
     /// Name of a random user in the assigned part, and the description with its password.
-    fn somebody(&mut self) -> (String, Rc<Description>) {
+    fn random_user(&mut self) -> (String, Rc<ProviderDescription>) {
         let description = Rc::clone(&self.description);
         let (part, parts) = self.part;
         let name = |users: &Users| {
@@ -156,70 +156,80 @@ impl User {
         (description.users.as_ref().map_or_else(String::new, name), description)
     }
 
-    async fn token(&mut self, form: &str) -> Result<Page, Trouble> {
+    async fn token(&mut self, form: &str) -> Result<Response, TransactionFailure> {
         let (description, basic) = (Rc::clone(&self.description), Rc::clone(&self.basic));
-        self.post(Step::Token, &description.endpoints.token, &basic, form).await?.expect(Step::Token, 200)
+        self.post(Step::Token, &description.endpoints.token, &basic, form)
+            .await?
+            .expect_status(Step::Token, 200)
     }
 
-    async fn post(&mut self, step: Step, path: &str, basic: &str, form: &str) -> Result<Page, Trouble> {
+    async fn post(
+        &mut self,
+        step: Step,
+        path: &str,
+        basic: &str,
+        form: &str,
+    ) -> Result<Response, TransactionFailure> {
         let request = Request { step, path, authorization: Some(basic), form: Some(form), cookies: false };
         self.browser.send(&request).await
     }
 
-    async fn password(&mut self) -> Result<Page, Trouble> {
-        let (name, description) = self.somebody();
+    async fn password(&mut self) -> Result<Response, TransactionFailure> {
+        let (name, description) = self.random_user();
         let password = description.users.as_ref().map_or("", |users| users.password.as_str());
-        let form = Encoded::default().with("grant_type", "password").with("username", &name);
+        let form = FormEncoded::default().with("grant_type", "password").with("username", &name);
         let form = form.with("password", password).with_some("scope", &description.scopes.password).finish();
         self.token(&form).await
     }
 
-    async fn password_revoke(&mut self) -> Result<(), Trouble> {
+    async fn password_revoke(&mut self) -> Result<(), TransactionFailure> {
         let page = self.password().await?;
         let tokens = tokens(&page)?;
-        let form = Encoded::default().with("token", &tokens.access_token);
+        let form = FormEncoded::default().with("token", &tokens.access_token);
         let form = form.with("token_type_hint", "access_token").finish();
         let (description, basic) = (Rc::clone(&self.description), Rc::clone(&self.basic));
         let answer = self.post(Step::Revoke, &description.endpoints.revoke, &basic, &form).await?;
-        answer.expect(Step::Revoke, 200).map(drop)
+        answer.expect_status(Step::Revoke, 200).map(drop)
     }
 
-    async fn refresh(&mut self) -> Result<(), Trouble> {
+    async fn refresh(&mut self) -> Result<(), TransactionFailure> {
         // The token is taken, because after a failure it is unknown whether the provider still
         // accepts it.
         let Some(token) = self.refresh.take() else { return Err(no_refresh_token()) };
         let form =
-            Encoded::default().with("grant_type", "refresh_token").with("refresh_token", &token).finish();
+            FormEncoded::default().with("grant_type", "refresh_token").with("refresh_token", &token).finish();
         let page = self.token(&form).await?;
         let next = tokens(&page)?.refresh_token.ok_or_else(no_refresh_token)?;
         self.refresh = Some(next.into_owned());
         Ok(())
     }
 
-    async fn introspection(&mut self) -> Result<(), Trouble> {
+    async fn introspection(&mut self) -> Result<(), TransactionFailure> {
         let (form, basic) = {
             let tokens = self.tokens.borrow();
             let held = count(tokens.len()).max(1);
             let picked = usize::try_from(self.random.below(held)).unwrap_or(0);
             let (token, basic) = &tokens[picked];
-            (Encoded::default().with("token", token).finish(), Rc::clone(basic))
+            (FormEncoded::default().with("token", token).finish(), Rc::clone(basic))
         };
         let description = Rc::clone(&self.description);
         let page = self.post(Step::Introspect, &description.endpoints.introspect, &basic, &form).await?;
-        let page = page.expect(Step::Introspect, 200)?;
+        let page = page.expect_status(Step::Introspect, 200)?;
         match serde_json::from_slice(&page.content) {
-            Ok(Introspection { active: true }) => Ok(()),
-            _ => Err(Trouble::content(Step::Introspect, format!("not active: {}", page.excerpt()))),
+            Ok(IntrospectionResponse { active: true }) => Ok(()),
+            _ => {
+                Err(TransactionFailure::content(Step::Introspect, format!("not active: {}", page.excerpt())))
+            }
         }
     }
 
-    async fn code_consent(&mut self) -> Result<(), Trouble> {
+    async fn code_consent(&mut self) -> Result<(), TransactionFailure> {
         self.browser.jar.clear();
         let description = Rc::clone(&self.description);
         let verifier = self.secret();
         let challenge = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()));
         let (state, nonce) = (self.secret(), self.secret());
-        let query = Encoded::default()
+        let query = FormEncoded::default()
             .with("response_type", "code")
             .with("client_id", &self.client_id)
             .with("redirect_uri", &description.redirect_uri)
@@ -232,13 +242,16 @@ impl User {
             .finish();
         let joint = if description.endpoints.authorize.contains('?') { '&' } else { '?' };
         let start = format!("{}{joint}{query}", description.endpoints.authorize);
-        let (step, back) = self.browse(start).await?;
-        if value(&back, "state").as_deref() != Some(state.as_str()) {
-            return Err(Trouble::content(step, format!("the response has a different state: {back}")));
+        let (step, back) = self.follow_pages(start).await?;
+        if query_value(&back, "state").as_deref() != Some(state.as_str()) {
+            return Err(TransactionFailure::content(
+                step,
+                format!("the response has a different state: {back}"),
+            ));
         }
-        let code = value(&back, "code")
-            .ok_or_else(|| Trouble::content(step, format!("the response has no code: {back}")))?;
-        let form = Encoded::default()
+        let code = query_value(&back, "code")
+            .ok_or_else(|| TransactionFailure::content(step, format!("the response has no code: {back}")))?;
+        let form = FormEncoded::default()
             .with("grant_type", "authorization_code")
             .with("code", &code)
             .with("redirect_uri", &description.redirect_uri)
@@ -247,18 +260,21 @@ impl User {
         let page = self.token(&form).await?;
         let asked = description.scopes.code.split(' ').any(|scope| scope == "openid");
         if asked && tokens(&page)?.id_token.is_none() {
-            return Err(Trouble::content(Step::Token, "no id_token although scope openid was requested"));
+            return Err(TransactionFailure::content(
+                Step::Token,
+                "no id_token although scope openid was requested",
+            ));
         }
         tokens(&page).map(drop)
     }
 
     /// Follows the pages from the authorization request through sign-in and consent. Returns the
     /// query of the redirect to the client, and the step that produced it.
-    async fn browse(&mut self, start: String) -> Result<(Step, String), Trouble> {
+    async fn follow_pages(&mut self, start: String) -> Result<(Step, String), TransactionFailure> {
         let description = Rc::clone(&self.description);
         let (mut step, mut path, mut form) = (Step::Authorize, start, None::<String>);
         let (mut signed_in, mut consented) = (false, false);
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let request =
                 Request { step, path: &path, authorization: None, form: form.as_deref(), cookies: true };
             let page = self.browser.send(&request).await?;
@@ -266,18 +282,18 @@ impl User {
                 |reference: &str| resolve(&description.origin, &description.redirect_uri, &path, reference);
             if let Some(location) = page.redirect() {
                 match lead(location) {
-                    Leads::Here(next) => (step, path, form) = (Step::Redirect, next, None),
-                    Leads::Back(query) if signed_in && consented => return Ok((step, query)),
+                    Leads::Provider(next) => (step, path, form) = (Step::Redirect, next, None),
+                    Leads::Client(query) if signed_in && consented => return Ok((step, query)),
                     // A transaction that skipped a page cannot be compared with one that did not.
-                    Leads::Back(query) => {
+                    Leads::Client(query) => {
                         let missed = if signed_in { "consent" } else { "sign-in" };
-                        return Err(Trouble::content(
+                        return Err(TransactionFailure::content(
                             step,
                             format!("redirected to the client without {missed}: {query}"),
                         ));
                     }
-                    Leads::Away => {
-                        return Err(Trouble::content(
+                    Leads::Elsewhere => {
+                        return Err(TransactionFailure::content(
                             step,
                             format!("redirect to another origin: {location}"),
                         ));
@@ -285,11 +301,13 @@ impl User {
                 }
                 continue;
             }
-            let page = page.expect(step, 200)?;
+            let page = page.expect_status(step, 200)?;
             let forms = html::forms(&page.text());
             let fields = &description.fields;
-            let login = forms.iter().find(|form| form.field(Kind::Typed, &fields.password).is_some());
-            let consent = forms.iter().find(|form| allows(form, &fields.consent.name, &fields.consent.value));
+            let login = forms.iter().find(|form| form.field(FieldKind::Input, &fields.password).is_some());
+            let consent = forms
+                .iter()
+                .find(|form| has_consent_button(form, &fields.consent.name, &fields.consent.value));
             let (next, sent, filled) = match (login, consent) {
                 (Some(form), _) if !signed_in => {
                     signed_in = true;
@@ -300,22 +318,26 @@ impl User {
                     let clicked = &fields.consent;
                     (Step::Consent, form, fixed(form).with(&clicked.name, &clicked.value))
                 }
-                (Some(_), _) => return Err(Trouble::content(step, "the sign-in page was shown again")),
-                (None, Some(_)) => return Err(Trouble::content(step, "the consent page was shown again")),
+                (Some(_), _) => {
+                    return Err(TransactionFailure::content(step, "the sign-in page was shown again"));
+                }
+                (None, Some(_)) => {
+                    return Err(TransactionFailure::content(step, "the consent page was shown again"));
+                }
                 (None, None) => {
-                    return Err(Trouble::content(step, unknown(&forms, &page)));
+                    return Err(TransactionFailure::content(step, unknown_page_error(&forms, &page)));
                 }
             };
-            let Leads::Here(action) = lead(sent.action.as_deref().unwrap_or_default()) else {
-                return Err(Trouble::content(step, "a form submits to another origin"));
+            let Leads::Provider(action) = lead(sent.action.as_deref().unwrap_or_default()) else {
+                return Err(TransactionFailure::content(step, "a form submits to another origin"));
             };
             (step, path, form) = (next, action, Some(filled.finish()));
         }
-        Err(Trouble::content(step, format!("no redirect to the client after {PAGES} pages")))
+        Err(TransactionFailure::content(step, format!("no redirect to the client after {MAX_PAGES} pages")))
     }
 
-    fn credentials(&mut self, form: &Form) -> Encoded {
-        let (name, description) = self.somebody();
+    fn credentials(&mut self, form: &Form) -> FormEncoded {
+        let (name, description) = self.random_user();
         let password = description.users.as_ref().map_or("", |users| users.password.as_str());
         let fields = &description.fields;
         fixed(form).with(&fields.username, &name).with(&fields.password, password)
@@ -325,21 +347,21 @@ impl User {
     fn secret(&mut self) -> String {
         let mut bytes = [0; 32];
         for part in bytes.chunks_mut(8) {
-            part.copy_from_slice(&self.random.next().to_le_bytes());
+            part.copy_from_slice(&self.random.next_u64().to_le_bytes());
         }
         URL_SAFE_NO_PAD.encode(bytes)
     }
 }
 
 /// Whether the form has this consent button. Some pages have several buttons with the same name.
-fn allows(form: &Form, name: &str, value: &str) -> bool {
+fn has_consent_button(form: &Form, name: &str, value: &str) -> bool {
     let mut fields = form.fields.iter();
-    fields.any(|field| field.kind == Kind::Button && field.name == name && field.value == value)
+    fields.any(|field| field.kind == FieldKind::Button && field.name == name && field.value == value)
 }
 
 /// Error text for a page without a known form. It lists the fields, so that the description can be
 /// corrected.
-fn unknown(forms: &[Form], page: &Page) -> String {
+fn unknown_page_error(forms: &[Form], page: &Response) -> String {
     let named = forms
         .iter()
         .flat_map(|form| &form.fields)
@@ -349,20 +371,23 @@ fn unknown(forms: &[Form], page: &Page) -> String {
 }
 
 /// The fields that are submitted unchanged.
-fn fixed(form: &Form) -> Encoded {
-    let fixed = form.fields.iter().filter(|field| field.kind == Kind::Fixed);
-    fixed.fold(Encoded::default(), |encoded, field| encoded.with(&field.name, &field.value))
+fn fixed(form: &Form) -> FormEncoded {
+    let fixed = form.fields.iter().filter(|field| field.kind == FieldKind::Fixed);
+    fixed.fold(FormEncoded::default(), |encoded, field| encoded.with(&field.name, &field.value))
 }
 
-fn tokens(page: &Page) -> Result<Tokens<'_>, Trouble> {
-    let refused = || Trouble::content(Step::Token, format!("no bearer token: {}", page.excerpt()));
+fn tokens(page: &Response) -> Result<Tokens<'_>, TransactionFailure> {
+    let refused = || TransactionFailure::content(Step::Token, format!("no bearer token: {}", page.excerpt()));
     let tokens: Tokens<'_> = serde_json::from_slice(&page.content).map_err(|_| refused())?;
     let fits = !tokens.access_token.is_empty() && tokens.token_type.eq_ignore_ascii_case("bearer");
     if fits { Ok(tokens) } else { Err(refused()) }
 }
 
-fn no_refresh_token() -> Trouble {
-    Trouble::content(Step::Token, "no refresh token in the response: enable it for the client and the scope")
+fn no_refresh_token() -> TransactionFailure {
+    TransactionFailure::content(
+        Step::Token,
+        "no refresh token in the response: enable it for the client and the scope",
+    )
 }
 
 #[cfg(test)]
@@ -374,22 +399,22 @@ mod tests {
         let text = r#"{"name":"x","origin":"http://x","endpoints":{"token":"/t"},
             "clients":[{"id":"a","secret":"s"},{"id":"b","secret":"s"}],
             "users":{"pattern":"u{n}","count":7,"password":"p"}}"#;
-        let description: Description = serde_json::from_str(text).unwrap();
+        let description: ProviderDescription = serde_json::from_str(text).unwrap();
         let at = |index, of, scenario| {
             let (client, part) = Place { index, of }.at(&description, scenario);
             (client.id.as_str(), part)
         };
-        let seen: Vec<_> = (0..5).map(|index| at(index, 5, Scenario::CodeConsent)).collect();
+        let seen: Vec<_> = (0..5).map(|index| at(index, 5, Flow::CodeConsent)).collect();
         assert_eq!(seen, [("a", (0, 3)), ("b", (0, 3)), ("a", (1, 3)), ("b", (1, 3)), ("a", (2, 3))]);
-        assert_eq!(at(4, 5, Scenario::Password), ("a", (0, 1)));
-        assert_eq!(at(15, 16, Scenario::CodeConsent), ("b", (0, 1)), "eight parts of seven users");
+        assert_eq!(at(4, 5, Flow::Password), ("a", (0, 1)));
+        assert_eq!(at(15, 16, Flow::CodeConsent), ("b", (0, 1)), "eight parts of seven users");
     }
 
     #[test]
     fn every_name_is_understood() {
-        for scenario in Scenario::ALL {
+        for scenario in Flow::ALL {
             assert_eq!(scenario.name().parse(), Ok(scenario));
         }
-        assert!("none".parse::<Scenario>().unwrap_err().contains("code_consent"));
+        assert!("none".parse::<Flow>().unwrap_err().contains("code_consent"));
     }
 }

@@ -4,7 +4,7 @@
 //! share.
 //! Does not own: the other rules ([`super::findings`], [`super::provider`]).
 
-use lab_analysis::diagnose::{CORE_WAIT, never_rests};
+use lab_analysis::diagnose::{CORE_WAIT, is_saturated};
 use serde::Serialize;
 
 /// One fact to know before using the figures.
@@ -37,7 +37,7 @@ pub(super) fn generator_bound(
     remedy: &'static str,
 ) -> Option<Finding> {
     let (running, waiting) = (cpu_share?, core_wait_share.unwrap_or(0.0));
-    never_rests(running, waiting).then(|| Finding {
+    is_saturated(running, waiting).then(|| Finding {
         name: "generator-bound",
         evidence: format!(
             "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",

@@ -11,7 +11,7 @@ use super::load::LoadReport;
 use crate::load::{LoadOutcome, Plan, RequestFault};
 
 /// Share of its connections that a closed loop has to keep busy while it has requests to send.
-const BUSY: f64 = 0.9;
+const MIN_BUSY: f64 = 0.9;
 /// Share of the latency from which waiting for a connection is reported.
 const CONNECTION_WAIT: f64 = 0.5;
 
@@ -19,7 +19,15 @@ impl LoadReport {
     /// Creates the report of a run, with its findings: those about the generator first. Of several
     /// plans `plan` is the first.
     pub fn new(plan: &Plan, outcome: &LoadOutcome) -> Self {
-        let rules = [saturated, late, idle_workers, starved, connection_bound, unsent, closed_loop];
+        let rules = [
+            generator_bound,
+            generator_late,
+            idle_workers,
+            machine_shared,
+            connections_exhausted,
+            unsent,
+            closed_loop,
+        ];
         let mut report = Self::without_findings(plan, outcome);
         report.findings = rules.iter().filter_map(|rule| rule(&report)).collect();
         report.generator.limited = report.findings.iter().any(|finding| finding.limits_generator);
@@ -27,7 +35,7 @@ impl LoadReport {
     }
 }
 
-fn saturated(report: &LoadReport) -> Option<Finding> {
+fn generator_bound(report: &LoadReport) -> Option<Finding> {
     finding::generator_bound(
         report.generator.cpu_share,
         report.generator.core_wait_share,
@@ -35,7 +43,7 @@ fn saturated(report: &LoadReport) -> Option<Finding> {
     )
 }
 
-fn late(report: &LoadReport) -> Option<Finding> {
+fn generator_late(report: &LoadReport) -> Option<Finding> {
     let (lag, latency) = (report.generator.lag_us.p99, report.all_us.p99);
     (lag >= LAG_US && lag >= latency * LAG_SHARE).then(|| Finding {
         name: "generator-late",
@@ -54,8 +62,8 @@ fn idle_workers(report: &LoadReport) -> Option<Finding> {
     let connecting =
         report.faults.iter().any(|fault| matches!(fault.class, RequestFault::Connect | RequestFault::Tls));
     let busy = report.totals.mean_in_flight_while_due / slots;
-    (report.plan.arrivals == "closed" && busy < BUSY && !connecting && report.plan.keep_alive).then(|| {
-        Finding {
+    (report.plan.arrivals == "closed" && busy < MIN_BUSY && !connecting && report.plan.keep_alive).then(
+        || Finding {
             name: "generator-bound",
             evidence: format!(
                 "{:.1} requests were in flight while {slots} workers should have been busy",
@@ -63,15 +71,15 @@ fn idle_workers(report: &LoadReport) -> Option<Finding> {
             ),
             remedy: "the target may be faster than shown: fewer workers keep it as busy",
             limits_generator: true,
-        }
-    })
+        },
+    )
 }
 
-fn starved(report: &LoadReport) -> Option<Finding> {
+fn machine_shared(report: &LoadReport) -> Option<Finding> {
     finding::machine_shared(report.generator.core_wait_share)
 }
 
-fn connection_bound(report: &LoadReport) -> Option<Finding> {
+fn connections_exhausted(report: &LoadReport) -> Option<Finding> {
     let (whole, wait) = (report.all_us.p99, report.connection_wait_us.p99);
     (report.plan.arrivals != "closed" && wait >= LAG_US && wait >= whole * CONNECTION_WAIT).then(|| Finding {
         name: "connections-exhausted",

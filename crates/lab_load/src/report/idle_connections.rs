@@ -75,7 +75,7 @@ impl HoldReport {
             open_longest_us: outcome.oldest.map(|since| (outcome.ended_at - since) as f64 / 1e3),
             statuses: outcome.statuses.clone(),
             seconds: seconds(outcome.ended_at),
-            watched: outcome.watched.iter().map(|series| series.over(from, until, None)).collect(),
+            watched: outcome.watched.iter().map(|series| series.in_window(from, until, None)).collect(),
         }
     }
 }

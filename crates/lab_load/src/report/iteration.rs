@@ -8,7 +8,7 @@ use lab_analysis::units::seconds;
 
 use super::{LoadReport, ProviderReport};
 use crate::load::{LoadOutcome, Plan, RequestFault, Slices};
-use crate::provider::{Class as Trouble, ProviderOutcome, ProviderPlan};
+use crate::provider::{FailureClass as Trouble, ProviderOutcome, ProviderPlan};
 
 /// Converts the results of a load to an iteration. Of several plans `plan` is the first. `timing`
 /// is the component whose phases the responses report; without it the iteration has no phases.
@@ -89,7 +89,7 @@ pub fn iteration_of_flow(plan: &ProviderPlan, outcome: &mut ProviderOutcome) -> 
             example: None,
         });
     }
-    for (&(step, class, status), seen) in tally.troubles.iter().filter(|(_, seen)| seen.measured.count() > 0)
+    for (&(step, class, status), seen) in tally.failures.iter().filter(|(_, seen)| seen.measured.count() > 0)
     {
         let answered = matches!(class, Trouble::Status);
         iteration.classes.push(Class {

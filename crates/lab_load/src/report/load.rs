@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::SCHEMA;
 use super::finding::Finding;
 use crate::load::{
-    Choice, Latency, LoadOutcome, Plan, Protocol, RequestFault, Schedule, Second, Spacing, Step, Stop,
+    InterArrival, Latency, LoadOutcome, Plan, Protocol, RequestFault, Schedule, Second, Step, Stop,
+    TokenChoice,
 };
 use crate::observe::Observation;
 
@@ -188,7 +189,7 @@ impl LoadReport {
             watched: outcome
                 .watched
                 .iter()
-                .map(|series| series.over(window.0, window.1, Some(totals.ended_per_s)))
+                .map(|series| series.in_window(window.0, window.1, Some(totals.ended_per_s)))
                 .collect(),
             totals,
         }
@@ -205,7 +206,7 @@ impl PlanFacts {
         let (arrivals, steps): (_, &[Step]) = match &plan.schedule {
             Schedule::Closed { .. } => ("closed", &[]),
             Schedule::Open(open) => {
-                let name = if open.spacing == Spacing::Constant { "constant" } else { "poisson" };
+                let name = if open.spacing == InterArrival::Constant { "constant" } else { "poisson" };
                 (name, &open.steps)
             }
         };
@@ -235,8 +236,8 @@ impl PlanFacts {
             body_bytes: plan.flow.body.len(),
             tokens: plan.flow.tokens.len(),
             zipf: match plan.flow.choice {
-                Choice::RoundRobin => None,
-                Choice::Zipf(exponent) => Some(exponent),
+                TokenChoice::RoundRobin => None,
+                TokenChoice::Zipf(exponent) => Some(exponent),
             },
             seed: plan.seed,
         }
@@ -265,19 +266,19 @@ fn totals(outcome: &LoadOutcome) -> Totals {
 }
 
 fn generator(outcome: &LoadOutcome) -> GeneratorUse {
-    let wall = outcome.own.wall as f64;
+    let wall = outcome.self_usage.wall as f64;
     let share = |part: Option<u64>| part.map(|part| ratio(part as f64, wall));
     let ended = outcome.recorder.window.ended();
     GeneratorUse {
         version: env!("CARGO_PKG_VERSION"),
-        cpu_share: share(outcome.own.running),
+        cpu_share: share(outcome.self_usage.running),
         cpu_us_per_request: outcome
-            .own
+            .self_usage
             .running
             .filter(|_| ended > 0)
             .map(|running| ratio(running as f64 / 1e3, ended as f64)),
-        core_wait_share: share(outcome.own.waiting),
-        stolen_share: outcome.own.stolen_share(),
+        core_wait_share: share(outcome.self_usage.waiting),
+        stolen_share: outcome.self_usage.stolen_share(),
         lag_us: outcome.recorder.lag.summary(),
         limited: false,
     }

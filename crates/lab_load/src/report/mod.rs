@@ -20,7 +20,7 @@ pub use idle_connections::HoldReport;
 pub use iteration::{iteration_of_flow, iteration_of_load};
 pub use load::{FaultCount, GeneratorUse, LoadReport, PlanFacts, StatusCount, Totals};
 pub use provider::{
-    ProviderFacts, ProviderGenerator, ProviderReport, ProviderTotals, RequestCount, TroubleCount,
+    ProviderFacts, ProviderGenerator, ProviderReport, ProviderTotals, RequestCount, TransactionFaultCount,
     provider_table,
 };
 pub use run::{run_hold, run_load, run_provider};

@@ -10,7 +10,7 @@ use super::finding::{self, Finding, ms};
 use super::{SCHEMA, table};
 use crate::load::Latency;
 use crate::observe::Observation;
-use crate::provider::{Class, ProviderOutcome, ProviderPlan, Step};
+use crate::provider::{FailureClass, ProviderOutcome, ProviderPlan, Step};
 
 /// What a run of transactions measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub struct ProviderReport {
     /// Answered requests that ended in the window, by kind.
     pub requests: Vec<RequestCount>,
     /// Failed transactions of the whole run, by the step that failed and the class of the failure.
-    pub faults: Vec<TroubleCount>,
+    pub faults: Vec<TransactionFaultCount>,
     /// Successful transactions in each second of the window.
     pub per_second: Vec<u64>,
     /// Observed processes, over the window; `cpu_us_per_request` is per completed transaction.
@@ -129,11 +129,11 @@ pub struct RequestCount {
 
 /// Transactions that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TroubleCount {
+pub struct TransactionFaultCount {
     /// The step that failed.
     pub step: Step,
     /// Class of the failure.
-    pub class: Class,
+    pub class: FailureClass,
     /// The unexpected status; absent where the failure was another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -149,15 +149,15 @@ impl ProviderReport {
         let totals = totals(outcome);
         let ended = (totals.ok + totals.failed) as f64;
         let tally = &outcome.tally;
-        let wall = outcome.own.wall as f64;
+        let wall = outcome.self_usage.wall as f64;
         let share = |part: Option<u64>| part.map(|part| ratio(part as f64, wall));
-        let spent = outcome.own.running.filter(|_| ended > 0.0);
+        let spent = outcome.self_usage.running.filter(|_| ended > 0.0);
         let generator = ProviderGenerator {
             version: env!("CARGO_PKG_VERSION"),
-            cpu_share: share(outcome.own.running),
+            cpu_share: share(outcome.self_usage.running),
             cpu_us_per_transaction: spent.map(|running| ratio(running as f64 / 1e3, ended)),
-            core_wait_share: share(outcome.own.waiting),
-            stolen_share: outcome.own.stolen_share(),
+            core_wait_share: share(outcome.self_usage.waiting),
+            stolen_share: outcome.self_usage.stolen_share(),
             limited: false,
         };
         let (from, until) = (Duration::from_nanos(tally.window.0), Duration::from_nanos(tally.window.1));
@@ -179,9 +179,9 @@ impl ProviderReport {
                 })
                 .collect(),
             faults: tally
-                .troubles
+                .failures
                 .iter()
-                .map(|(&(step, class, status), seen)| TroubleCount {
+                .map(|(&(step, class, status), seen)| TransactionFaultCount {
                     step,
                     class,
                     status,
@@ -190,10 +190,10 @@ impl ProviderReport {
                 })
                 .collect(),
             per_second: tally.per_second.clone(),
-            watched: outcome.watched.iter().map(|series| series.over(from, until, Some(rate))).collect(),
+            watched: outcome.watched.iter().map(|series| series.in_window(from, until, Some(rate))).collect(),
             totals,
         };
-        let rules = [saturated, cold, sparse, starved];
+        let rules = [generator_bound, warm_up_short, window_short, machine_shared];
         report.findings = rules.iter().filter_map(|rule| rule(&report)).collect();
         report.generator.limited = report.findings.iter().any(|finding| finding.limits_generator);
         report
@@ -216,7 +216,7 @@ fn facts(plan: &ProviderPlan) -> ProviderFacts {
         duration_s: plan.duration.as_secs_f64(),
         timeout_s: plan.timeout.as_secs_f64(),
         users: description.users.as_ref().map_or(0, |users| users.count),
-        clients: description.pool(plan.scenario).len(),
+        clients: description.clients_for(plan.scenario).len(),
         seed: plan.seed,
     }
 }
@@ -234,18 +234,18 @@ fn totals(outcome: &ProviderOutcome) -> ProviderTotals {
         ok_per_s: ratio(ok as f64, length),
         requests_per_transaction: ratio(answered as f64, ok as f64),
         warmup_s: seconds(from),
-        everyone_warm: outcome.everyone_warm,
+        everyone_warm: outcome.all_users_warm,
         failed_before: tally.before.1,
         ended_after: tally.after.0,
         failed_after: tally.after.1,
         preparation_s: outcome.preparation.as_secs_f64(),
-        prepared_again: outcome.prepared_again,
+        prepared_again: outcome.repeated_preparations,
         connections_opened: outcome.opened,
         bytes_received: outcome.received,
     }
 }
 
-fn saturated(report: &ProviderReport) -> Option<Finding> {
+fn generator_bound(report: &ProviderReport) -> Option<Finding> {
     finding::generator_bound(
         report.generator.cpu_share,
         report.generator.core_wait_share,
@@ -253,7 +253,7 @@ fn saturated(report: &ProviderReport) -> Option<Finding> {
     )
 }
 
-fn cold(report: &ProviderReport) -> Option<Finding> {
+fn warm_up_short(report: &ProviderReport) -> Option<Finding> {
     (!report.totals.everyone_warm).then(|| Finding {
         name: "warm-up-short",
         evidence: format!(
@@ -265,7 +265,7 @@ fn cold(report: &ProviderReport) -> Option<Finding> {
     })
 }
 
-fn sparse(report: &ProviderReport) -> Option<Finding> {
+fn window_short(report: &ProviderReport) -> Option<Finding> {
     let (ok, users) = (report.totals.ok, report.plan.concurrency);
     (ok < lab_analysis::units::count(users)).then(|| Finding {
         name: "window-short",
@@ -275,7 +275,7 @@ fn sparse(report: &ProviderReport) -> Option<Finding> {
     })
 }
 
-fn starved(report: &ProviderReport) -> Option<Finding> {
+fn machine_shared(report: &ProviderReport) -> Option<Finding> {
     finding::machine_shared(report.generator.core_wait_share)
 }
 

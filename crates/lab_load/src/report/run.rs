@@ -5,7 +5,7 @@
 
 use super::{HoldReport, LoadReport, ProviderReport};
 use crate::idle_connections::{self, HoldError, HoldPlan};
-use crate::load::{self, LoadError, Plan, Probe};
+use crate::load::{self, LoadError, MeasureOptions, Plan};
 use crate::provider::{self, ProviderError, ProviderPlan};
 
 /// Runs a load on the calling thread. An interrupt (Ctrl-C) ends the run early; the report is still
@@ -14,7 +14,7 @@ use crate::provider::{self, ProviderError, ProviderPlan};
 /// # Errors
 /// The plan is invalid, a watched process cannot be read, or the event loop cannot be created.
 pub fn run_load(plan: &Plan) -> Result<LoadReport, LoadError> {
-    let outcome = load::measure(std::slice::from_ref(plan), Probe::default(), interrupted())?;
+    let outcome = load::measure(std::slice::from_ref(plan), MeasureOptions::default(), interrupted())?;
     Ok(LoadReport::new(plan, &outcome))
 }
 
@@ -25,7 +25,7 @@ pub fn run_load(plan: &Plan) -> Result<LoadReport, LoadError> {
 /// The plan is invalid, the origin cannot be used as a target, or the initial tokens cannot be
 /// obtained.
 pub fn run_provider(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
-    let outcome = provider::measure(plan, Probe::default(), interrupted())?;
+    let outcome = provider::measure(plan, MeasureOptions::default(), interrupted())?;
     Ok(ProviderReport::new(plan, &outcome))
 }
 
@@ -35,7 +35,7 @@ pub fn run_provider(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError
 /// # Errors
 /// The plan is invalid, a watched process cannot be read, or the event loop cannot be created.
 pub fn run_hold(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
-    let outcome = idle_connections::hold(plan, held, interrupted())?;
+    let outcome = idle_connections::run(plan, held, interrupted())?;
     Ok(HoldReport::new(&outcome))
 }
 

@@ -21,28 +21,28 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
-use lab_analysis::record::{Distribution, Flooded, NamedBy};
+use lab_analysis::record::{BulkRevocation, Distribution, IdentifiedBy};
 use lab_analysis::units::{count, nanos};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::DIGITS;
-use super::course::{Course, Said, chosen};
-use crate::fetch::{access_token, posting};
+use super::memory_growth::{ProbeResult, RevocationRun, pick_target};
+use crate::fetch::{access_token, form_request};
 use crate::load::RequestTemplate;
 
 /// Token request for the scope that permits revoking tokens of other clients.
-const SCOPE: &str = "grant_type=client_credentials&scope=postern%3Aadmin";
+const ADMIN_TOKEN_REQUEST: &str = "grant_type=client_credentials&scope=postern%3Aadmin";
 /// Token requests in progress at the same time.
-const ASKING: usize = 32;
+const MAX_CONCURRENT_TOKEN_REQUESTS: usize = 32;
 /// Lists in progress at the same time.
-const SENDING: usize = 8;
+const MAX_CONCURRENT_LISTS: usize = 8;
 /// Largest number of tokens in a list.
-const TOGETHER: usize = 500;
+const MAX_TOKENS_PER_LIST: usize = 500;
 /// Largest size of a list in bytes: the admin API accepts bodies of at most 64 KiB.
-const BYTES: usize = 60 * 1024;
+const MAX_LIST_BYTES: usize = 60 * 1024;
 /// Largest number of tokens that are probed at each place.
-const TRIED: usize = 100;
+const MAX_PROBED_TOKENS: usize = 100;
 
 /// Time, size and speed of a flood.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,17 +54,17 @@ pub struct Flood {
     /// Time over which the lists are spread, if the provider is fast enough.
     pub within: Duration,
     /// How the tokens are identified in a list.
-    pub by: NamedBy,
+    pub by: IdentifiedBy,
 }
 
 /// A flood that is ready to be sent.
-pub(super) struct Lists {
+pub(super) struct PreparedFlood {
     flood: Flood,
     /// Request bodies, each with its number of tokens.
     bodies: Vec<(Bytes, u64)>,
     operator: String,
     /// Tokens that are probed before and after the flood.
-    some: Vec<String>,
+    probed: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -83,24 +83,24 @@ struct Revoked {
 ///
 /// # Errors
 /// A token cannot be obtained, is not accepted everywhere, or has no `jti` although one is needed.
-pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, String> {
+pub(super) async fn prepare(course: &Rc<RevocationRun>, flood: Flood) -> Result<PreparedFlood, String> {
     let Some(operator) = &course.site.operator else {
         return Err("the topology has no `operator` client that can revoke lists of tokens".to_owned());
     };
-    let at = chosen(&course.site.issue, 0);
-    let answer = course.exchange(at, &posting(operator.clone(), SCOPE.to_owned())).await?;
+    let at = pick_target(&course.site.issue, 0);
+    let answer = course.exchange(at, &form_request(operator.clone(), ADMIN_TOKEN_REQUEST.to_owned())).await?;
     if answer.status != 200 {
-        return Err(format!("no admin token from {}: {}: {}", at.url, answer.status, answer.beginning()));
+        return Err(format!("no admin token from {}: {}: {}", at.url, answer.status, answer.excerpt()));
     }
     let operator = access_token(&answer)?;
     let (next, tokens) = (Rc::new(Cell::new(0_u64)), Rc::new(RefCell::new(Vec::new())));
     let mut asking = JoinSet::new();
-    for _ in 0..ASKING {
+    for _ in 0..MAX_CONCURRENT_TOKEN_REQUESTS {
         let (course, next, tokens) = (Rc::clone(course), Rc::clone(&next), Rc::clone(&tokens));
         asking.spawn_local(async move {
             while next.get() < u64::from(flood.tokens) {
                 let number = next.replace(next.get() + 1);
-                let token = course.issue(chosen(&course.site.issue, number)).await?;
+                let token = course.issue(pick_target(&course.site.issue, number)).await?;
                 tokens.borrow_mut().push(token);
             }
             Ok::<(), String>(())
@@ -110,27 +110,31 @@ pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, 
         asked.map_err(|error| error.to_string())??;
     }
     let tokens = tokens.take();
-    let some: Vec<String> =
-        tokens.iter().step_by((tokens.len() / TRIED).max(1)).take(TRIED).cloned().collect();
-    accepted(course, &some).await?;
+    let some: Vec<String> = tokens
+        .iter()
+        .step_by((tokens.len() / MAX_PROBED_TOKENS).max(1))
+        .take(MAX_PROBED_TOKENS)
+        .cloned()
+        .collect();
+    wait_until_accepted(course, &some).await?;
     let bodies = match flood.by {
-        NamedBy::Token => bodies(&tokens, List::Tokens),
-        NamedBy::Jti => {
+        IdentifiedBy::Token => request_bodies(&tokens, List::Tokens),
+        IdentifiedBy::Jti => {
             let jtis: Result<Vec<_>, _> = tokens.iter().map(|token| jti(token)).collect();
-            bodies(&jtis?, List::Jtis)
+            request_bodies(&jtis?, List::Jtis)
         }
     };
-    Ok(Lists { flood, bodies: bodies?, operator, some })
+    Ok(PreparedFlood { flood, bodies: bodies?, operator, probed: some })
 }
 
 /// Builds the smallest number of lists that the admin API accepts.
-fn bodies<'t>(
+fn request_bodies<'t>(
     texts: &'t [String],
     list: impl Fn(&'t [String]) -> List<'t>,
 ) -> Result<Vec<(Bytes, u64)>, String> {
     let longest = texts.iter().map(String::len).max().unwrap_or(0);
     // Each text has two quotes and a comma.
-    let together = (BYTES / (longest + 3)).clamp(1, TOGETHER);
+    let together = (MAX_LIST_BYTES / (longest + 3)).clamp(1, MAX_TOKENS_PER_LIST);
     let body = |some| serde_json::to_vec(&list(some)).map_err(|error| error.to_string());
     texts.chunks(together).map(|some| Ok((Bytes::from(body(some)?), count(some.len())))).collect()
 }
@@ -148,15 +152,15 @@ fn jti(token: &str) -> Result<String, String> {
         .ok_or_else(|| "tokens are not JWTs with a `jti`, which a flood by jti needs".to_owned())
 }
 
-impl Lists {
+impl PreparedFlood {
     /// Sends the lists; `first` is the start of revocations.
-    pub(super) async fn send(self, course: Rc<Course>, first: Instant) -> Flooded {
+    pub(super) async fn send(self, course: Rc<RevocationRun>, first: Instant) -> BulkRevocation {
         tokio::time::sleep_until((first + self.flood.at).into()).await;
         let begun = Instant::now();
         let (within, lists) = (self.flood.within, Rc::new(self));
         let next = Rc::new(Cell::new(0_usize));
         let mut sending = JoinSet::new();
-        for _ in 0..SENDING {
+        for _ in 0..MAX_CONCURRENT_LISTS {
             let (course, lists, next) = (Rc::clone(&course), Rc::clone(&lists), Rc::clone(&next));
             sending.spawn_local(async move {
                 let mut sent = Vec::new();
@@ -181,13 +185,13 @@ impl Lists {
         let [refused, admitted, unclear] = match course.pace.bound {
             Some(bound) => {
                 tokio::time::sleep(bound).await;
-                tried(&course, &lists.some).await
+                probe_tokens(&course, &lists.probed).await
             }
             None => [0; 3],
         };
         let wanted = |(tokens, ..): &(u64, Result<u64, String>, Duration)| *tokens;
         let revoked: u64 = sent.iter().filter_map(|(_, revoked, _)| revoked.as_ref().ok()).sum();
-        Flooded {
+        BulkRevocation {
             revoked,
             failed: sent.iter().map(wanted).sum::<u64>() - revoked,
             example: sent.iter().find_map(|(_, revoked, _)| revoked.as_ref().err().cloned()),
@@ -203,12 +207,12 @@ impl Lists {
 }
 
 /// Probes each place for each token until it is accepted.
-async fn accepted(course: &Rc<Course>, tokens: &[String]) -> Result<(), String> {
-    let asked = course.each(|course, place| {
+async fn wait_until_accepted(course: &Rc<RevocationRun>, tokens: &[String]) -> Result<(), String> {
+    let asked = course.at_every_place(|course, place| {
         let tokens = tokens.to_vec();
         async move {
             for token in &tokens {
-                course.warm(&course.site.places[place], token).await?;
+                course.wait_until_accepted(&course.site.places[place], token).await?;
             }
             Ok(())
         }
@@ -218,16 +222,16 @@ async fn accepted(course: &Rc<Course>, tokens: &[String]) -> Result<(), String> 
 
 /// Probes each place once for each token. Returns the numbers of refused, accepted and inconclusive
 /// probes.
-async fn tried(course: &Rc<Course>, tokens: &[String]) -> [u64; 3] {
-    let asked = course.each(|course, place| {
+async fn probe_tokens(course: &Rc<RevocationRun>, tokens: &[String]) -> [u64; 3] {
+    let asked = course.at_every_place(|course, place| {
         let tokens = tokens.to_vec();
         async move {
             let mut said = [0; 3];
             for token in &tokens {
-                said[match course.ask(&course.site.places[place], token).await {
-                    Said::Refused => 0,
-                    Said::Accepted => 1,
-                    Said::Neither(_) => 2,
+                said[match course.probe(&course.site.places[place], token).await {
+                    ProbeResult::Refused => 0,
+                    ProbeResult::Accepted => 1,
+                    ProbeResult::Inconclusive(_) => 2,
                 }] += 1;
             }
             said
@@ -237,8 +241,8 @@ async fn tried(course: &Rc<Course>, tokens: &[String]) -> [u64; 3] {
 }
 
 /// Sends one list. Returns the number of revoked tokens.
-async fn revoke(course: &Course, number: usize, body: Bytes, operator: &str) -> Result<u64, String> {
-    let at = chosen(&course.site.lists, count(number));
+async fn revoke(course: &RevocationRun, number: usize, body: Bytes, operator: &str) -> Result<u64, String> {
+    let at = pick_target(&course.site.bulk_revoke, count(number));
     let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let flow = RequestTemplate {
         method: Method::POST,
@@ -249,7 +253,7 @@ async fn revoke(course: &Course, number: usize, body: Bytes, operator: &str) -> 
     };
     let answer = course.exchange(at, &flow).await?;
     if answer.status != 200 {
-        return Err(format!("{} answered {}: {}", at.url, answer.status, answer.beginning()));
+        return Err(format!("{} answered {}: {}", at.url, answer.status, answer.excerpt()));
     }
     let revoked = serde_json::from_slice::<Revoked>(&answer.content);
     revoked.map(|revoked| revoked.count).map_err(|error| format!("{}: {error}", at.url))
@@ -263,15 +267,15 @@ mod tests {
     fn lists_are_as_long_as_they_may_be() {
         let tokens = |length: usize, number: usize| vec!["t".repeat(length); number];
         let lengths = |tokens: Vec<String>| {
-            let bodies = bodies(&tokens, List::Tokens).unwrap();
+            let bodies = request_bodies(&tokens, List::Tokens).unwrap();
             assert!(bodies.iter().all(|(body, _)| body.len() <= 64 * 1024));
             bodies.into_iter().map(|(_, tokens)| tokens).collect::<Vec<_>>()
         };
         assert_eq!(lengths(tokens(43, 1200)), [500, 500, 200]);
         assert_eq!(lengths(tokens(700, 100)), [87, 13]);
         assert_eq!(lengths(tokens(70_000, 0)), [0_u64; 0]);
-        assert_eq!(bodies(&tokens(3, 2), List::Tokens).unwrap()[0].0, r#"{"tokens":["ttt","ttt"]}"#);
-        assert_eq!(bodies(&tokens(3, 1), List::Jtis).unwrap()[0].0, r#"{"jtis":["ttt"]}"#);
+        assert_eq!(request_bodies(&tokens(3, 2), List::Tokens).unwrap()[0].0, r#"{"tokens":["ttt","ttt"]}"#);
+        assert_eq!(request_bodies(&tokens(3, 1), List::Jtis).unwrap()[0].0, r#"{"jtis":["ttt"]}"#);
     }
 
     #[test]

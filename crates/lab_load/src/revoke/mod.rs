@@ -19,8 +19,8 @@
 //! earlier ones. Therefore slow and fast refusals are sampled equally. Everything runs on one
 //! thread, separate from the load.
 
-mod course;
 mod flood;
+mod memory_growth;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,26 +31,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use lab_analysis::record::{Distribution, Flooded, Revocations, Staleness};
+use lab_analysis::record::{BulkRevocation, Distribution, Revocations, Staleness};
 use lab_analysis::units::{count, nanos, ratio};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::course::{Course, Seen};
 pub use self::flood::Flood;
-use self::flood::Lists;
+use self::flood::PreparedFlood;
+use self::memory_growth::{RevocationResult, RevocationRun};
 use crate::interrupt::Interrupt;
 use crate::load::{Random, SelfUsage, Target};
 
 /// Largest number of revocations in progress: more would be a load of their own.
-const MOST: usize = 64;
+const MAX_CONCURRENT_REVOCATIONS: usize = 64;
 /// Significant digits of the recorded distributions.
 const DIGITS: u8 = 3;
 
 /// Endpoints where credentials are issued, revoked and probed.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct RevocationSite {
     /// Token endpoints; each credential is requested from one of them.
     pub issue: Vec<Target>,
     /// Revocation endpoints (RFC 7009); each revocation is sent to one of them.
@@ -58,16 +58,16 @@ pub struct Site {
     /// Header fields that authenticate the client at both endpoints.
     pub client: HeaderMap,
     /// Admin endpoints that revoke lists of tokens; empty if the topology has none.
-    pub lists: Vec<Target>,
+    pub bulk_revoke: Vec<Target>,
     /// Header fields that authenticate the client for the admin endpoints.
     pub operator: Option<HeaderMap>,
     /// Places that are probed for each credential.
-    pub places: Vec<Place>,
+    pub places: Vec<ProbedPlace>,
 }
 
 /// A place that accepts or refuses a credential.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ProbedPlace {
     /// Name of the node.
     pub node: String,
     /// Cluster of the node; `None` if there is only one.
@@ -75,12 +75,12 @@ pub struct Place {
     /// Endpoint that is probed.
     pub target: Target,
     /// How it is probed.
-    pub question: Question,
+    pub method: ProbeMethod,
 }
 
 /// How a place is probed.
 #[derive(Debug, Clone)]
-pub enum Question {
+pub enum ProbeMethod {
     /// A `GET` with the credential. A status below 400 means accepted; 401 and 403 mean refused.
     /// With any other status the probe is repeated.
     Request,
@@ -90,7 +90,7 @@ pub enum Question {
 
 /// Frequency and duration of revocations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pace {
+pub struct RevocationSchedule {
     /// One revocation in each interval of this length.
     pub every: Duration,
     /// How long a place is probed that still accepts a revoked credential.
@@ -106,7 +106,7 @@ pub struct Pace {
 
 /// Results of all revocations of a load.
 #[derive(Debug)]
-pub struct Watched {
+pub struct RevocationReport {
     /// How long each place accepted revoked credentials.
     pub staleness: Vec<Staleness>,
     /// The revocations themselves.
@@ -114,25 +114,30 @@ pub struct Watched {
 }
 
 /// A thread that revokes credentials and probes places.
-pub struct Watch {
-    thread: JoinHandle<io::Result<Watched>>,
+pub struct RevocationThread {
+    thread: JoinHandle<io::Result<RevocationReport>>,
     first: mpsc::Sender<Instant>,
     end: watch::Sender<bool>,
 }
 
-impl Watch {
+impl RevocationThread {
     /// Starts a thread that waits for the start time from [`Watch::beginner`]. If there is a flood,
     /// its tokens are ready when this returns.
     ///
     /// # Errors
     /// The thread cannot be started, or the tokens of the flood cannot be obtained.
-    pub fn prepare(site: Site, pace: Pace, seed: u64, interrupt: Interrupt) -> io::Result<Self> {
+    pub fn prepare(
+        site: RevocationSite,
+        pace: RevocationSchedule,
+        seed: u64,
+        interrupt: Interrupt,
+    ) -> io::Result<Self> {
         let (first, told) = mpsc::channel();
         let (end, ended) = watch::channel(false);
         let (prepared, ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("revoke".to_owned()).spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-            let course = Rc::new(Course::new(site, pace, ended.clone()));
+            let course = Rc::new(RevocationRun::new(site, pace, ended.clone()));
             let lists = match pace.flood {
                 Some(flood) => runtime.block_on(async {
                     tokio::select! {
@@ -146,7 +151,14 @@ impl Watch {
             let _ = prepared.send(());
             // Without a start time the load never began, and nothing is revoked.
             let from = told.recv().ok();
-            runtime.block_on(all(course, pace, lists, Random::new(seed), from, Stop { ended, interrupt }))
+            runtime.block_on(run_revocations(
+                course,
+                pace,
+                lists,
+                Random::new(seed),
+                from,
+                Stop { ended, interrupt },
+            ))
         })?;
         if ready.recv().is_err() {
             return Err(match thread.join() {
@@ -158,13 +170,13 @@ impl Watch {
     }
 
     /// Sender for the time at which revocations start.
-    pub fn beginner(&self) -> mpsc::Sender<Instant> {
+    pub fn start_sender(&self) -> mpsc::Sender<Instant> {
         self.first.clone()
     }
 
     /// Stops revoking, and waits until the revoked credentials are refused everywhere or `patience`
     /// has passed.
-    pub fn finish(self) -> io::Result<Watched> {
+    pub fn finish(self) -> io::Result<RevocationReport> {
         drop(self.first);
         self.end.send_replace(true);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the revocation thread panicked")))
@@ -178,14 +190,14 @@ struct Stop {
 }
 
 /// Revokes credentials on schedule until the end, then waits for the last ones.
-async fn all(
-    course: Rc<Course>,
-    pace: Pace,
-    lists: Option<Lists>,
+async fn run_revocations(
+    course: Rc<RevocationRun>,
+    pace: RevocationSchedule,
+    lists: Option<PreparedFlood>,
     mut random: Random,
     from: Option<Instant>,
     mut stop: Stop,
-) -> io::Result<Watched> {
+) -> io::Result<RevocationReport> {
     let before = SelfUsage::read();
     let flood =
         lists.zip(from).map(|(lists, from)| tokio::task::spawn_local(lists.send(Rc::clone(&course), from)));
@@ -210,11 +222,11 @@ async fn all(
                 interval += pace.every;
                 at = interval + pace.every.mul_f64(random.unit());
                 over = beyond(at);
-                if under_way.len() < MOST {
-                    let (issue, revoke) = (random.next(), random.next());
+                if under_way.len() < MAX_CONCURRENT_REVOCATIONS {
+                    let (issue, revoke) = (random.next_u64(), random.next_u64());
                     under_way.spawn_local(Rc::clone(&course).run(issue, revoke));
                 } else {
-                    tally.add(Seen::Failed(format!("{MOST} earlier revocations were still in progress")));
+                    tally.add(RevocationResult::Failed(format!("{MAX_CONCURRENT_REVOCATIONS} earlier revocations were still in progress")));
                 }
             }
         }
@@ -224,7 +236,7 @@ async fn all(
         Some(flood) => flood.await.ok(),
         None => None,
     };
-    Ok(tally.watched(&course, pace, flood, before.until(SelfUsage::read())))
+    Ok(tally.watched(&course, pace, flood, before.delta(SelfUsage::read())))
 }
 
 /// Results so far.
@@ -241,14 +253,14 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&self, seen: Seen) {
+    fn add(&self, seen: RevocationResult) {
         match seen {
-            Seen::Dropped => {}
-            Seen::Failed(why) => {
+            RevocationResult::Dropped => {}
+            RevocationResult::Failed(why) => {
                 self.failed.set(self.failed.get() + 1);
                 self.example.borrow_mut().get_or_insert(why);
             }
-            Seen::Revoked { answer, delays } => {
+            RevocationResult::Revoked { answer, delays } => {
                 self.revoked.set(self.revoked.get() + 1);
                 self.answers.borrow_mut().push(nanos(answer));
                 for (place, delay) in delays.into_iter().enumerate() {
@@ -263,7 +275,13 @@ impl Tally {
         }
     }
 
-    fn watched(self, course: &Course, pace: Pace, flood: Option<Flooded>, own: SelfUsage) -> Watched {
+    fn watched(
+        self,
+        course: &RevocationRun,
+        pace: RevocationSchedule,
+        flood: Option<BulkRevocation>,
+        own: SelfUsage,
+    ) -> RevocationReport {
         let (mut delays, mut never) = (self.delays.into_inner(), self.never.into_inner());
         let places = course.site.places.iter().enumerate();
         let staleness = places.map(|(index, place)| Staleness {
@@ -272,7 +290,7 @@ impl Tally {
             delay: Distribution::of(delays.remove(&index).unwrap_or_default(), DIGITS),
             never: never.remove(&index).unwrap_or(0),
         });
-        Watched {
+        RevocationReport {
             staleness: staleness.collect(),
             revocations: Revocations {
                 revoked: self.revoked.get(),
@@ -283,7 +301,7 @@ impl Tally {
                 after_window: pace.after_window.is_some(),
                 answer: Some(Distribution::of(self.answers.into_inner(), DIGITS)),
                 flood,
-                asked: count(course.asked.get()),
+                asked: count(course.probe_count.get()),
                 cpu_share: own.running.map(|running| ratio(running as f64, own.wall as f64)),
             },
         }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
-use lab_load::load::{Choice, Plan, Protocol, RequestFault, RequestTemplate, Schedule, Stop};
-use lab_load::observe::Watched;
+use lab_load::load::{Plan, Protocol, RequestFault, RequestTemplate, Schedule, Stop, TokenChoice};
+use lab_load::observe::WatchedProcess;
 use lab_load::report::{LoadReport, run_load};
 
-use crate::server::{Reply, Server, Speaks};
+use crate::server::{Reply, Server, ServerProtocol};
 use crate::{open, plan, target};
 
 fn ok_server() -> Server {
@@ -189,7 +189,7 @@ fn tokens_are_spread_as_asked() {
 
     let server = ok_server();
     let mut skewed = plan(&server.url(), 5000.0, 1000);
-    skewed.flow = RequestTemplate { tokens, choice: Choice::Zipf(1.5), ..RequestTemplate::get() };
+    skewed.flow = RequestTemplate { tokens, choice: TokenChoice::Zipf(1.5), ..RequestTemplate::get() };
     run_load(&skewed).unwrap();
     let seen = server.counts.tokens.lock().unwrap().clone();
     assert!(seen["token-0"] > 2 * seen["token-1"] && seen["token-1"] > seen["token-9"], "{seen:?}");
@@ -212,7 +212,7 @@ fn method_fields_and_body_arrive() {
 
 #[test]
 fn tls_is_spoken_and_verified() {
-    let server = Server::speaking(Speaks::Tls1, |_| Reply::Status(200));
+    let server = Server::speaking(ServerProtocol::Tls1, |_| Reply::Status(200));
     let report = run_load(&Plan { connections: 3, ..plan(&server.tls_url(), 1000.0, 60) }).unwrap();
     assert_eq!((report.totals.ok, server.counts.connections()), (60, 3), "{:?}", report.faults);
     assert!(report.plan.tls);
@@ -265,7 +265,7 @@ fn a_closed_loop_counts_exactly_and_does_not_flood_a_dead_server() {
 #[test]
 fn watched_processes_are_in_the_report() {
     let server = ok_server();
-    let watch = vec![Watched { name: "me".to_owned(), pid: std::process::id() }];
+    let watch = vec![WatchedProcess { name: "me".to_owned(), pid: std::process::id() }];
     let report = run_load(&Plan { watch, ..plan(&server.url(), 200.0, 100) }).unwrap();
     let me = &report.watched[0];
     assert_eq!(me.name, "me");

@@ -7,7 +7,7 @@ use http::Method;
 use lab_load::load::{Plan, Protocol, RequestFault};
 use lab_load::report::run_load;
 
-use crate::server::{Reply, Server, Speaks};
+use crate::server::{Reply, Server, ServerProtocol};
 use crate::{plan, target};
 
 fn h2_plan(url: &str, rate: f64, count: u64) -> Plan {
@@ -16,7 +16,7 @@ fn h2_plan(url: &str, rate: f64, count: u64) -> Plan {
 
 #[test]
 fn counts_are_exact_on_shared_connections() {
-    let server = Server::speaking(Speaks::Http2, |_| Reply::Status(200));
+    let server = Server::speaking(ServerProtocol::Http2, |_| Reply::Status(200));
     let report = run_load(&h2_plan(&server.url(), 2000.0, 1000)).unwrap();
     assert_eq!((report.totals.ok, report.totals.failed), (1000, 0), "{:?}", report.faults);
     assert_eq!(server.counts.requests(), 1000);
@@ -27,7 +27,7 @@ fn counts_are_exact_on_shared_connections() {
 
 #[test]
 fn a_stall_of_one_stream_does_not_hold_up_the_others() {
-    let server = Server::speaking(Speaks::Http2, |seen| match seen.number {
+    let server = Server::speaking(ServerProtocol::Http2, |seen| match seen.number {
         10 => Reply::After(Duration::from_millis(400)),
         _ => Reply::Status(200),
     });
@@ -38,19 +38,15 @@ fn a_stall_of_one_stream_does_not_hold_up_the_others() {
 
 #[test]
 fn streams_that_fail_are_told_apart() {
-    let reset =
-        Server::speaking(
-            Speaks::Http2,
-            |seen| {
-                if seen.number % 2 == 0 { Reply::Reset } else { Reply::Status(503) }
-            },
-        );
+    let reset = Server::speaking(ServerProtocol::Http2, |seen| {
+        if seen.number % 2 == 0 { Reply::Reset } else { Reply::Status(503) }
+    });
     let report = run_load(&h2_plan(&reset.url(), 1000.0, 40)).unwrap();
     assert_eq!(report.totals.refused, 20);
     assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Reset, 20));
     assert_eq!(reset.counts.connections(), 2, "a reset stream keeps the connection");
 
-    let silent = Server::speaking(Speaks::Http2, |_| Reply::Silence);
+    let silent = Server::speaking(ServerProtocol::Http2, |_| Reply::Silence);
     let short = Plan { timeout: Duration::from_millis(200), ..h2_plan(&silent.url(), 1000.0, 10) };
     let report = run_load(&short).unwrap();
     assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Timeout, 10));
@@ -58,7 +54,7 @@ fn streams_that_fail_are_told_apart() {
 
 #[test]
 fn a_connection_that_goes_away_is_replaced() {
-    let server = Server::speaking(Speaks::Http2, |_| Reply::Close);
+    let server = Server::speaking(ServerProtocol::Http2, |_| Reply::Close);
     let one = Plan { connections: 1, streams: 1, ..h2_plan(&server.url(), 50.0, 6) };
     let report = run_load(&one).unwrap();
     assert_eq!(report.totals.failed, 6);
@@ -67,17 +63,17 @@ fn a_connection_that_goes_away_is_replaced() {
 
 #[test]
 fn tls_agrees_on_http2_or_fails() {
-    let server = Server::speaking(Speaks::Tls2, |_| Reply::Status(200));
+    let server = Server::speaking(ServerProtocol::Tls2, |_| Reply::Status(200));
     let report = run_load(&h2_plan(&server.tls_url(), 500.0, 100)).unwrap();
     assert_eq!(report.totals.ok, 100, "{:?}", report.faults);
-    let old = Server::speaking(Speaks::Tls1, |_| Reply::Status(200));
+    let old = Server::speaking(ServerProtocol::Tls1, |_| Reply::Status(200));
     let report = run_load(&h2_plan(&old.tls_url(), 500.0, 5)).unwrap();
     assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Tls, 5));
 }
 
 #[test]
 fn tokens_and_bodies_arrive() {
-    let server = Server::speaking(Speaks::Http2, |_| Reply::Status(200));
+    let server = Server::speaking(ServerProtocol::Http2, |_| Reply::Status(200));
     let mut posting = h2_plan(&server.url(), 100.0, 4);
     posting.flow.method = Method::POST;
     // Larger than the peer's initial window of 65 535 bytes.

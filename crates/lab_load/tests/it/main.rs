@@ -12,7 +12,9 @@ mod server;
 
 use std::time::Duration;
 
-use lab_load::load::{Open, Plan, Protocol, RequestTemplate, Schedule, Spacing, Step, Stop, Target, Trust};
+use lab_load::load::{
+    InterArrival, Open, Plan, Protocol, RequestTemplate, Schedule, Step, Stop, Target, Trust,
+};
 
 /// A quick open-loop plan: `count` requests at `rate` per second on one connection, no warm-up.
 fn plan(url: &str, rate: f64, count: u64) -> Plan {
@@ -31,9 +33,9 @@ fn plan(url: &str, rate: f64, count: u64) -> Plan {
 }
 
 fn open(rate: f64) -> Schedule {
-    Schedule::Open(Open { spacing: Spacing::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] })
+    Schedule::Open(Open { spacing: InterArrival::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] })
 }
 
 fn target(url: &str, protocol: Protocol) -> Target {
-    Target::new(url, protocol, Some(&Trust::Anything), None, None).unwrap()
+    Target::new(url, protocol, Some(&Trust::AnyCertificate), None, None).unwrap()
 }

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lab_load::provider::{
-    Class, Click, Client, Description, Endpoints, Fields, ProviderError, ProviderPlan, Scenario, Scopes,
-    Step, Users,
+    Client, ConsentButton, Endpoints, FailureClass, Fields, Flow, ProviderDescription, ProviderError,
+    ProviderPlan, Scopes, Step, Users,
 };
 use lab_load::report::{ProviderReport, provider_table, run_provider};
 
 /// A request as the provider received it.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+struct SeenRequest {
     /// Method and request target.
     line: String,
     head: String,
     body: String,
 }
 
-impl Seen {
+impl SeenRequest {
     fn is(&self, line: &str) -> bool {
         self.line.starts_with(line)
     }
@@ -30,45 +30,53 @@ impl Seen {
 /// A provider on loopback; its threads end with the test process.
 struct Provider {
     origin: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     connections: Arc<AtomicU64>,
 }
 
-type Answering = dyn Fn(&Seen, u64) -> String + Send + Sync;
+type Answering = dyn Fn(&SeenRequest, u64) -> String + Send + Sync;
 
 impl Provider {
     /// Starts a provider. `answering` gets each request with its number and returns the complete
     /// response; an empty one closes the connection.
-    fn start(answering: impl Fn(&Seen, u64) -> String + Send + Sync + 'static) -> Self {
+    fn start(answering: impl Fn(&SeenRequest, u64) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let answering: Arc<Answering> = Arc::new(answering);
-        let (seen, connections, number) =
-            (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (seen, connections, number) = (
+            Arc::<Mutex<Vec<SeenRequest>>>::default(),
+            Arc::<AtomicU64>::default(),
+            Arc::<AtomicU64>::default(),
+        );
         let provider = Self { origin, seen: Arc::clone(&seen), connections: Arc::clone(&connections) };
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 connections.fetch_add(1, Ordering::SeqCst);
                 let (answering, seen, number) =
                     (Arc::clone(&answering), Arc::clone(&seen), Arc::clone(&number));
-                std::thread::spawn(move || converse(&stream, &*answering, &seen, &number));
+                std::thread::spawn(move || serve_connection(&stream, &*answering, &seen, &number));
             }
         });
         provider
     }
 
-    fn seen(&self, line: &str) -> Vec<Seen> {
+    fn seen(&self, line: &str) -> Vec<SeenRequest> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.is(line)).cloned().collect()
     }
 }
 
 /// Answers requests on a connection until either side closes it.
-fn converse(stream: &TcpStream, answering: &Answering, all: &Mutex<Vec<Seen>>, number: &AtomicU64) {
+fn serve_connection(
+    stream: &TcpStream,
+    answering: &Answering,
+    all: &Mutex<Vec<SeenRequest>>,
+    number: &AtomicU64,
+) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
     loop {
-        let mut seen = Seen::default();
+        let mut seen = SeenRequest::default();
         let mut line = String::new();
         while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
             seen.head.push_str(&std::mem::take(&mut line));
@@ -109,7 +117,7 @@ const CONSENT: &str = r#"<form action="consent" method="post"><input type="hidde
     <button name="decision" value="allow">Yes</button><button name="decision" value="deny">No</button></form>"#;
 
 /// A correct provider: two redirects, cookies with paths, forms with hidden fields.
-fn right(seen: &Seen, number: u64) -> String {
+fn correct_provider(seen: &SeenRequest, number: u64) -> String {
     let has = |text: &str| seen.head.contains(text);
     let state = seen.line.split("state=").nth(1).and_then(|rest| rest.split('&').next()).unwrap_or_default();
     if seen.is("GET /authorize?") && !has("cookie:") && has("challenge_method=S256") && has("prompt=consent")
@@ -145,10 +153,10 @@ fn right(seen: &Seen, number: u64) -> String {
     }
 }
 
-fn plan(provider: &Provider, scenario: Scenario) -> ProviderPlan {
+fn plan(provider: &Provider, scenario: Flow) -> ProviderPlan {
     let path = |path: &str| path.to_owned();
     ProviderPlan {
-        description: Description {
+        description: ProviderDescription {
             name: "small".to_owned(),
             origin: provider.origin.clone(),
             endpoints: Endpoints {
@@ -179,15 +187,15 @@ fn plan(provider: &Provider, scenario: Scenario) -> ProviderPlan {
 }
 
 fn measure(
-    answering: impl Fn(&Seen, u64) -> String + Send + Sync + 'static,
-    scenario: Scenario,
+    answering: impl Fn(&SeenRequest, u64) -> String + Send + Sync + 'static,
+    scenario: Flow,
 ) -> ProviderReport {
     let provider = Provider::start(answering);
     run_provider(&plan(&provider, scenario)).unwrap()
 }
 
 /// The only kind of failure in the report.
-fn fault(report: &ProviderReport) -> (Step, Class, &str) {
+fn fault(report: &ProviderReport) -> (Step, FailureClass, &str) {
     assert_eq!(report.faults.len(), 1, "{}", provider_table(report));
     assert_eq!(report.totals.ok, 0);
     assert!(report.faults[0].count > 0 && report.unsuccessful() > 0);
@@ -196,8 +204,8 @@ fn fault(report: &ProviderReport) -> (Step, Class, &str) {
 
 #[test]
 fn every_scenario_runs_against_a_provider_that_follows_the_rules() {
-    for scenario in Scenario::ALL {
-        let provider = Provider::start(right);
+    for scenario in Flow::ALL {
+        let provider = Provider::start(correct_provider);
         let report = run_provider(&plan(&provider, scenario)).unwrap();
         assert!(report.totals.ok > 0, "{}", provider_table(&report));
         assert_eq!((report.unsuccessful(), report.faults.len()), (0, 0), "{}", provider_table(&report));
@@ -209,8 +217,8 @@ fn every_scenario_runs_against_a_provider_that_follows_the_rules() {
 
 #[test]
 fn a_sign_in_is_six_requests_and_starts_with_an_empty_jar() {
-    let provider = Provider::start(right);
-    let report = run_provider(&plan(&provider, Scenario::CodeConsent)).unwrap();
+    let provider = Provider::start(correct_provider);
+    let report = run_provider(&plan(&provider, Flow::CodeConsent)).unwrap();
     // Authorization, login page, login, consent page, consent, token.
     assert!((report.totals.requests_per_transaction - 6.0).abs() < 1.0, "{report:?}");
     assert!(provider.seen("GET /authorize").iter().all(|seen| !seen.head.contains("cookie:")));
@@ -229,8 +237,8 @@ fn a_sign_in_is_six_requests_and_starts_with_an_empty_jar() {
 
 #[test]
 fn a_refresh_token_is_used_once() {
-    let provider = Provider::start(right);
-    let report = run_provider(&plan(&provider, Scenario::Refresh)).unwrap();
+    let provider = Provider::start(correct_provider);
+    let report = run_provider(&plan(&provider, Flow::Refresh)).unwrap();
     assert_eq!(report.totals.prepared_again, 0);
     let used: Vec<String> = provider.seen("POST /token").into_iter().map(|seen| seen.body).collect();
     let passwords = used.iter().filter(|body| body.contains("grant_type=password")).count();
@@ -253,38 +261,39 @@ fn a_lost_refresh_token_is_replaced_outside_of_transactions() {
                 tokens(number)
             }
         },
-        Scenario::Refresh,
+        Flow::Refresh,
     );
     assert!(report.totals.prepared_again > 0 && report.totals.ok > 0 && report.totals.failed > 0);
-    assert_eq!((report.faults[0].step, report.faults[0].class), (Step::Token, Class::Status));
+    assert_eq!((report.faults[0].step, report.faults[0].class), (Step::Token, FailureClass::Status));
 }
 
 #[test]
 fn what_goes_wrong_is_told_apart() {
-    let status = measure(|_, _| answer(429, "", "slow   down"), Scenario::Password);
-    assert_eq!(fault(&status), (Step::Token, Class::Status, "status 429: slow down"));
+    let status = measure(|_, _| answer(429, "", "slow   down"), Flow::Password);
+    assert_eq!(fault(&status), (Step::Token, FailureClass::Status, "status 429: slow down"));
 
     let content =
-        measure(|_, _| json(r#"{"access_token":"","token_type":"Bearer"}"#), Scenario::ClientCredentials);
-    assert_eq!(fault(&content).1, Class::Content);
+        measure(|_, _| json(r#"{"access_token":"","token_type":"Bearer"}"#), Flow::ClientCredentials);
+    assert_eq!(fault(&content).1, FailureClass::Content);
 
-    let closed = measure(|_, _| String::new(), Scenario::Password);
-    assert_eq!(fault(&closed), (Step::Token, Class::Closed, "connection closed before the response"));
+    let closed = measure(|_, _| String::new(), Flow::Password);
+    assert_eq!(fault(&closed), (Step::Token, FailureClass::Closed, "connection closed before the response"));
 
-    let protocol = measure(|_, _| "nonsense\r\n\r\n".to_owned(), Scenario::Password);
-    assert_eq!(fault(&protocol).1, Class::Protocol);
+    let protocol = measure(|_, _| "nonsense\r\n\r\n".to_owned(), Flow::Password);
+    assert_eq!(fault(&protocol).1, FailureClass::Protocol);
 
-    let revoke =
-        |seen: &Seen, number| if seen.is("POST /revoke") { answer(503, "", "") } else { tokens(number) };
+    let revoke = |seen: &SeenRequest, number| {
+        if seen.is("POST /revoke") { answer(503, "", "") } else { tokens(number) }
+    };
     assert_eq!(
-        fault(&measure(revoke, Scenario::PasswordRevoke)),
-        (Step::Revoke, Class::Status, "status 503: ")
+        fault(&measure(revoke, Flow::PasswordRevoke)),
+        (Step::Revoke, FailureClass::Status, "status 503: ")
     );
 
-    let inactive = |seen: &Seen, number| {
+    let inactive = |seen: &SeenRequest, number| {
         if seen.is("POST /token") { tokens(number) } else { json(r#"{"active":false}"#) }
     };
-    assert_eq!(fault(&measure(inactive, Scenario::Introspection)).0, Step::Introspect);
+    assert_eq!(fault(&measure(inactive, Flow::Introspection)).0, Step::Introspect);
 }
 
 #[test]
@@ -293,25 +302,28 @@ fn a_provider_that_does_not_answer_is_cut_off() {
         std::thread::sleep(Duration::from_secs(30));
         String::new()
     });
-    let mut plan = plan(&provider, Scenario::Password);
+    let mut plan = plan(&provider, Flow::Password);
     plan.timeout = Duration::from_millis(100);
     let started = Instant::now();
     let report = run_provider(&plan).unwrap();
-    assert_eq!(fault(&report), (Step::Token, Class::Timeout, "no complete response within the timeout"));
+    assert_eq!(
+        fault(&report),
+        (Step::Token, FailureClass::Timeout, "no complete response within the timeout")
+    );
     assert!(started.elapsed() < Duration::from_secs(15));
 }
 
 #[test]
 fn a_refused_connection_is_its_own_class() {
-    let mut plan = plan(&Provider::start(right), Scenario::Password);
+    let mut plan = plan(&Provider::start(correct_provider), Flow::Password);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     plan.connect = Some(free.to_string());
-    assert_eq!(fault(&run_provider(&plan).unwrap()).1, Class::Connect);
+    assert_eq!(fault(&run_provider(&plan).unwrap()).1, FailureClass::Connect);
 }
 
 #[test]
 fn a_sign_in_that_goes_another_way_is_no_success() {
-    type Change = fn(&Seen) -> Option<String>;
+    type Change = fn(&SeenRequest) -> Option<String>;
     let cases: [(&str, Step, Change); 6] = [
         ("redirected to the client without consent", Step::Login, |seen| {
             let back = "location: http://app.test/cb?code=c1&state=x\r\n";
@@ -336,11 +348,11 @@ fn a_sign_in_that_goes_another_way_is_no_success() {
     ];
     for (why, step, change) in cases {
         let report = measure(
-            move |seen, number| change(seen).unwrap_or_else(|| right(seen, number)),
-            Scenario::CodeConsent,
+            move |seen, number| change(seen).unwrap_or_else(|| correct_provider(seen, number)),
+            Flow::CodeConsent,
         );
         let (seen, class, example) = fault(&report);
-        assert_eq!((seen, class), (step, Class::Content), "{example}");
+        assert_eq!((seen, class), (step, FailureClass::Content), "{example}");
         assert!(example.starts_with(why), "{example}");
     }
 }
@@ -348,16 +360,16 @@ fn a_sign_in_that_goes_another_way_is_no_success() {
 #[test]
 fn what_cannot_be_prepared_is_an_error_with_its_reason() {
     let provider = Provider::start(|_, _| answer(400, "", "unauthorized_client"));
-    let refused = run_provider(&plan(&provider, Scenario::Refresh)).unwrap_err();
+    let refused = run_provider(&plan(&provider, Flow::Refresh)).unwrap_err();
     assert!(matches!(refused, ProviderError::Prepare { .. }));
     assert!(refused.to_string().contains("token: status: status 400: unauthorized_client"), "{refused}");
 }
 
 #[test]
 fn a_description_is_checked_before_anything_is_sent() {
-    let provider = Provider::start(right);
+    let provider = Provider::start(correct_provider);
     let refused = |change: fn(&mut ProviderPlan)| {
-        let mut plan = plan(&provider, Scenario::CodeConsent);
+        let mut plan = plan(&provider, Flow::CodeConsent);
         change(&mut plan);
         run_provider(&plan).unwrap_err().to_string()
     };
@@ -379,15 +391,16 @@ fn a_description_is_checked_before_anything_is_sent() {
 
 #[test]
 fn a_button_is_found_by_name_and_value() {
-    let mut plan = plan(&Provider::start(right), Scenario::CodeConsent);
-    plan.description.fields.consent = Click { name: "decision".to_owned(), value: "perhaps".to_owned() };
+    let mut plan = plan(&Provider::start(correct_provider), Flow::CodeConsent);
+    plan.description.fields.consent =
+        ConsentButton { name: "decision".to_owned(), value: "perhaps".to_owned() };
     let report = run_provider(&plan).unwrap();
     assert!(fault(&report).2.contains("decision (button)"), "{}", provider_table(&report));
 }
 
 #[test]
 fn the_program_reads_a_description_and_reports_in_a_documented_shape() {
-    let provider = Provider::start(right);
+    let provider = Provider::start(correct_provider);
     let folder = std::env::temp_dir().join(format!("postern-load-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("provider.json");

@@ -36,13 +36,13 @@ pub(crate) enum Reply {
 
 /// A request as the server received it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     pub(crate) number: u64,
     pub(crate) head: String,
     pub(crate) body: usize,
 }
 
-type Behaviour = dyn Fn(&Seen) -> Reply + Send + Sync;
+type Behaviour = dyn Fn(&SeenRequest) -> Reply + Send + Sync;
 
 /// Counters of the server.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub(crate) struct Counts {
     pub(crate) connections: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) tokens: Mutex<BTreeMap<String, u64>>,
-    pub(crate) last: Mutex<Seen>,
+    pub(crate) last: Mutex<SeenRequest>,
 }
 
 impl Counts {
@@ -62,12 +62,12 @@ impl Counts {
         self.requests.load(Ordering::SeqCst)
     }
 
-    fn note(&self, head: String, token: Option<String>, body: usize) -> Seen {
+    fn note(&self, head: String, token: Option<String>, body: usize) -> SeenRequest {
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some(token) = token {
             *self.tokens.lock().unwrap().entry(token).or_default() += 1;
         }
-        let seen = Seen { number, head, body };
+        let seen = SeenRequest { number, head, body };
         *self.last.lock().unwrap() = seen.clone();
         seen
     }
@@ -82,7 +82,7 @@ pub(crate) struct Server {
 
 /// Protocol of the connections, with or without TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum ServerProtocol {
     Http1,
     Http2,
     Tls1,
@@ -90,13 +90,13 @@ pub(crate) enum Speaks {
 }
 
 impl Server {
-    pub(crate) fn start(behaviour: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
-        Self::speaking(Speaks::Http1, behaviour)
+    pub(crate) fn start(behaviour: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static) -> Self {
+        Self::speaking(ServerProtocol::Http1, behaviour)
     }
 
     pub(crate) fn speaking(
-        speaks: Speaks,
-        behaviour: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+        speaks: ServerProtocol,
+        behaviour: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let counts = Arc::new(Counts::default());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -127,7 +127,7 @@ impl Server {
 
 type Shared = (Arc<Behaviour>, Arc<Counts>);
 
-async fn accept(listener: TcpListener, speaks: Speaks, shared: Shared) {
+async fn accept(listener: TcpListener, speaks: ServerProtocol, shared: Shared) {
     let acceptor = TlsAcceptor::from(Arc::new(tls_config(speaks)));
     loop {
         let (stream, _) = listener.accept().await.unwrap();
@@ -137,16 +137,16 @@ async fn accept(listener: TcpListener, speaks: Speaks, shared: Shared) {
         tokio::spawn(async move {
             // The test provokes connection errors, so the result is ignored.
             let _ = match speaks {
-                Speaks::Http1 => http1(stream, shared).await,
-                Speaks::Http2 => http2(stream, shared).await,
-                Speaks::Tls1 => http1(Box::new(acceptor.accept(stream).await.unwrap()), shared).await,
-                Speaks::Tls2 => http2(acceptor.accept(stream).await.unwrap(), shared).await,
+                ServerProtocol::Http1 => http1(stream, shared).await,
+                ServerProtocol::Http2 => http2(stream, shared).await,
+                ServerProtocol::Tls1 => http1(Box::new(acceptor.accept(stream).await.unwrap()), shared).await,
+                ServerProtocol::Tls2 => http2(acceptor.accept(stream).await.unwrap(), shared).await,
             };
         });
     }
 }
 
-fn tls_config(speaks: Speaks) -> ServerConfig {
+fn tls_config(speaks: ServerProtocol) -> ServerConfig {
     let made =
         rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -155,7 +155,8 @@ fn tls_config(speaks: Speaks) -> ServerConfig {
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key).unwrap();
-    let name: &[u8] = if matches!(speaks, Speaks::Http2 | Speaks::Tls2) { b"h2" } else { b"http/1.1" };
+    let name: &[u8] =
+        if matches!(speaks, ServerProtocol::Http2 | ServerProtocol::Tls2) { b"h2" } else { b"http/1.1" };
     config.alpn_protocols = vec![name.to_vec()];
     config
 }
@@ -249,7 +250,7 @@ async fn http2<S: AsyncRead + AsyncWrite + Unpin>(stream: S, (behave, counts): S
             .headers
             .get("authorization")
             .map(|value| value.to_str().unwrap()["Bearer ".len()..].to_owned());
-        if matches!(behave(&Seen::default()), Reply::Close) {
+        if matches!(behave(&SeenRequest::default()), Reply::Close) {
             counts.note(String::new(), None, 0);
             connection.graceful_shutdown();
             respond.send_reset(h2::Reason::REFUSED_STREAM);

@@ -5,7 +5,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
-use http_engine::http_client::{CallError, HttpAnswer, form_encoded};
+use http_engine::http_client::{CallError, HttpResponse, form_encoded};
 use http_engine::url::Url;
 
 use crate::config::{LoginKind, LoginProvider};
@@ -21,30 +21,30 @@ pub(super) fn binding(config: &LoginProvider) -> String {
     URL_SAFE_NO_PAD.encode(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..9])
 }
 
-pub(super) fn call(what: &'static str) -> impl Fn(CallError) -> ProviderFault {
+pub(super) fn call_fault(what: &'static str) -> impl Fn(CallError) -> ProviderFault {
     move |fault| ProviderFault::Call { what, fault }
 }
 
-pub(super) fn unclear(what: &'static str, why: &str) -> ProviderFault {
-    ProviderFault::Unclear { what, why: why.to_owned() }
+pub(super) fn invalid_answer(what: &'static str, why: &str) -> ProviderFault {
+    ProviderFault::InvalidAnswer { what, why: why.to_owned() }
 }
 
-pub(super) fn parse(what: &'static str, answer: &HttpAnswer) -> Result<Document, ProviderFault> {
+pub(super) fn parse(what: &'static str, answer: &HttpResponse) -> Result<Document, ProviderFault> {
     Document::parse(answer.body.to_vec())
-        .map_err(|error| unclear(what, &format!("it answered {} with what is {error}", answer.status)))
+        .map_err(|error| invalid_answer(what, &format!("it answered {} with what is {error}", answer.status)))
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, ProviderFault> {
     let value = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut value = value.map_err(|_| {
-        unclear("token endpoint", "its access token has characters that a header cannot carry")
+        invalid_answer("token endpoint", "its access token has characters that a header cannot carry")
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
 /// A text from another party, sanitized for a log.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn sanitized(text: &str) -> String {
     text.chars().filter(|c| matches!(c, ' '..='~')).take(100).collect()
 }
 
@@ -78,5 +78,5 @@ pub(super) fn with_read_at(configured: Option<&str>) -> Option<String> {
 
 pub(super) fn below(base: &Url, path: &str) -> Result<Url, ProviderFault> {
     let text = format!("{}{path}", base.to_string().trim_end_matches('/'));
-    Url::parse(&text).map_err(|fault| unclear("address", &fault.to_string()))
+    Url::parse(&text).map_err(|fault| invalid_answer("address", &fault.to_string()))
 }

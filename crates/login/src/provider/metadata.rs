@@ -11,15 +11,15 @@ use http_engine::url::Url;
 use tokio::time::Instant;
 
 use crate::config::LoginKind;
-use crate::provider::messages::{below, parse, unclear};
+use crate::provider::messages::{below, invalid_answer, parse};
 use crate::provider::provider_fault::ProviderFault;
 use crate::provider::{
-    LoginProviderClient, METADATA_AGE, METADATA_PAUSE, Metadata, RefreshTokenInUse, TokenKind,
+    CachedMetadata, LoginProviderClient, METADATA_AGE, METADATA_PAUSE, Metadata, TokenKind,
 };
 
 impl LoginProviderClient {
     /// Records the result of a request in the outage log.
-    pub(super) fn noted<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
+    pub(super) fn record_outcome<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
         match &outcome {
             Err(ProviderFault::Keys) => {}
             Err(fault) if fault.is_outage() => self.outage.failed(fault),
@@ -30,18 +30,18 @@ impl LoginProviderClient {
 
     /// Records the algorithm of an ID token; refuses a logout token with another algorithm than
     /// those.
-    pub(super) fn agree(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
-        let mut seen = self.signs_with.lock();
+    pub(super) fn check_algorithm(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
+        let mut seen = self.id_token_algorithms.lock();
         match kind {
             TokenKind::Id => *seen = seen.with(algorithm),
             TokenKind::Logout if seen.is_empty() || seen.contains(algorithm) => {}
-            TokenKind::Logout => return Err(ProviderFault::Unseen(algorithm)),
+            TokenKind::Logout => return Err(ProviderFault::UnexpectedAlgorithm(algorithm)),
         }
         Ok(())
     }
 
     /// Maximum duration of a renewal: metadata, tokens, keys and userinfo, one after the other.
-    pub(crate) fn longest(&self) -> Duration {
+    pub(crate) fn max_renewal(&self) -> Duration {
         (self.config.server.timeout * 5).max(Duration::from_secs(30))
     }
 
@@ -54,14 +54,14 @@ impl LoginProviderClient {
             Some((metadata, at)) if at.elapsed() < METADATA_AGE || !rested => return Ok(metadata.clone()),
             None if !rested => {
                 let why = "the last fetch failed a moment ago".to_owned();
-                return Err(ProviderFault::Unclear { what: "metadata", why });
+                return Err(ProviderFault::InvalidAnswer { what: "metadata", why });
             }
             _ => {}
         }
-        match self.noted(self.fetch_metadata().await) {
+        match self.record_outcome(self.fetch_metadata().await) {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
-                *held = RefreshTokenInUse { good: Some((metadata.clone(), Instant::now())), failed: None };
+                *held = CachedMetadata { good: Some((metadata.clone(), Instant::now())), failed: None };
                 Ok(metadata)
             }
             Err(fault) => {
@@ -97,19 +97,19 @@ impl LoginProviderClient {
                 break;
             }
         }
-        let answer = answer.ok_or_else(|| unclear(WHAT, "no metadata address"))?;
+        let answer = answer.ok_or_else(|| invalid_answer(WHAT, "no metadata address"))?;
         if answer.status != StatusCode::OK {
-            return Err(unclear(WHAT, &format!("it answered {}", answer.status)));
+            return Err(invalid_answer(WHAT, &format!("it answered {}", answer.status)));
         }
         let document = parse(WHAT, &answer)?;
         let root = document.root();
         let text = |member| root.get(member).and_then(Value::as_str);
-        let found = text("issuer").ok_or_else(|| unclear(WHAT, "no string `issuer`"))?;
+        let found = text("issuer").ok_or_else(|| invalid_answer(WHAT, "no string `issuer`"))?;
         if issuer.is_some_and(|issuer| issuer != found) {
             let why = format!(
                 "the metadata is of issuer {found:?}; configure the issuer exactly as the provider names itself"
             );
-            return Err(unclear(WHAT, &why));
+            return Err(invalid_answer(WHAT, &why));
         }
         let base = match &self.config.kind {
             LoginKind::OpenId { issuer, .. } => issuer.to_string(),
@@ -119,7 +119,7 @@ impl LoginProviderClient {
             text(member).map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata)).transpose()
         };
         let needed = |member: &'static str| {
-            url(member)?.ok_or_else(|| unclear(WHAT, &format!("no string `{member}`")))
+            url(member)?.ok_or_else(|| invalid_answer(WHAT, &format!("no string `{member}`")))
         };
         Ok(Metadata {
             issuer: found.to_owned(),
@@ -128,9 +128,9 @@ impl LoginProviderClient {
             userinfo: url("userinfo_endpoint")?,
             end_session: url("end_session_endpoint")?,
             revocation: url("revocation_endpoint")?,
-            names_itself: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
+            sends_iss: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
                 == Some(true),
-            tells_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)
+            supports_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)
                 && root
                     .get("claims_supported")
                     .and_then(Value::items)

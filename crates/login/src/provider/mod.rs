@@ -30,9 +30,9 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_engine::clock::Clock;
 use http_engine::config::ClientCredential;
-use http_engine::http_client::{HttpAnswer, HttpClient, form_encoded};
+use http_engine::http_client::{HttpClient, HttpResponse, form_encoded};
 use http_engine::url::Url;
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -41,7 +41,9 @@ use zeroize::Zeroizing;
 
 use crate::config::{LoginKind, LoginProvider};
 use crate::login_state::AuthorizationRequest;
-use crate::provider::messages::{bearer, binding, call, encoded, unclear, with_query, with_read_at};
+use crate::provider::messages::{
+    bearer, binding, call_fault, encoded, invalid_answer, with_query, with_read_at,
+};
 use crate::provider::provider_fault::ProviderFault;
 
 /// Tolerated difference between a provider's clock and ours.
@@ -51,7 +53,7 @@ const METADATA_AGE: Duration = Duration::from_hours(1);
 /// Pause after a failed fetch of metadata.
 const METADATA_PAUSE: Duration = Duration::from_secs(1);
 /// Claims about a token, not about its user.
-const OF_THE_TOKEN: [&str; 16] = [
+const TOKEN_CLAIMS: [&str; 16] = [
     "iss",
     "aud",
     "exp",
@@ -70,9 +72,9 @@ const OF_THE_TOKEN: [&str; 16] = [
     "read_at",
 ];
 /// Why a session ends when its provider refreshes it with an ID token of another subject.
-const ANOTHER: &str = "the answer is about another user than before";
+const OTHER_SUBJECT: &str = "the answer is about another user than before";
 /// Path of the user of a token on `OpenShift`.
-const USER: &str = "/apis/user.openshift.io/v1/users/~";
+const USER_PATH: &str = "/apis/user.openshift.io/v1/users/~";
 /// Path at which an account with the permission deletes any token.
 const ALL_TOKENS: &str = "/apis/oauth.openshift.io/v1/oauthaccesstokens/";
 /// Path at which a token's user deletes it.
@@ -88,10 +90,10 @@ pub(crate) struct Metadata {
     pub(crate) end_session: Option<Url>,
     pub(crate) revocation: Option<Url>,
     /// Whether it sends `iss` in every authorization response (RFC 9207 §3).
-    pub(crate) names_itself: bool,
+    pub(crate) sends_iss: bool,
     /// Whether its ID tokens contain the log time `read_at` on request, as those of Postern's own
     /// provider do.
-    pub(crate) tells_read_at: bool,
+    pub(crate) supports_read_at: bool,
 }
 
 /// The provider's answer about a user.
@@ -106,7 +108,7 @@ pub(crate) struct ProviderTokens {
     /// identify their user.
     pub(crate) confirmed: bool,
     /// Whether the answer contains claims about the user, and not only confirms the grant.
-    pub(crate) speaks: bool,
+    pub(crate) has_claims: bool,
     /// Lifetime of the access token, if the provider sent it.
     pub(crate) lasts: Option<Duration>,
     pub(crate) access_token: Zeroizing<String>,
@@ -121,13 +123,13 @@ pub(crate) struct LoginProviderClient {
     pub(crate) binding: String,
     /// Limit of concurrent code exchanges. It reserves the remaining requests for sessions, whose
     /// clients are authenticated.
-    logins: Semaphore,
+    login_limit: Semaphore,
     outbound: HttpClient,
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
-    metadata: tokio::sync::Mutex<RefreshTokenInUse>,
+    metadata: tokio::sync::Mutex<CachedMetadata>,
     /// Algorithms that its ID tokens for us were signed with.
-    signs_with: Mutex<AlgorithmSet>,
+    id_token_algorithms: Mutex<AlgorithmSet>,
     outage: Arc<Outage>,
 }
 
@@ -141,7 +143,7 @@ pub(crate) enum TokenKind {
 }
 
 #[derive(Clone, Default)]
-struct RefreshTokenInUse {
+struct CachedMetadata {
     good: Option<(Arc<Metadata>, Instant)>,
     failed: Option<Instant>,
 }
@@ -149,13 +151,13 @@ struct RefreshTokenInUse {
 /// The response of a token endpoint.
 struct Tokens {
     access_token: Zeroizing<String>,
-    lasts: Option<Duration>,
+    expires_in: Option<Duration>,
     refresh_token: Option<Zeroizing<String>>,
     id_token: Option<Zeroizing<String>>,
 }
 
 fn outage_of(name: &str) -> Arc<Outage> {
-    let outage = Outage::of(format!("login provider {name}")).with_calm(CALM);
+    let outage = Outage::new(format!("login provider {name}")).with_recovery_period(RECOVERY_PERIOD);
     Arc::new(outage.with_effect("logins fail; sessions last until their next renewal"))
 }
 
@@ -173,16 +175,16 @@ impl LoginProviderClient {
         // Metadata that was valid before a reload stays the last valid one.
         let earlier = earlier.filter(|e| e.binding == binding);
         let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
-        let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.signs_with.lock());
+        let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.id_token_algorithms.lock());
         Self {
             config: config.clone(),
             binding,
-            logins: Semaphore::new((config.server.max_requests / 2).max(1)),
+            login_limit: Semaphore::new((config.server.max_requests / 2).max(1)),
             outbound,
             keys,
             clock,
             metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
-            signs_with: Mutex::new(signs_with),
+            id_token_algorithms: Mutex::new(signs_with),
             outage,
         }
     }
@@ -208,7 +210,7 @@ impl LoginProviderClient {
             parameters.push(("nonce", &question.proofs.nonce));
         }
         let configured = || self.config.parameters.iter().map(|(name, value)| (&**name, &**value));
-        let claims = if metadata.tells_read_at {
+        let claims = if metadata.supports_read_at {
             with_read_at(configured().find(|(name, _)| *name == "claims").map(|(_, value)| value))
         } else {
             None
@@ -226,7 +228,7 @@ impl LoginProviderClient {
     /// Logout 1.0 §2); `None`: there is none.
     pub(crate) async fn end_session_url(&self, id_token: Option<&str>, back: &str) -> Option<String> {
         let metadata = self.metadata().await.ok()?;
-        let url = metadata.end_session.as_ref().filter(|_| self.config.logs_out)?;
+        let url = metadata.end_session.as_ref().filter(|_| self.config.ends_provider_session)?;
         let mut parameters = vec![("client_id", &*self.config.client_id), ("post_logout_redirect_uri", back)];
         parameters.extend(id_token.map(|token| ("id_token_hint", token)));
         Some(with_query(url, &parameters))
@@ -237,13 +239,14 @@ impl LoginProviderClient {
         what: &'static str,
         url: &Url,
         token: Option<&str>,
-    ) -> Result<HttpAnswer, ProviderFault> {
+    ) -> Result<HttpResponse, ProviderFault> {
         let mut request = Request::get(url.to_string());
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, bearer(token)?);
         }
-        let request = request.body(Bytes::new()).map_err(|_| unclear(what, "the request URL is invalid"))?;
-        self.outbound.ask_anonymously(request).await.map_err(call(what))
+        let request =
+            request.body(Bytes::new()).map_err(|_| invalid_answer(what, "the request URL is invalid"))?;
+        self.outbound.ask_anonymously(request).await.map_err(call_fault(what))
     }
 
     async fn post(
@@ -251,7 +254,7 @@ impl LoginProviderClient {
         what: &'static str,
         url: &Url,
         form: &[(&str, &str)],
-    ) -> Result<HttpAnswer, ProviderFault> {
+    ) -> Result<HttpResponse, ProviderFault> {
         let mut body = encoded(form);
         if *self.outbound.credential() == ClientCredential::None {
             // A client without a secret identifies itself in the form (RFC 6749 §3.2.1).
@@ -261,13 +264,13 @@ impl LoginProviderClient {
         let request = Request::post(url.to_string())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Bytes::from(body.into_bytes()))
-            .map_err(|_| unclear(what, "the request URL is invalid"))?;
-        self.outbound.ask(request).await.map_err(call(what))
+            .map_err(|_| invalid_answer(what, "the request URL is invalid"))?;
+        self.outbound.ask(request).await.map_err(call_fault(what))
     }
 }
 
 /// Interprets the status of a token deletion.
-fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
+fn deletion_result(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
     match status {
         // 401 and 404: the token was deleted before.
         StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
@@ -275,9 +278,9 @@ fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
         StatusCode::FORBIDDEN => {
             let why = "neither the token's scopes nor our account's rights allow it; let the account `delete` \
                        `oauthaccesstokens`";
-            Err(unclear(what, why))
+            Err(invalid_answer(what, why))
         }
-        status => Err(unclear(what, &format!("it answered {status}"))),
+        status => Err(invalid_answer(what, &format!("it answered {status}"))),
     }
 }
 
@@ -288,7 +291,7 @@ fn openshift_name(token: &str) -> String {
 }
 
 /// Removes the parts of a user that only the API server needs: it has to fit into a cookie.
-fn lean_user(claims: &str) -> String {
+fn trimmed_user(claims: &str) -> String {
     let Ok(user) = serde_json::from_str::<serde_json::Value>(claims) else { return claims.to_owned() };
     let metadata = &user["metadata"];
     serde_json::json!({

@@ -18,7 +18,7 @@ pub(crate) enum ProviderFault {
     },
     /// The answer cannot be interpreted.
     #[error("{what}: {why}")]
-    Unclear {
+    InvalidAnswer {
         /// The requested endpoint.
         what: &'static str,
         /// What is wrong with the answer.
@@ -38,10 +38,10 @@ pub(crate) enum ProviderFault {
     Token(TokenError),
     /// Its logout token has another algorithm than its ID tokens that were seen here.
     #[error("its logout token is signed with {}, unlike its ID tokens seen so far", .0.as_str())]
-    Unseen(Algorithm),
+    UnexpectedAlgorithm(Algorithm),
     /// Its answer is about another user, or names no user.
     #[error("{0}")]
-    Person(String),
+    Identity(String),
 }
 
 impl ProviderFault {
@@ -58,10 +58,10 @@ impl ProviderFault {
                 | TokenError::InFuture(_),
             )
             | Self::Call { .. }
-            | Self::Unclear { .. }
+            | Self::InvalidAnswer { .. }
             | Self::Metadata(_)
             | Self::Keys => false,
-            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => true,
+            Self::Token(_) | Self::UnexpectedAlgorithm(_) | Self::Identity(_) => true,
         }
     }
 
@@ -69,15 +69,15 @@ impl ProviderFault {
     /// Its keys have an outage log of their own.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
-            Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => true,
-            Self::Refused(_) => !self.is_of_its_holder(),
-            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => false,
+            Self::Call { .. } | Self::InvalidAnswer { .. } | Self::Metadata(_) | Self::Keys => true,
+            Self::Refused(_) => !self.is_refusal_of_user(),
+            Self::Token(_) | Self::UnexpectedAlgorithm(_) | Self::Identity(_) => false,
         }
     }
 
     /// Whether the provider refuses this user, and not us as a client, and did not report its own
     /// failure (RFC 6749 §4.1.2.1, §5.2).
-    pub(crate) fn is_of_its_holder(&self) -> bool {
+    pub(crate) fn is_refusal_of_user(&self) -> bool {
         const NOT: [&str; 6] = [
             "server_error",
             "temporarily_unavailable",

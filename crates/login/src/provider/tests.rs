@@ -37,12 +37,12 @@ fn what_ends_a_session_is_certain() {
     assert!(ProviderFault::Token(TokenError::BadSignature).is_final());
     for error in ["invalid_client", "unauthorized_client", "server_error", "temporarily_unavailable"] {
         let fault = ProviderFault::Refused(error.into());
-        assert!(!fault.is_final() && !fault.is_of_its_holder(), "{error}");
+        assert!(!fault.is_final() && !fault.is_refusal_of_user(), "{error}");
     }
-    assert!(ProviderFault::Refused("access_denied".into()).is_of_its_holder());
+    assert!(ProviderFault::Refused("access_denied".into()).is_refusal_of_user());
     assert!(!ProviderFault::Keys.is_final());
-    assert!(ProviderFault::Unseen(Algorithm::Es256).is_final());
-    assert!(!unclear("x", "y").is_final());
+    assert!(ProviderFault::UnexpectedAlgorithm(Algorithm::Es256).is_final());
+    assert!(!invalid_answer("x", "y").is_final());
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_token_s_object_is_named_by_its_digest() {
 #[test]
 fn of_a_user_only_the_user_is_kept() {
     let user = r#"{"kind":"User","metadata":{"name":"ada","uid":"7","managedFields":[1]},"groups":["dev"],"identities":["x"]}"#;
-    let lean: serde_json::Value = serde_json::from_str(&lean_user(user)).unwrap();
+    let lean: serde_json::Value = serde_json::from_str(&trimmed_user(user)).unwrap();
     assert_eq!(lean["metadata"]["name"], "ada");
     assert_eq!(lean["groups"][0], "dev");
     assert!(lean.get("identities").is_none() && lean["metadata"].get("managedFields").is_none());

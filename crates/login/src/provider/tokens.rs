@@ -11,10 +11,11 @@ use http_engine::url::Url;
 
 use crate::config::LoginKind;
 use crate::login_state::LoginProofs;
-use crate::provider::messages::{bearer, below, call, parse, shown, unclear};
+use crate::provider::messages::{bearer, below, call_fault, invalid_answer, parse, sanitized};
 use crate::provider::provider_fault::ProviderFault;
 use crate::provider::{
-    ALL_TOKENS, LoginProviderClient, Metadata, OWN_TOKENS, ProviderTokens, Tokens, gone, openshift_name,
+    ALL_TOKENS, LoginProviderClient, Metadata, OWN_TOKENS, ProviderTokens, Tokens, deletion_result,
+    openshift_name,
 };
 use crate::session::BrowserSession;
 
@@ -26,7 +27,7 @@ impl LoginProviderClient {
         redirect_uri: &str,
         proofs: &LoginProofs,
     ) -> Result<ProviderTokens, ProviderFault> {
-        self.noted(self.try_exchange(code, redirect_uri, proofs).await)
+        self.record_outcome(self.try_exchange(code, redirect_uri, proofs).await)
     }
 
     pub(super) async fn try_exchange(
@@ -35,8 +36,8 @@ impl LoginProviderClient {
         redirect_uri: &str,
         proofs: &LoginProofs,
     ) -> Result<ProviderTokens, ProviderFault> {
-        let Ok(_place) = self.logins.try_acquire() else {
-            return Err(unclear("token endpoint", "too many logins at once; try again later"));
+        let Ok(_place) = self.login_limit.try_acquire() else {
+            return Err(invalid_answer("token endpoint", "too many logins at once; try again later"));
         };
         let metadata = self.metadata().await?;
         let form = [
@@ -46,7 +47,7 @@ impl LoginProviderClient {
             ("code_verifier", &proofs.verifier),
         ];
         let tokens = self.tokens(&metadata, &form).await?;
-        self.told(&metadata, tokens, Some(&proofs.nonce), None).await
+        self.validate_tokens(&metadata, tokens, Some(&proofs.nonce), None).await
     }
 
     /// Asks the provider whether a session still holds, and for the user's current claims.
@@ -59,7 +60,7 @@ impl LoginProviderClient {
             // The provider issued tokens, and then failed to identify their user: this was recorded
             // already.
             Ok(told) if !told.confirmed => Ok(told),
-            outcome => self.noted(outcome),
+            outcome => self.record_outcome(outcome),
         }
     }
 
@@ -81,13 +82,15 @@ impl LoginProviderClient {
                 claims: session.claims.clone(),
                 more: session.more.clone(),
                 confirmed: false,
-                speaks: false,
-                lasts: tokens.lasts,
+                has_claims: false,
+                lasts: tokens.expires_in,
                 access_token: tokens.access_token.clone(),
                 refresh_token: tokens.refresh_token.clone(),
                 id_token: session.id_token.clone(),
             };
-            return match self.noted(self.told(&metadata, tokens, None, Some(session)).await) {
+            return match self
+                .record_outcome(self.validate_tokens(&metadata, tokens, None, Some(session)).await)
+            {
                 // The grant is valid, and the old refresh token is used up: the new tokens must not
                 // be lost.
                 Err(fault) if !fault.is_final() => Ok(unconfirmed),
@@ -107,8 +110,8 @@ impl LoginProviderClient {
         if left.is_zero() || (metadata.userinfo.is_none() && !self.is_openshift()) {
             return Err(ended());
         }
-        let tokens = Tokens { access_token, lasts: Some(left), refresh_token: None, id_token: None };
-        self.told(&metadata, tokens, None, Some(session)).await
+        let tokens = Tokens { access_token, expires_in: Some(left), refresh_token: None, id_token: None };
+        self.validate_tokens(&metadata, tokens, None, Some(session)).await
     }
 
     /// Sends a request to the token endpoint.
@@ -125,12 +128,12 @@ impl LoginProviderClient {
         if answer.status != StatusCode::OK {
             let refused = answer.status.is_client_error().then(|| text("error")).flatten();
             return Err(match refused {
-                Some(error) => ProviderFault::Refused(shown(error)),
-                None => unclear(WHAT, &format!("it answered {}", answer.status)),
+                Some(error) => ProviderFault::Refused(sanitized(error)),
+                None => invalid_answer(WHAT, &format!("it answered {}", answer.status)),
             });
         }
         if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
-            return Err(unclear(WHAT, "the answer's `token_type` is not `Bearer`"));
+            return Err(invalid_answer(WHAT, "the answer's `token_type` is not `Bearer`"));
         }
         let secret = |member| text(member).filter(|text| !text.is_empty()).map(|text| text.to_owned().into());
         let lasts = match root.get("expires_in").and_then(Value::as_number) {
@@ -139,8 +142,8 @@ impl LoginProviderClient {
         };
         Ok(Tokens {
             access_token: secret("access_token")
-                .ok_or_else(|| unclear(WHAT, "the answer has no `access_token`"))?,
-            lasts,
+                .ok_or_else(|| invalid_answer(WHAT, "the answer has no `access_token`"))?,
+            expires_in: lasts,
             refresh_token: secret("refresh_token"),
             id_token: secret("id_token"),
         })
@@ -149,7 +152,7 @@ impl LoginProviderClient {
     /// Revokes the tokens of a session at the provider (RFC 7009). Succeeds when the provider
     /// confirmed it, or there was nothing to revoke.
     pub(crate) async fn revoke(&self, session: &BrowserSession) -> Result<(), ProviderFault> {
-        self.noted(self.try_revoke(session).await)
+        self.record_outcome(self.try_revoke(session).await)
     }
 
     pub(super) async fn try_revoke(&self, session: &BrowserSession) -> Result<(), ProviderFault> {
@@ -167,7 +170,7 @@ impl LoginProviderClient {
             let Some(token) = token else { continue };
             let answer = self.post(WHAT, url, &[("token", token), ("token_type_hint", hint)]).await?;
             if answer.status != StatusCode::OK {
-                return Err(unclear(WHAT, &format!("it answered {}", answer.status)));
+                return Err(invalid_answer(WHAT, &format!("it answered {}", answer.status)));
             }
         }
         Ok(())
@@ -181,14 +184,14 @@ impl LoginProviderClient {
         let own = format!("{OWN_TOKENS}{name}");
         match self.deleted(api, &own, token).await? {
             StatusCode::FORBIDDEN => {}
-            status => return gone(WHAT, status),
+            status => return deletion_result(WHAT, status),
         }
-        let account = self.outbound.own_secret().await.map_err(call(WHAT))?;
+        let account = self.outbound.client_secret().await.map_err(call_fault(WHAT))?;
         let Some(account) = account.filter(|_| self.config.client_id.starts_with("system:serviceaccount:"))
         else {
-            return gone(WHAT, StatusCode::FORBIDDEN);
+            return deletion_result(WHAT, StatusCode::FORBIDDEN);
         };
-        gone(WHAT, self.deleted(api, &format!("{ALL_TOKENS}{name}"), &account).await?)
+        deletion_result(WHAT, self.deleted(api, &format!("{ALL_TOKENS}{name}"), &account).await?)
     }
 
     pub(super) async fn deleted(
@@ -199,7 +202,8 @@ impl LoginProviderClient {
     ) -> Result<StatusCode, ProviderFault> {
         const WHAT: &str = "token deletion";
         let request = Request::delete(below(api, path)?.to_string()).header(AUTHORIZATION, bearer(token)?);
-        let request = request.body(Bytes::new()).map_err(|_| unclear(WHAT, "the request URL is invalid"))?;
-        Ok(self.outbound.ask_anonymously(request).await.map_err(call(WHAT))?.status)
+        let request =
+            request.body(Bytes::new()).map_err(|_| invalid_answer(WHAT, "the request URL is invalid"))?;
+        Ok(self.outbound.ask_anonymously(request).await.map_err(call_fault(WHAT))?.status)
     }
 }

@@ -14,17 +14,17 @@ use http_engine::clock::Now;
 use http_engine::url::Url;
 
 use crate::config::LoginKind;
-use crate::provider::messages::{below, parse, unclear};
+use crate::provider::messages::{below, invalid_answer, parse};
 use crate::provider::provider_fault::ProviderFault;
 use crate::provider::{
-    ANOTHER, CLOCK_SKEW, LoginProviderClient, Metadata, OF_THE_TOKEN, ProviderTokens, TokenKind, Tokens,
-    USER, lean_user,
+    CLOCK_SKEW, LoginProviderClient, Metadata, OTHER_SUBJECT, ProviderTokens, TOKEN_CLAIMS, TokenKind,
+    Tokens, USER_PATH, trimmed_user,
 };
 use crate::session::BrowserSession;
 
 impl LoginProviderClient {
     /// What tokens prove about a user; `before` is the session that they extend.
-    pub(super) async fn told(
+    pub(super) async fn validate_tokens(
         &self,
         metadata: &Metadata,
         tokens: Tokens,
@@ -32,21 +32,21 @@ impl LoginProviderClient {
         before: Option<&BrowserSession>,
     ) -> Result<ProviderTokens, ProviderFault> {
         let mut told = match &self.config.kind {
-            LoginKind::OpenShift { api } => self.user(api, tokens).await?,
+            LoginKind::OpenShift { api } => self.openshift_user(api, tokens).await?,
             LoginKind::OpenId { userinfo, .. } => {
-                self.person(metadata, *userinfo, tokens, nonce, before).await?
+                self.openid_user(metadata, *userinfo, tokens, nonce, before).await?
             }
         };
         if before.is_some_and(|before| before.subject != told.subject) {
-            return Err(ProviderFault::Person(ANOTHER.to_owned()));
+            return Err(ProviderFault::Identity(OTHER_SUBJECT.to_owned()));
         }
         told.sid = told.sid.or_else(|| before.and_then(|before| before.sid.clone()));
         crate::session::identity(&self.config, &told.claims, told.more.as_deref())
-            .map_err(ProviderFault::Person)?;
+            .map_err(ProviderFault::Identity)?;
         Ok(told)
     }
 
-    pub(super) async fn person(
+    pub(super) async fn openid_user(
         &self,
         metadata: &Metadata,
         userinfo: bool,
@@ -61,7 +61,7 @@ impl LoginProviderClient {
                 // already (OpenID Connect Core 1.0 §12.2). Issuer and client were compared with
                 // those of the session.
                 if before.is_some_and(|before| before.subject != told.1) {
-                    return Err(ProviderFault::Person(ANOTHER.to_owned()));
+                    return Err(ProviderFault::Identity(OTHER_SUBJECT.to_owned()));
                 }
                 told
             }
@@ -71,7 +71,7 @@ impl LoginProviderClient {
                 (claims, before.subject.clone(), before.sid.clone())
             }
             (None, None) => {
-                return Err(unclear(
+                return Err(invalid_answer(
                     "token endpoint",
                     "the answer has no ID token; is `openid` among the scopes?",
                 ));
@@ -83,18 +83,18 @@ impl LoginProviderClient {
                 let more = self.userinfo(url, &tokens.access_token).await?;
                 if more.get("sub").and_then(serde_json::Value::as_str) != Some(&subject) {
                     let why = "its userinfo is about another user than its ID token";
-                    return Err(ProviderFault::Person(why.to_owned()));
+                    return Err(ProviderFault::Identity(why.to_owned()));
                 }
                 Some(serde_json::Value::Object(more).to_string())
             }
             None => None,
         };
-        for name in OF_THE_TOKEN {
+        for name in TOKEN_CLAIMS {
             claims.remove(name);
         }
         claims.remove("sid");
         let claims = serde_json::Value::Object(claims).to_string();
-        let Tokens { access_token, lasts, refresh_token, id_token } = tokens;
+        let Tokens { access_token, expires_in: lasts, refresh_token, id_token } = tokens;
         let speaks = id_token.is_some() || more.is_some();
         let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
         let confirmed = true;
@@ -104,7 +104,7 @@ impl LoginProviderClient {
             claims,
             more,
             confirmed,
-            speaks,
+            has_claims: speaks,
             lasts,
             access_token,
             refresh_token,
@@ -136,11 +136,11 @@ impl LoginProviderClient {
         &self,
         kind: TokenKind,
         token: &str,
-        judge: impl Fn(jwt::Signed<'_>, &ExpectedIdToken<'_>, Timestamp) -> Result<T, TokenError>,
+        judge: impl Fn(jwt::SignedClaims<'_>, &ExpectedIdToken<'_>, Timestamp) -> Result<T, TokenError>,
     ) -> Result<T, ProviderFault> {
         let (LoginKind::OpenId { issuer, algorithms, .. }, Some(keys)) = (&self.config.kind, &self.keys)
         else {
-            return Err(unclear("ID token", "this provider has no ID tokens"));
+            return Err(invalid_answer("ID token", "this provider has no ID tokens"));
         };
         let expected = ExpectedIdToken { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
         let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
@@ -152,7 +152,7 @@ impl LoginProviderClient {
                     let signed = unverified.signed(*algorithms, &held.set);
                     match signed.and_then(|signed| judge(signed, &expected, now.wall)) {
                         Ok(told) => {
-                            self.agree(kind, unverified.algorithm())?;
+                            self.check_algorithm(kind, unverified.algorithm())?;
                             return Ok(told);
                         }
                         Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
@@ -182,43 +182,50 @@ impl LoginProviderClient {
         match answer.status {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => return Err(ProviderFault::Refused("invalid_grant".to_owned())),
-            status => return Err(unclear(WHAT, &format!("it answered {status}"))),
+            status => return Err(invalid_answer(WHAT, &format!("it answered {status}"))),
         }
         // Parsed twice: once strictly, to reject what another parser might read differently, once
         // as a map.
         if !parse(WHAT, &answer)?.root().is_object() {
-            return Err(unclear(WHAT, "the answer is not a JSON object"));
+            return Err(invalid_answer(WHAT, "the answer is not a JSON object"));
         }
-        serde_json::from_slice(&answer.body).map_err(|_| unclear(WHAT, "the answer is not a JSON object"))
+        serde_json::from_slice(&answer.body)
+            .map_err(|_| invalid_answer(WHAT, "the answer is not a JSON object"))
     }
 
     /// The user of an `OpenShift` token.
-    pub(super) async fn user(&self, api: &Url, tokens: Tokens) -> Result<ProviderTokens, ProviderFault> {
+    pub(super) async fn openshift_user(
+        &self,
+        api: &Url,
+        tokens: Tokens,
+    ) -> Result<ProviderTokens, ProviderFault> {
         const WHAT: &str = "user endpoint";
-        let answer = self.get(WHAT, &below(api, USER)?, Some(&tokens.access_token)).await?;
+        let answer = self.get(WHAT, &below(api, USER_PATH)?, Some(&tokens.access_token)).await?;
         match answer.status {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => return Err(ProviderFault::Refused("invalid_grant".to_owned())),
             StatusCode::FORBIDDEN => {
                 let why = "its token may not read its user; add `user:info` to the scopes".to_owned();
-                return Err(ProviderFault::Person(why));
+                return Err(ProviderFault::Identity(why));
             }
-            status => return Err(unclear(WHAT, &format!("it answered {status}"))),
+            status => return Err(invalid_answer(WHAT, &format!("it answered {status}"))),
         }
         let document = parse(WHAT, &answer)?;
         let name = document.root().get("metadata").and_then(|metadata| metadata.get("name"));
-        let subject =
-            name.and_then(Value::as_str).ok_or_else(|| unclear(WHAT, "the answer has no user name"))?;
-        let claims = String::from_utf8(answer.body.to_vec()).map_err(|_| unclear(WHAT, "it is not UTF-8"))?;
-        let claims = lean_user(&claims);
-        let Tokens { access_token, lasts, refresh_token, .. } = tokens;
+        let subject = name
+            .and_then(Value::as_str)
+            .ok_or_else(|| invalid_answer(WHAT, "the answer has no user name"))?;
+        let claims =
+            String::from_utf8(answer.body.to_vec()).map_err(|_| invalid_answer(WHAT, "it is not UTF-8"))?;
+        let claims = trimmed_user(&claims);
+        let Tokens { access_token, expires_in: lasts, refresh_token, .. } = tokens;
         Ok(ProviderTokens {
             subject: subject.to_owned(),
             sid: None,
             claims,
             more: None,
             confirmed: true,
-            speaks: true,
+            has_claims: true,
             lasts,
             access_token,
             refresh_token,

@@ -6,8 +6,8 @@
 use std::io::Write as _;
 
 pub use lab::cli::Arguments;
-use lab::cli::Ending;
-use lab::topology::Programs;
+use lab::cli::CommandOutcome;
+use lab::topology::ProgramFinder;
 
 use crate::exit::{Failure, Outcome};
 
@@ -15,14 +15,14 @@ use crate::exit::{Failure, Outcome};
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     // By default, the lab measures this very program as `postern`.
     let own = std::env::current_exe();
-    let programs =
-        own.map_or_else(|_| Programs::default(), |own| Programs::default().with_own("postern", own));
+    let programs = own
+        .map_or_else(|_| ProgramFinder::default(), |own| ProgramFinder::default().with_own("postern", own));
     let mut out = std::io::stdout().lock();
     let ended =
         lab::cli::run(arguments, &programs, &mut out).map_err(|error| Failure::new(error.to_string()))?;
     out.flush().map_err(|error| Failure::new(format!("cannot write: {error}")))?;
     Ok(match ended {
-        Ending::Good => Outcome::Good,
-        Ending::No => Outcome::No,
+        CommandOutcome::Success => Outcome::Success,
+        CommandOutcome::Negative => Outcome::Negative,
     })
 }

@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             let faults = refused.report.count(Severity::Fault);
             let plural = if faults == 1 { "" } else { "s" };
             anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}, not started", path.display());
-            return Ok(Outcome::No);
+            return Ok(Outcome::Negative);
         }
     };
     logging::start(loaded.settings.log, loaded.settings.log_format);
@@ -52,8 +52,8 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         tracing::warn!("{warning}");
     }
     let files = loaded.files.clone();
-    let signals = Signals::take()?;
-    let claim = if arguments.take_over { Claim::Shared } else { Claim::Alone };
+    let signals = Signals::install()?;
+    let claim = if arguments.take_over { Claim::Shared } else { Claim::Exclusive };
     let process = Process::start(*loaded, claim)?;
     lifecycle::run(signals, process, path, files)
 }

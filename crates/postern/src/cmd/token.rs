@@ -75,29 +75,29 @@ pub struct Arguments {
 /// Runs `postern token`.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let token = match &arguments.token {
-        Some(token) => value(token, "token")?,
+        Some(token) => read_value(token, "token")?,
         None => match fetch(arguments)? {
             Ok(token) => token,
             Err(refused) => {
                 anstream::eprintln!("{refused}");
-                return Ok(Outcome::No);
+                return Ok(Outcome::Negative);
             }
         },
     };
     if !arguments.decode {
         anstream::println!("{token}");
-        return Ok(Outcome::Good);
+        return Ok(Outcome::Success);
     }
     let Some((header, claims)) = decode(token.as_bytes()) else {
         anstream::eprintln!("the token is not a JWT and cannot be decoded; only its issuer can read it");
-        return Ok(Outcome::No);
+        return Ok(Outcome::Negative);
     };
-    anstream::print!("{}", shown(&header, &claims, SystemClock.now().wall));
-    Ok(Outcome::Good)
+    anstream::print!("{}", format_token(&header, &claims, SystemClock.now().wall));
+    Ok(Outcome::Success)
 }
 
 /// Reads a value of the command line: the text itself, `@FILE`, or `-` for standard input.
-pub(crate) fn value(text: &str, what: &str) -> Result<String, Failure> {
+pub(crate) fn read_value(text: &str, what: &str) -> Result<String, Failure> {
     let unread = |from: &str, error: std::io::Error| {
         Failure::new(format!("cannot read the {what} from {from}: {error}"))
     };
@@ -123,20 +123,20 @@ pub(crate) fn decode(token: &[u8]) -> Option<(Map<String, Value>, Map<String, Va
     Some((part()?, part()?))
 }
 
-fn shown(header: &Map<String, Value>, claims: &Map<String, Value>, now: Timestamp) -> String {
+fn format_token(header: &Map<String, Value>, claims: &Map<String, Value>, now: Timestamp) -> String {
     let mut out = String::new();
     for (name, members) in [("header", header), ("claims", claims)] {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{BOLD}{name}{BOLD:#}");
         for (key, value) in members {
-            let _ = writeln!(out, "  {key:<12} {value}{}", when(key, value, now));
+            let _ = writeln!(out, "  {key:<12} {value}{}", relative_time(key, value, now));
         }
     }
     out
 }
 
 /// Relative time of a claim that is an instant. Empty for other claims.
-fn when(key: &str, value: &Value, now: Timestamp) -> String {
+fn relative_time(key: &str, value: &Value, now: Timestamp) -> String {
     let (true, Some(seconds)) = (matches!(key, "exp" | "nbf" | "iat" | "auth_time"), value.as_u64()) else {
         return String::new();
     };
@@ -156,14 +156,14 @@ fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let client = Client::new(arguments.ca.as_deref());
-    let secret = value(arguments.client_secret.as_deref().unwrap_or_default(), "client secret")?;
+    let secret = read_value(arguments.client_secret.as_deref().unwrap_or_default(), "client secret")?;
     runtime.block_on(async {
         let endpoint = match (&arguments.endpoint, &arguments.issuer) {
             (Some(endpoint), _) => endpoint.clone(),
             (None, issuer) => discover(&client, issuer.as_deref().unwrap_or_default()).await?,
         };
         if !arguments.insecure_http {
-            keeps_secrets(&endpoint, arguments.issuer.as_deref())?;
+            check_secret_transport(&endpoint, arguments.issuer.as_deref())?;
         }
         let request = TokenRequest {
             id: arguments.client_id.as_deref().unwrap_or_default(),
@@ -177,7 +177,7 @@ fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
 }
 
 /// Refuses an endpoint that would receive the secret in plain text.
-fn keeps_secrets(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
+fn check_secret_transport(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
     let place = url(endpoint, "token endpoint")?;
     let downgraded =
         issuer.map(|issuer| url(issuer, "issuer")).transpose()?.is_some_and(|url| url.is_https());
@@ -339,7 +339,7 @@ mod tests {
         let token = format!("{}.{}.x", part(r#"{"alg":"ES256"}"#), part(r#"{"sub":"me","exp":60}"#));
         let (header, claims) = decode(token.as_bytes()).unwrap();
         assert_eq!(header["alg"], "ES256");
-        let text = shown(&header, &claims, Timestamp::from_secs(20));
+        let text = format_token(&header, &claims, Timestamp::from_secs(20));
         assert!(text.contains("in 40 s"), "{text}");
         assert!(decode(b"opaque").is_none());
     }

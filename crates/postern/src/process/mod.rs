@@ -6,7 +6,7 @@
 mod setup;
 
 use crate::process::setup::{
-    Delivered, access_log, bind_admin, control_runtime, export, keeper, sources, tracer,
+    DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources, tracer,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use config::{
-    DatabaseSettings, EventsDatabase, FollowConfig, InEffect, LoadedConfig, ProcessSettings,
+    DatabaseSettings, EffectiveConfig, EventsDatabase, FollowedIssuerConfig, LoadedConfig, ProcessSettings,
     ProviderSettings, RestartOnly, SecurityEvents,
 };
 use credentials::authenticate::{Authenticator, AuthenticatorRuntime};
@@ -42,16 +42,16 @@ use crate::exit::Failure;
 use crate::provider::RunningProvider;
 use crate::readiness;
 use crate::revocation::transports::LogTransports;
-use crate::revocation::{FollowedLog, Remotes};
+use crate::revocation::{FollowedLog, RemoteIssuers};
 use crate::sessions;
 
 /// Time after a reload until metric names that it made unused are removed. Requests that started
 /// before have ended by then.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 /// How long the start waits for the first revocation state. It continues without it.
-const FIRST_WORD: Duration = Duration::from_secs(2);
+const REVOCATION_START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for writing the last lines of the access log, and for closing databases.
-const LAST_LINES: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running gateway with everything around it.
 pub struct Process {
@@ -63,14 +63,14 @@ pub struct Process {
     at_start: RestartOnly,
     admin: Option<SocketAddr>,
     provider: Option<RunningProvider>,
-    follows: FollowedIssuers,
-    ways: LogTransports,
-    remotes: Remotes,
-    told: Option<EventLogState>,
+    followed_issuers: FollowedIssuers,
+    transports: LogTransports,
+    remotes: RemoteIssuers,
+    event_log: Option<EventLogState>,
     sessions: Option<Store>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter. They end after the gateway.
-    attendants: Vec<JoinHandle<()>>,
+    background_tasks: Vec<JoinHandle<()>>,
 }
 
 /// State that the admin listener shows.
@@ -79,24 +79,24 @@ struct ProcessState {
     effective: Mutex<String>,
     draining: AtomicBool,
     /// The followed logs of issuers.
-    following: Mutex<Vec<Arc<FollowedLog>>>,
+    followed_logs: Mutex<Vec<Arc<FollowedLog>>>,
     /// Receiver of security events.
     events: Option<Arc<Receiver>>,
     /// Health of the provider, if there is one.
-    provider: Option<OfProvider>,
+    provider: Option<ProviderHealth>,
 }
 
 /// Health of the provider.
-struct OfProvider {
+struct ProviderHealth {
     /// Why requests should go to another node.
     unready: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// What is degraded although requests are answered.
-    note: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    degraded: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-impl OfProvider {
+impl ProviderHealth {
     fn new(provider: &RunningProvider) -> Self {
-        Self { unready: Box::new(provider.unready()), note: Box::new(provider.note()) }
+        Self { unready: Box::new(provider.unready()), degraded: Box::new(provider.degraded()) }
     }
 }
 
@@ -106,13 +106,13 @@ impl ProcessState {
         effective: String,
         following: Vec<Arc<FollowedLog>>,
         events: Option<Arc<Receiver>>,
-        provider: Option<OfProvider>,
+        provider: Option<ProviderHealth>,
     ) -> Self {
         Self {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
-            following: Mutex::new(following),
+            followed_logs: Mutex::new(following),
             events,
             provider,
         }
@@ -131,16 +131,16 @@ impl ProcessState {
         let Some((config, authenticator)) = running else { return vec!["starting".into()] };
         let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
         let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
-        let following = self.following();
+        let following = self.followed_logs();
         let unheard = following.iter().filter_map(|following| following.unready());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
         // While some requests can still be admitted, the process stays ready.
-        let gone: Vec<_> = following.iter().map(|following| following.gone()).collect();
+        let gone: Vec<_> = following.iter().map(|following| following.unreachable()).collect();
         let is_gone = |issuer: &str| {
-            let about = following.iter().position(|following| following.is_about(issuer));
+            let about = following.iter().position(|following| following.concerns(issuer));
             about.is_some_and(|at| gone[at].is_some())
         };
-        let useless = !readiness::admits(&config, is_gone);
+        let useless = !readiness::can_admit(&config, is_gone);
         let gone = gone.iter().flatten().filter(|_| useless).cloned();
         unusable.chain(of_provider).chain(unheard).chain(gone).collect()
     }
@@ -148,12 +148,12 @@ impl ProcessState {
     /// One line for each degraded dependency, although requests are answered.
     fn notes(&self) -> Vec<String> {
         let of_events = self.events.iter().flat_map(|events| events.notes());
-        let of_provider = self.provider.as_ref().and_then(|provider| (provider.note)());
-        self.following().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
+        let of_provider = self.provider.as_ref().and_then(|provider| (provider.degraded)());
+        self.followed_logs().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
     }
 
-    fn following(&self) -> Vec<Arc<FollowedLog>> {
-        self.following.lock().clone()
+    fn followed_logs(&self) -> Vec<Arc<FollowedLog>> {
+        self.followed_logs.lock().clone()
     }
 
     fn issuers(&self) -> Vec<IssuerSample> {
@@ -185,7 +185,7 @@ struct LogSettings<'a> {
     provider: Option<ProviderSettings>,
     sessions: Option<DatabaseSettings>,
     events: Option<&'a SecurityEvents>,
-    remotes: &'a [FollowConfig],
+    remotes: &'a [FollowedIssuerConfig],
 }
 
 /// The provider, the databases and the logs of revocations that the process follows.
@@ -193,7 +193,7 @@ struct Logs {
     provider: Option<RunningProvider>,
     sessions: Option<Store>,
     told: Option<EventLogState>,
-    remotes: Remotes,
+    remotes: RemoteIssuers,
     following: Vec<Arc<FollowedLog>>,
 }
 
@@ -212,17 +212,18 @@ impl Logs {
         // After the provider: the database may be the provider's, which must create its history
         // first.
         let beside = provider.as_ref().map(RunningProvider::database);
-        let sessions = sessions_in(sessions, beside, control)?;
-        let told = told(events, databases, (sessions.as_ref(), beside), ways, control)?;
-        let remotes = Remotes::of(remotes, &Remotes::default(), ways, control.handle())?;
-        let following = all(provider.as_ref().map(RunningProvider::following), &remotes, told.as_ref());
+        let sessions = open_session_store(sessions, beside, control)?;
+        let told = follow_security_events(events, databases, (sessions.as_ref(), beside), ways, control)?;
+        let remotes = RemoteIssuers::from_config(remotes, &RemoteIssuers::default(), ways, control.handle())?;
+        let following =
+            all_followed_logs(provider.as_ref().map(RunningProvider::followed_log), &remotes, told.as_ref());
         if let Some(provider) = &provider {
             // Its database was opened a moment ago, so the first state arrives soon. Then the first
             // request need not query it.
-            provider.following().begin(FIRST_WORD);
+            provider.followed_log().wait_until_started(REVOCATION_START_TIMEOUT);
         }
         if let Some(told) = &told {
-            told.following().begin(FIRST_WORD);
+            told.followed_log().wait_until_started(REVOCATION_START_TIMEOUT);
         }
         Ok(Self { provider, sessions, told, remotes, following })
     }
@@ -235,7 +236,7 @@ impl Process {
     /// # Errors
     /// Returns why a part cannot be started, with a hint.
     pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
-        let (effective, at_start) = (loaded.effective(), RestartOnly::of(&loaded));
+        let (effective, at_start) = (loaded.effective(), RestartOnly::from_loaded(&loaded));
         let LoadedConfig { config, settings, provider, sessions, revocation, events, raw, digest, .. } =
             loaded;
         let control = control_runtime()?;
@@ -244,24 +245,21 @@ impl Process {
         let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
         let workers = settings.workers.map_or_else(|| workers_for(cgroup.as_ref()), usize::from);
-        let called = called(&config, provider.is_some(), &raw.telemetry.service);
+        let called = process_name(&config, provider.is_some(), &raw.telemetry.service);
         let ways = LogTransports::open(&revocation, called, control.handle())?;
-        let logs = Logs::open(
-            LogSettings { provider, sessions, events: events.as_ref(), remotes: &revocation.follows },
-            &ways,
-            (workers, claim),
-            &control,
-        )?;
+        let remotes = &revocation.followed_issuers;
+        let logs = LogSettings { provider, sessions, events: events.as_ref(), remotes };
+        let logs = Logs::open(logs, &ways, (workers, claim), &control)?;
         let Logs { provider, sessions, told, remotes, following } = logs;
         let follows = FollowedIssuers::default();
-        follows.replace(followed(&following, told.as_ref()));
+        follows.replace(followed_issuers(&following, told.as_ref()));
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
         let queue =
             settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
         let tracer = tracer(settings.trace_ratio, queue, access_log.is_some());
-        let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
+        let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| no_randomness())?;
         let surroundings = AuthenticatorRuntime {
             clock: Arc::new(SystemClock),
             control: control.handle().clone(),
@@ -270,7 +268,7 @@ impl Process {
             follows: follows.clone(),
         };
         let receiver = events.zip(told.as_ref()).map(|(events, told)| {
-            Receiver::start(events.transmitters, told.followed(), told.log(), surroundings.clone())
+            Receiver::start(events.transmitters, told.followed_issuers(), told.log(), surroundings.clone())
         });
         let services = Services {
             clock: surroundings.clock.clone(),
@@ -281,13 +279,13 @@ impl Process {
             secret,
             generation: surroundings.generation.clone(),
             follows: follows.clone(),
-            sessions: sessions.as_ref().map(|store| keeper(store, &control)),
+            sessions: sessions.as_ref().map(|store| session_store(store, &control)),
             events: receiver.clone(),
         };
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, claim, &services);
         let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
-        let of_provider = provider.as_ref().map(OfProvider::new);
+        let of_provider = provider.as_ref().map(ProviderHealth::new);
         let shared = Arc::new(ProcessState::new(gateway, effective, following, receiver, of_provider));
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
@@ -300,13 +298,13 @@ impl Process {
             at_start,
             admin: None,
             provider,
-            follows,
-            ways,
+            followed_issuers: follows,
+            transports: ways,
             remotes,
-            told,
+            event_log: told,
             sessions,
             stop,
-            attendants,
+            background_tasks: attendants,
         };
         if let Some(admin) = admin {
             process.serve_admin(admin);
@@ -326,22 +324,22 @@ impl Process {
     /// Audits cache entries in use until the process ends.
     fn audit(&self) {
         let shared = self.shared.clone();
-        let any = move |random| shared.gateway.lock().as_ref()?.any_held(random);
+        let any = move |random| shared.gateway.lock().as_ref()?.any_entry_basis(random);
         let random = || {
             let mut bytes = [0; 8];
             // Without randomness, the audit always checks the same place.
             let _ = SystemRandom::new().fill(&mut bytes);
             u64::from_le_bytes(bytes)
         };
-        self.control.spawn(credentials::revocation::audit(self.follows.clone(), any, random));
+        self.control.spawn(credentials::revocation::audit(self.followed_issuers.clone(), any, random));
     }
 
     /// Registers the metrics of the provider.
     fn watch_provider(&self, threads: usize) {
         let Some(provider) = &self.provider else { return };
         self.metrics.set_provider(provider.stats());
-        let told = provider.told_others();
-        self.metrics.register(move || told().into_iter().map(Delivered).collect());
+        let told = provider.event_deliveries();
+        self.metrics.register(move || told().into_iter().map(DeliveryMetric).collect());
         tracing::info!(address = %provider.address(), threads, "provider listening");
     }
 
@@ -355,8 +353,8 @@ impl Process {
             notes: Box::new(move || notes.notes()),
             metrics: self.metrics.clone(),
             config: Box::new(move || config.effective.lock().clone()),
-            followed: Box::new(move || {
-                let all: Vec<_> = followed.following().iter().map(|one| one.standing()).collect();
+            followed_issuers: Box::new(move || {
+                let all: Vec<_> = followed.followed_logs().iter().map(|one| one.status()).collect();
                 // This value can always be serialized.
                 serde_json::to_string(&all).unwrap_or_default()
             }),
@@ -366,7 +364,7 @@ impl Process {
             // An error means that the sender is dropped, which also means stop.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        self.attendants.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
+        self.background_tasks.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
     }
 
     /// Name and address of each listener.
@@ -390,29 +388,34 @@ impl Process {
     /// Returns why a new listener cannot be bound or the provider cannot be built. The current
     /// configuration stays applied.
     pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
-        let InEffect { text, postponed } = self.at_start.under(&loaded);
+        let EffectiveConfig { text, postponed } = self.at_start.effective_config(&loaded);
         let LoadedConfig { config, settings, provider, revocation, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
             // A provider is added or removed at the next start.
             _ => None,
         };
-        let remotes = Remotes::of(&revocation.follows, &self.remotes, &self.ways, self.control.handle())?;
-        let own = next.as_ref().map(|next| &next.following);
-        let own = own.or_else(|| self.provider.as_ref().map(RunningProvider::following));
-        let following = all(own, &remotes, self.told.as_ref());
+        let remotes = RemoteIssuers::from_config(
+            &revocation.followed_issuers,
+            &self.remotes,
+            &self.transports,
+            self.control.handle(),
+        )?;
+        let own = next.as_ref().map(|next| &next.followed_log);
+        let own = own.or_else(|| self.provider.as_ref().map(RunningProvider::followed_log));
+        let following = all_followed_logs(own, &remotes, self.event_log.as_ref());
         if let (Some(receiver), Some(login)) = (&self.shared.events, &config.login) {
             // Before any session gets the longer lifetime.
-            receiver.outlast(login.lifetime);
+            receiver.extend_retention(login.lifetime);
         }
-        let before = self.follows.replace(followed(&following, self.told.as_ref()));
+        let before = self.followed_issuers.replace(followed_issuers(&following, self.event_log.as_ref()));
         let generation = {
             let gateway = self.shared.gateway.lock();
             let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
             match gateway.reload(config) {
                 Ok(()) => {}
                 Err(ReloadError::Refused(error)) => {
-                    self.follows.replace(before);
+                    self.followed_issuers.replace(before);
                     return Err(Failure::new(error.to_string()));
                 }
                 // It is in force, and the workers in question will serve it: what goes with it must
@@ -425,20 +428,20 @@ impl Process {
         };
         // The new configuration is final now. Open exchanges that depend on an old log continue
         // with its successor.
-        self.follows.succeed(&before);
+        self.followed_issuers.hand_over(&before);
         if let (Some(receiver), Some(events)) = (&self.shared.events, &events) {
-            receiver.admit(&events.transmitters);
+            receiver.replace_push_tokens(&events.transmitters);
         }
         if let (Some(running), Some(next)) = (&mut self.provider, next) {
             running.take_over(next);
         }
-        (self.remotes, *self.shared.following.lock()) = (remotes, following);
+        (self.remotes, *self.shared.followed_logs.lock()) = (remotes, following);
         *self.shared.effective.lock() = text;
         self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
         let metrics = self.metrics.clone();
         self.control.spawn(async move {
             tokio::time::sleep(FORGET_AFTER).await;
-            metrics.forget_unused();
+            metrics.remove_unused();
         });
         self.settings.drain_timeout = settings.drain_timeout;
         self.settings.reload_on_change = settings.reload_on_change;
@@ -446,7 +449,7 @@ impl Process {
     }
 
     /// Counts a refused configuration in the metrics.
-    pub fn refused(&self) {
+    pub fn count_refused_reload(&self) {
         self.metrics.reloads().failed();
     }
 
@@ -471,19 +474,19 @@ impl Process {
         let clean = self.provider.is_none_or(|provider| provider.end(until)) && clean;
         self.stop.send_replace(true);
         self.control.block_on(async {
-            for attendant in self.attendants {
+            for attendant in self.background_tasks {
                 // A panic was reported when it happened.
                 let _ = attendant.await;
             }
-            if let Some(told) = self.told {
-                let _ = tokio::time::timeout(LAST_LINES, told.close()).await;
+            if let Some(told) = self.event_log {
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, told.close()).await;
             }
             if let Some(store) = self.sessions {
                 // Makes pending changes durable.
-                let _ = tokio::time::timeout(LAST_LINES, store.close()).await;
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await;
             }
         });
-        if self.access_log.as_ref().is_some_and(|log| !log.close(LAST_LINES)) {
+        if self.access_log.as_ref().is_some_and(|log| !log.close(CLOSE_TIMEOUT)) {
             tracing::warn!("last access log lines not written in time");
         }
         self.control.shutdown_background();
@@ -492,31 +495,34 @@ impl Process {
 }
 
 /// All followed logs: of the provider in this process, of remote providers, and of security events.
-fn all(
+fn all_followed_logs(
     own: Option<&Arc<FollowedLog>>,
-    remotes: &Remotes,
+    remotes: &RemoteIssuers,
     told: Option<&EventLogState>,
 ) -> Vec<Arc<FollowedLog>> {
-    own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::following)).cloned().collect()
+    own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::followed_log)).cloned().collect()
 }
 
 /// The followed issuers of these logs, in the form that the gateway uses.
-fn followed(following: &[Arc<FollowedLog>], told: Option<&EventLogState>) -> Vec<Arc<FollowedIssuer>> {
-    let of_events = told.iter().flat_map(|told| told.followed()).cloned();
+fn followed_issuers(
+    following: &[Arc<FollowedLog>],
+    told: Option<&EventLogState>,
+) -> Vec<Arc<FollowedIssuer>> {
+    let of_events = told.iter().flat_map(|told| told.followed_issuers()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
 }
 
 /// One worker for each core that this process may use.
 fn workers_for(cgroup: Option<&Cgroup>) -> usize {
-    cgroup::workers(cgroup.and_then(Cgroup::quota_cores), cgroup::available_cores())
+    cgroup::suggested_workers(cgroup.and_then(Cgroup::quota_cores), cgroup::available_cores())
 }
 
-fn unrandom() -> Failure {
+fn no_randomness() -> Failure {
     Failure::new("the system has no random numbers available")
 }
 
 /// Opens the database of sessions.
-fn sessions_in(
+fn open_session_store(
     database: Option<DatabaseSettings>,
     beside: Option<(&DatabaseSettings, &Store)>,
     control: &tokio::runtime::Runtime,
@@ -527,7 +533,7 @@ fn sessions_in(
 
 /// Follows the log of security events. A database that is not open yet is opened here, on the
 /// control thread, where it is queried.
-fn told(
+fn follow_security_events(
     events: Option<&SecurityEvents>,
     (login, provider): (Option<DatabaseSettings>, Option<DatabaseSettings>),
     (sessions, beside): (Option<&Store>, Option<(&DatabaseSettings, &Store)>),
@@ -549,7 +555,7 @@ fn told(
 }
 
 /// Name of this process for operators.
-fn called(config: &Config, has_provider: bool, service: &str) -> coherence::ConsumerName {
+fn process_name(config: &Config, has_provider: bool, service: &str) -> coherence::PeerName {
     let kind = match (config.listeners.is_empty(), has_provider) {
         (false, false) => "gateway",
         (false, true) => "gateway+provider",

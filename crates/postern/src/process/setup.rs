@@ -8,7 +8,7 @@ use config::{Otlp, ProcessSettings};
 use credentials::session_store::SessionStore;
 use gateway::server::Gateway;
 use http_engine::listen::{self, Claim};
-use idp::receivers::ToldSample;
+use idp::receivers::DeliverySample;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Store;
@@ -28,7 +28,7 @@ pub(super) fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// Session storage in a database.
-pub(super) fn keeper(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
+pub(super) fn session_store(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
     Arc::new(Sessions::new(store.clone(), control.handle().clone()))
 }
 
@@ -38,8 +38,8 @@ pub(super) fn bind_admin(
     control: &tokio::runtime::Runtime,
 ) -> Result<TcpListener, Failure> {
     let _guard = control.enter();
-    listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = listen::remedy(address, &error);
+    listen::bind_tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = listen::bind_advice(address, &error);
         Failure::new(format!(
             "the admin listener cannot listen on {address}: {error}; {hint}; change it with `[admin]`"
         ))
@@ -97,7 +97,7 @@ pub(super) fn sources(
     metrics.set_cache(move || cache.cache());
     metrics.set_issuers(move || issuers.issuers());
     let (logins, follows) = (shared.clone(), shared.clone());
-    metrics.register(move || follows.following().iter().map(|one| one.sample()).collect());
+    metrics.register(move || follows.followed_logs().iter().map(|one| one.sample()).collect());
     if let Some(events) = shared.events.clone() {
         metrics.register(move || events.status());
     }
@@ -119,9 +119,9 @@ pub(super) fn sources(
 }
 
 /// Deliveries of security events to a receiver, as metrics.
-pub(super) struct Delivered(pub(super) ToldSample);
+pub(super) struct DeliveryMetric(pub(super) DeliverySample);
 
-impl Collect for Delivered {
+impl Collect for DeliveryMetric {
     fn collect(all: &[Self], e: &mut Encoder) {
         if all.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl Collect for Delivered {
         let help =
             "Deliveries of security events to receivers by outcome: delivered, refused, failed, given_up.";
         let mut family = e.family("postern_security_events_delivered", FamilyKind::Counter, help);
-        for Delivered(told) in all {
+        for DeliveryMetric(told) in all {
             family.sample(&[("receiver", told.receiver.as_str()), ("outcome", told.outcome)], told.count);
         }
     }

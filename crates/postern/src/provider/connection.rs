@@ -18,13 +18,13 @@ const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may stay open without requests and traffic.
 const IDLE: Duration = Duration::from_mins(1);
 /// Time between two checks.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to do with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionVerdict {
     /// Nothing: no limit is exceeded.
-    GoOn,
+    Keep,
     /// Close it gracefully: it has been idle for too long.
     Close,
     /// Close it at once: a head is not complete in time.
@@ -37,11 +37,11 @@ pub(super) struct Activity(Arc<Mutex<State>>);
 
 struct State {
     /// Number of requests that are being answered.
-    asked: usize,
+    in_flight: usize,
     /// When a byte was last transferred, or a request ended.
-    moved: Instant,
+    last_activity: Instant,
     /// When the first byte of an incomplete head arrived.
-    head: Option<Instant>,
+    head_started: Option<Instant>,
     /// Whether the connection uses HTTP/2. Its frames also arrive without a request, and hyper
     /// limits the size of heads. So only the idle limit applies.
     http2: bool,
@@ -50,71 +50,77 @@ struct State {
 
 impl Activity {
     pub(super) fn new() -> Self {
-        let state = State { asked: 0, moved: Instant::now(), head: None, http2: false, begun: false };
+        let state = State {
+            in_flight: 0,
+            last_activity: Instant::now(),
+            head_started: None,
+            http2: false,
+            begun: false,
+        };
         Self(Arc::new(Mutex::new(state)))
     }
 
     /// Notes that a request's head is complete. The request ends when the returned value is
     /// dropped.
-    pub(super) fn asked(&self) -> ConnectionAsked {
+    pub(super) fn request_started(&self) -> RequestInFlight {
         let mut state = self.0.lock();
-        state.asked += 1;
-        state.head = None;
-        ConnectionAsked(self.clone())
+        state.in_flight += 1;
+        state.head_started = None;
+        RequestInFlight(self.clone())
     }
 
-    pub(super) fn judge(&self) -> ConnectionVerdict {
+    pub(super) fn verdict(&self) -> ConnectionVerdict {
         let state = self.0.lock();
-        if state.asked > 0 {
-            return ConnectionVerdict::GoOn;
+        if state.in_flight > 0 {
+            return ConnectionVerdict::Keep;
         }
-        match state.head {
+        match state.head_started {
             Some(head) if head.elapsed() > HEAD => ConnectionVerdict::Cut,
-            _ if state.moved.elapsed() > IDLE => ConnectionVerdict::Close,
-            _ => ConnectionVerdict::GoOn,
+            _ if state.last_activity.elapsed() > IDLE => ConnectionVerdict::Close,
+            _ => ConnectionVerdict::Keep,
         }
     }
 
     fn read(&self, bytes: &[u8]) {
         let mut state = self.0.lock();
-        state.moved = Instant::now();
+        state.last_activity = Instant::now();
         if !mem::replace(&mut state.begun, true) {
             state.http2 = bytes.starts_with(b"PRI");
         }
-        if state.asked == 0 && !state.http2 && state.head.is_none() {
-            state.head = Some(state.moved);
+        if state.in_flight == 0 && !state.http2 && state.head_started.is_none() {
+            state.head_started = Some(state.last_activity);
         }
     }
 
     fn wrote(&self) {
-        self.0.lock().moved = Instant::now();
+        self.0.lock().last_activity = Instant::now();
     }
 }
 
 /// A request in flight.
-pub(super) struct ConnectionAsked(Activity);
+pub(super) struct RequestInFlight(Activity);
 
-impl Drop for ConnectionAsked {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
-        state.asked -= 1;
-        state.moved = Instant::now();
+        state.in_flight -= 1;
+        state.last_activity = Instant::now();
     }
 }
 
 /// A stream that records the bytes it transfers.
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     stream: S,
     activity: Activity,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedStream<S> {
     pub(super) fn new(stream: S, activity: Activity) -> Self {
         Self { stream, activity }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -129,7 +135,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         if matches!(polled, Poll::Ready(Ok(1..))) {
@@ -170,31 +176,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn heads_are_cut_and_rest_is_closed() {
         let activity = Activity::new();
-        tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), ConnectionVerdict::Close, "nothing came");
+        tokio::time::advance(IDLE + CHECK_INTERVAL).await;
+        assert_eq!(activity.verdict(), ConnectionVerdict::Close, "nothing came");
         activity.read(b"GET / HT");
         tokio::time::advance(HEAD).await;
         activity.read(b"TP/1.1\r\n");
-        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
-        tokio::time::advance(LOOK * 2).await;
-        assert_eq!(activity.judge(), ConnectionVerdict::Cut, "drop by drop");
-        let asked = activity.asked();
+        assert_eq!(activity.verdict(), ConnectionVerdict::Keep);
+        tokio::time::advance(CHECK_INTERVAL * 2).await;
+        assert_eq!(activity.verdict(), ConnectionVerdict::Cut, "drop by drop");
+        let asked = activity.request_started();
         tokio::time::advance(IDLE * 2).await;
-        assert_eq!(activity.judge(), ConnectionVerdict::GoOn, "a request is under way");
+        assert_eq!(activity.verdict(), ConnectionVerdict::Keep, "a request is under way");
         drop(asked);
-        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
-        tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), ConnectionVerdict::Close);
+        assert_eq!(activity.verdict(), ConnectionVerdict::Keep);
+        tokio::time::advance(IDLE + CHECK_INTERVAL).await;
+        assert_eq!(activity.verdict(), ConnectionVerdict::Close);
     }
 
     #[tokio::test(start_paused = true)]
     async fn frames_of_http2_are_no_head() {
         let activity = Activity::new();
         activity.read(b"PRI * HTTP/2.0\r\n");
-        tokio::time::advance(HEAD + LOOK).await;
+        tokio::time::advance(HEAD + CHECK_INTERVAL).await;
         activity.read(b"frame");
-        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
-        tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), ConnectionVerdict::Close);
+        assert_eq!(activity.verdict(), ConnectionVerdict::Keep);
+        tokio::time::advance(IDLE + CHECK_INTERVAL).await;
+        assert_eq!(activity.verdict(), ConnectionVerdict::Close);
     }
 }

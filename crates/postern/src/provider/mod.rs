@@ -29,13 +29,13 @@ use coherence::event_loops::QueryAnswers;
 use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
-use idp::receivers::ToldSample;
+use idp::receivers::DeliverySample;
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use outbound::Https;
 use parking_lot::{Mutex, RwLock};
 use server::Live;
-use store::invalidation::BeginHistory;
+use store::revocation_log::SetEpoch;
 use store::{Dialect, Epoch, OpenError, Store, StoreError};
 use telemetry::metrics::{DatabaseState, ProviderStats};
 use tokio::runtime::Handle;
@@ -45,15 +45,15 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::transports::{LogTransports, beside, together};
-use crate::revocation::{FollowedLog, LogSource, view};
+use crate::revocation::transports::{LogTransports, combine_transports, database_transports};
+use crate::revocation::{FollowedLog, LogSource, new_view};
 
 /// Time between two checks of the database for `/readyz`.
-const LOOK: Duration = Duration::from_secs(2);
+const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 /// Largest number of name conflicts that are logged one by one.
-const TOLD_CONFLICTS: usize = 20;
+const MAX_LOGGED_CONFLICTS: usize = 20;
 /// Time limit for the work that is left on the provider's threads at shutdown.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Configuration, database and secret of a provider, ready for use.
 pub struct OpenedProvider {
@@ -78,7 +78,7 @@ pub async fn open(provider: &config::ProviderSettings) -> Result<OpenedProvider,
     let text = secret::read_or_make(&provider.secret, &provider.database)?;
     let secrets = parse(&text)?;
     let store = Store::open(&provider.database.url, drawn_epoch()?).await;
-    let store = store.map_err(|error| unopened(&provider.database, &error))?;
+    let store = store.map_err(|error| open_error(&provider.database, &error))?;
     match store.key_ring().await {
         Ok(Some(row)) if secrets.open(Purpose::KeyRing, "", &row.content).is_none() => {
             let path = provider.secret.path.display();
@@ -88,7 +88,7 @@ pub async fn open(provider: &config::ProviderSettings) -> Result<OpenedProvider,
             )))
         }
         Ok(_) => Ok(OpenedProvider { checked, store, secrets, text }),
-        Err(error) => Err(unopened(&provider.database, &OpenError::Database(error))),
+        Err(error) => Err(open_error(&provider.database, &OpenError::Database(error))),
     }
 }
 
@@ -107,7 +107,7 @@ fn parse(text: &str) -> Result<Secrets, Failure> {
 }
 
 /// The URL may contain a password, so the message does not show it.
-fn unopened(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
+fn open_error(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
         None => (String::new(), "is it running, and may this user connect? check `provider.database`"),
@@ -125,13 +125,13 @@ pub struct RunningProvider {
     secret: Zeroizing<String>,
     stats: Arc<ProviderStats>,
     provider: Arc<RwLock<Arc<idp::Provider>>>,
-    tending: JoinHandle<()>,
-    serving: JoinHandle<bool>,
+    maintenance_task: JoinHandle<()>,
+    server_task: JoinHandle<bool>,
     address: SocketAddr,
     unready: Arc<Mutex<Option<String>>>,
     stop: watch::Sender<bool>,
-    ways: LogTransports,
-    following: Arc<FollowedLog>,
+    transports: LogTransports,
+    followed_log: Arc<FollowedLog>,
     answers: QueryAnswers<Store>,
     /// Generations of the secret that consumers share.
     generations: Vec<u8>,
@@ -159,23 +159,23 @@ impl RunningProvider {
         if store.dialect() == Dialect::Sqlite {
             // The file may have been restored since. Then consumers know other events under the
             // same numbers, so begin a new history.
-            let history = BeginHistory(drawn_epoch()?);
+            let history = SetEpoch(drawn_epoch()?);
             let written = runtime.block_on(store.write(history));
-            written.map_err(|error| unopened(&config.database, &OpenError::Database(error)))?;
+            written.map_err(|error| open_error(&config.database, &OpenError::Database(error)))?;
         }
         let (following, answers) =
             follow(&checked, config, (&store, &config.database), &secrets, ways, runtime.handle())?;
-        let facts = facts_of(&checked, config, &secrets, &answers)?;
+        let facts = revocation_router(&checked, config, &secrets, &answers)?;
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
         let stats = Arc::<ProviderStats>::default();
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
         let (stop, stopped) = watch::channel(false);
         let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
-        let tending = runtime.spawn(tend(provider.clone(), following.clone()));
+        let tending = runtime.spawn(maintain(provider.clone(), following.clone()));
         let provider = Arc::new(RwLock::new(provider));
         let unready = Arc::new(Mutex::new(None));
-        runtime.spawn(look(store.clone(), unready.clone(), stats.clone()));
-        runtime.spawn(tell_name_conflicts(store.clone()));
+        runtime.spawn(check_database(store.clone(), unready.clone(), stats.clone()));
+        runtime.spawn(log_name_conflicts(store.clone()));
         drop(guard);
         let secret = text;
         Ok(Self {
@@ -186,13 +186,13 @@ impl RunningProvider {
             secret,
             stats,
             provider,
-            tending,
-            serving,
+            maintenance_task: tending,
+            server_task: serving,
             address,
             unready,
             stop,
-            ways: ways.clone(),
-            following,
+            transports: ways.clone(),
+            followed_log: following,
             answers,
             generations: config.generations.clone(),
         })
@@ -204,14 +204,14 @@ impl RunningProvider {
     }
 
     /// The provider's log, which this process follows too.
-    pub fn following(&self) -> &Arc<FollowedLog> {
-        &self.following
+    pub fn followed_log(&self) -> &Arc<FollowedLog> {
+        &self.followed_log
     }
 
     /// Returns a function that counts the deliveries of security events to receivers.
-    pub fn told_others(&self) -> impl Fn() -> Vec<ToldSample> + Send + Sync + 'static {
+    pub fn event_deliveries(&self) -> impl Fn() -> Vec<DeliverySample> + Send + Sync + 'static {
         let provider = self.provider.clone();
-        move || provider.read().told_others()
+        move || provider.read().delivery_samples()
     }
 
     /// Address that the provider listens on.
@@ -231,8 +231,8 @@ impl RunningProvider {
     }
 
     /// Returns a function that describes a degraded provider that still answers requests.
-    pub fn note(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
-        let storing = self.store.storing();
+    pub fn degraded(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let storing = self.store.storage_health();
         move || storing.fault().map(|error| format!("provider: recent changes could not be stored: {error}"))
     }
 
@@ -245,29 +245,29 @@ impl RunningProvider {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
         let guard = self.runtime.enter();
-        let same = checked.issuer().as_str() == &*self.following.followed.issuer;
+        let same = checked.issuer().as_str() == &*self.followed_log.followed.issuer;
         let (following, answers) = if same && self.generations == config.generations {
-            (self.following.clone(), self.answers.clone())
+            (self.followed_log.clone(), self.answers.clone())
         } else {
             let (database, handle) = ((&self.store, &self.database), self.runtime.handle());
-            follow(&checked, config, database, &secrets, &self.ways, handle)?
+            follow(&checked, config, database, &secrets, &self.transports, handle)?
         };
         drop(guard);
-        let facts = facts_of(&checked, config, &secrets, &answers)?;
+        let facts = revocation_router(&checked, config, &secrets, &answers)?;
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
         let live = Live::new(&provider, config, &self.stats, facts);
         let generations = config.generations.clone();
-        Ok(NextProvider { live, provider, following, answers, generations })
+        Ok(NextProvider { live, provider, followed_log: following, answers, generations })
     }
 
     /// Serves the prepared provider from the next request on. Requests in flight finish with the
     /// old one.
     pub fn take_over(&mut self, next: NextProvider) {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
-        self.tending.abort();
+        self.maintenance_task.abort();
         *self.provider.write() = next.provider.clone();
-        self.tending = self.runtime.spawn(tend(next.provider, next.following.clone()));
-        (self.following, self.answers) = (next.following, next.answers);
+        self.maintenance_task = self.runtime.spawn(maintain(next.provider, next.followed_log.clone()));
+        (self.followed_log, self.answers) = (next.followed_log, next.answers);
         self.generations = next.generations;
         // Dropping the last reference waits for the password threads.
         self.runtime.spawn_blocking(move || drop(old));
@@ -283,26 +283,26 @@ impl RunningProvider {
     pub fn end(self, until: Instant) -> bool {
         self.begin_to_drain();
         let left = until.saturating_duration_since(Instant::now());
-        let Self { runtime, store, serving, tending, .. } = self;
+        let Self { runtime, store, server_task: serving, maintenance_task: tending, .. } = self;
         let clean = runtime.block_on(async {
             let clean = tokio::time::timeout(left, serving).await;
             tending.abort();
             // Makes pending changes durable.
-            let _ = tokio::time::timeout(FAREWELL, store.close()).await;
+            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, store.close()).await;
             matches!(clean, Ok(Ok(true)))
         });
-        runtime.shutdown_timeout(FAREWELL);
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         clean
     }
 }
 
 /// Runs the maintenance of a provider. It reads its keys again when any node revokes something,
 /// because that may be a key.
-async fn tend(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
+async fn maintain(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     let heed = async {
         loop {
-            following.news().await;
-            provider.hurry();
+            following.changed().await;
+            provider.request_key_refresh();
         }
     };
     tokio::join!(idp::maintain(provider.clone()), heed);
@@ -310,14 +310,14 @@ async fn tend(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
 
 /// Logs user names from before normalization that need a decision by an operator. It changes
 /// nothing.
-async fn tell_name_conflicts(store: Store) {
+async fn log_name_conflicts(store: Store) {
     match store.name_conflicts().await {
         Ok(conflicts) => {
-            for conflict in conflicts.iter().take(TOLD_CONFLICTS) {
+            for conflict in conflicts.iter().take(MAX_LOGGED_CONFLICTS) {
                 tracing::warn!(%conflict, "user name conflict needs a decision");
             }
-            if conflicts.len() > TOLD_CONFLICTS {
-                let more = conflicts.len() - TOLD_CONFLICTS;
+            if conflicts.len() > MAX_LOGGED_CONFLICTS {
+                let more = conflicts.len() - MAX_LOGGED_CONFLICTS;
                 tracing::warn!(more, "more user name conflicts; run `postern admin user conflicts`");
             }
         }
@@ -333,7 +333,7 @@ pub struct NextProvider {
     live: Arc<Live>,
     provider: Arc<idp::Provider>,
     /// The provider's log, which this process follows too.
-    pub following: Arc<FollowedLog>,
+    pub followed_log: Arc<FollowedLog>,
     answers: QueryAnswers<Store>,
     generations: Vec<u8>,
 }
@@ -348,20 +348,20 @@ fn follow(
     ways: &LogTransports,
     on: &Handle,
 ) -> Result<(Arc<FollowedLog>, QueryAnswers<Store>), Failure> {
-    let mut transports = beside(database, store.outage());
+    let mut transports = database_transports(database, store.outage());
     transports.extend(ways.broker.clone());
-    let shared = shared(config, secrets)?;
+    let shared = shared_secret(config, secrets)?;
     let source = LogSource {
         issuer: checked.issuer().as_str().into(),
         tags: shared.tag_key(),
         keys: shared.message_keys(),
-        transport: together(transports),
+        transport: combine_transports(transports),
         lease: ways.lease,
-        facts: store.clone(),
-        called: ways.called.clone(),
-        view: view(),
+        denylist_source: store.clone(),
+        consumer_name: ways.called.clone(),
+        view: new_view(),
         counts: Arc::default(),
-        outage: store.outage().way(),
+        outage: store.outage().another_way(),
     };
     let mut following = FollowedLog::start(source, on)?;
     let answers = following.answer(store, on);
@@ -369,21 +369,21 @@ fn follow(
 }
 
 /// HTTP endpoints for consumers that follow the provider from other processes.
-fn facts_of(
+fn revocation_router(
     checked: &idp::config::Checked,
     config: &config::ProviderSettings,
     secrets: &Secrets,
     answers: &QueryAnswers<Store>,
 ) -> Result<Router, Failure> {
-    Ok(revocation_api::router(checked.issuer().path(), shared(config, secrets)?, answers.clone()))
+    Ok(revocation_api::router(checked.issuer().path(), shared_secret(config, secrets)?, answers.clone()))
 }
 
 /// Secret that the provider's nodes share with their consumers.
 ///
 /// # Errors
 /// None for a checked configuration.
-pub fn shared(config: &config::ProviderSettings, secrets: &Secrets) -> Result<SharedSecret, Failure> {
-    let shared = secrets.shared(&config.generations);
+pub fn shared_secret(config: &config::ProviderSettings, secrets: &Secrets) -> Result<SharedSecret, Failure> {
+    let shared = secrets.shared_secret(&config.generations);
     shared.map_err(|error| Failure::new(format!("provider.revocation.secret_generations: {error}")))
 }
 
@@ -422,16 +422,16 @@ impl Live {
 
 /// Checks the database periodically and stores what is wrong with it. A database that answers but
 /// cannot prove that it is current counts as wrong, because its consumers get no answers.
-async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<ProviderStats>) {
+async fn check_database(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<ProviderStats>) {
     loop {
-        let seen = store.prove_head().await.err().as_ref().map(unproven);
-        let writable = store.storing().fault().is_none();
-        stats.database(DatabaseState { proven: seen.is_none(), writable });
+        let seen = store.prove_head().await.err().as_ref().map(unproven_message);
+        let writable = store.storage_health().fault().is_none();
+        stats.set_database_state(DatabaseState { proven: seen.is_none(), writable });
         *unready.lock() = seen;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(HEALTH_INTERVAL).await;
     }
 }
 
-fn unproven(error: &StoreError) -> String {
+fn unproven_message(error: &StoreError) -> String {
     format!("provider: the database cannot prove that it is current, so consumers get no answers: {error}")
 }

@@ -34,19 +34,21 @@ use store::Store;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 
-use super::server::Stop;
-use crate::revocation::asked::{DATA, MessageStream, STIR, text_of};
+use super::server::ShutdownSignal;
+use crate::revocation::http_transport::{
+    EVENT_DATA_PREFIX, HEARTBEAT_INTERVAL, MessageStream, encode_message,
+};
 
 /// Number of tags in one page.
-const PAGE: u32 = 5000;
+const PAGE_SIZE: u32 = 5000;
 /// Size limit of a query, in bytes.
-const QUESTION: usize = 256 << 10;
+const MAX_QUERY_BYTES: usize = 256 << 10;
 /// Bytes of the event stream to send in one piece, if there are as many.
-const PIECE: usize = 16 << 10;
+const STREAM_CHUNK_BYTES: usize = 16 << 10;
 /// Number of pieces that may wait to be sent.
-const PIECES: usize = 4;
+const STREAM_QUEUE: usize = 4;
 /// A comment line of the event stream: it keeps the connection alive.
-const STIRRED: &[u8] = b":\n\n";
+const HEARTBEAT_COMMENT: &[u8] = b":\n\n";
 
 struct RevocationApi {
     secret: SharedSecret,
@@ -61,7 +63,7 @@ pub(super) fn router(path: &str, secret: SharedSecret, answers: QueryAnswers<Sto
         .route(&format!("{path}/revocation/query"), post(confirm))
         .route(&format!("{path}/revocation/messages"), post(messages))
         .route(&format!("{path}/revocation/events"), get(events))
-        .layer(DefaultBodyLimit::max(QUESTION))
+        .layer(DefaultBodyLimit::max(MAX_QUERY_BYTES))
         .with_state(facts)
 }
 
@@ -80,11 +82,11 @@ impl RevocationApi {
     }
 
     fn query(&self, body: &[u8]) -> Option<LogQuery> {
-        LogQuery::read(&self.answers.end.authority, body).ok()
+        LogQuery::read(&self.answers.channel.authority, body).ok()
     }
 
     fn sealed(&self, query: &LogQuery, to: &LogAnswer) -> Response {
-        answer("application/octet-stream", query.seal(to, &self.answers.end.keys))
+        answer("application/octet-stream", query.seal(to, &self.answers.channel.keys))
     }
 }
 
@@ -93,8 +95,8 @@ async fn denials(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, bo
         return refused;
     }
     let Some(query) = facts.query(&body) else { return malformed() };
-    let LogQuestion::Denials { after } = *query.question() else { return malformed() };
-    match facts.answers.log.page(after, PAGE).await {
+    let LogQuestion::DenylistPage { after } = *query.question() else { return malformed() };
+    match facts.answers.log.page(after, PAGE_SIZE).await {
         Ok(page) => facts.sealed(&query, &page),
         Err(_) => unavailable(),
     }
@@ -105,8 +107,8 @@ async fn confirm(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, bo
         return refused;
     }
     let Some(query) = facts.query(&body) else { return malformed() };
-    let LogQuestion::Confirm(tags) = query.question() else { return malformed() };
-    match RevocationQuery::denied(&facts.answers.log, tags.clone()).await {
+    let LogQuestion::Tags(tags) = query.question() else { return malformed() };
+    match RevocationQuery::query_denied(&facts.answers.log, tags.clone()).await {
         Some((head, denied)) => facts.sealed(&query, &LogAnswer { head, denied, more: false }),
         None => unavailable(),
     }
@@ -116,8 +118,8 @@ async fn messages(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, b
     if let Some(refused) = facts.refuse(&headers) {
         return refused;
     }
-    let answers = facts.answers.once(&body).await;
-    let messages = MessageStream { messages: answers.iter().map(|answer| text_of(answer)).collect() };
+    let answers = facts.answers.answer_once(&body).await;
+    let messages = MessageStream { messages: answers.iter().map(|answer| encode_message(answer)).collect() };
     match serde_json::to_vec(&messages) {
         Ok(body) => answer("application/json", body),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -127,56 +129,60 @@ async fn messages(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, b
 /// Server-sent events (WHATWG HTML section 9.2), with one message of the protocol in each.
 async fn events(
     State(facts): State<Arc<RevocationApi>>,
-    Extension(stop): Extension<Stop>,
+    Extension(stop): Extension<ShutdownSignal>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(refused) = facts.refuse(&headers) {
         return refused;
     }
-    let (to, pieces) = mpsc::channel(PIECES);
-    tokio::spawn(tell(facts.answers.relay.listen(), to, stop));
+    let (to, pieces) = mpsc::channel(STREAM_QUEUE);
+    tokio::spawn(send_events(facts.answers.relay.subscribe(), to, stop));
     let fields = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    (fields, Body::new(Pieces(pieces))).into_response()
+    (fields, Body::new(ChannelBody(pieces))).into_response()
 }
 
 /// Sends events until the client disconnects, the server stops, or the log is replaced.
-async fn tell(mut heard: broadcast::Receiver<Bytes>, to: mpsc::Sender<Bytes>, mut stop: Stop) {
+async fn send_events(
+    mut heard: broadcast::Receiver<Bytes>,
+    to: mpsc::Sender<Bytes>,
+    mut stop: ShutdownSignal,
+) {
     // A first piece makes proxies forward the head.
-    let mut piece = STIRRED.to_vec();
+    let mut piece = HEARTBEAT_COMMENT.to_vec();
     loop {
         tokio::select! {
             sent = to.send(Bytes::from(std::mem::take(&mut piece))) => if sent.is_err() { return },
-            () = stop.told() => return,
+            () = stop.stopped() => return,
         }
         tokio::select! {
             first = heard.recv() => match first {
-                Ok(message) => put(&mut piece, &message),
+                Ok(message) => append_event(&mut piece, &message),
                 // The consumer queries what it missed.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
-            () = tokio::time::sleep(STIR) => piece.extend(STIRRED),
+            () = tokio::time::sleep(HEARTBEAT_INTERVAL) => piece.extend(HEARTBEAT_COMMENT),
             () = to.closed() => return,
-            () = stop.told() => return,
+            () = stop.stopped() => return,
         }
-        while piece.len() < PIECE
+        while piece.len() < STREAM_CHUNK_BYTES
             && let Ok(message) = heard.try_recv()
         {
-            put(&mut piece, &message);
+            append_event(&mut piece, &message);
         }
     }
 }
 
-fn put(piece: &mut Vec<u8>, message: &[u8]) {
-    piece.extend(DATA);
-    piece.extend(text_of(message).into_bytes());
+fn append_event(piece: &mut Vec<u8>, message: &[u8]) {
+    piece.extend(EVENT_DATA_PREFIX);
+    piece.extend(encode_message(message).into_bytes());
     piece.extend(b"\n\n");
 }
 
 /// A response body that gets its pieces from a channel.
-struct Pieces(mpsc::Receiver<Bytes>);
+struct ChannelBody(mpsc::Receiver<Bytes>);
 
-impl HttpBody for Pieces {
+impl HttpBody for ChannelBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -30,7 +30,7 @@ pub(super) fn read_or_make(
             path.display()
         )));
     }
-    let made = make(path).and_then(|()| std::fs::read_to_string(path)).map(Zeroizing::new);
+    let made = create(path).and_then(|()| std::fs::read_to_string(path)).map(Zeroizing::new);
     made.map_err(|error| {
         let hint = "is the folder there, and may this user write to it?";
         Failure::new(format!("the provider's secret {} cannot be created: {error}; {hint}", path.display()))
@@ -38,7 +38,7 @@ pub(super) fn read_or_make(
 }
 
 /// Creates the complete file or nothing. Another process may do this at the same time.
-fn make(path: &Path) -> io::Result<()> {
+fn create(path: &Path) -> io::Result<()> {
     let text = Secrets::generate(&SystemRandom::new()).map_err(io::Error::other)?;
     let mut new = path.to_owned().into_os_string();
     new.push(format!(".{}", std::process::id()));

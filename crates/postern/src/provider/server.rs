@@ -34,22 +34,22 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Activity, ConnectionVerdict, LOOK, Watched};
+use super::connection::{Activity, CHECK_INTERVAL, ConnectionVerdict, WatchedStream};
 use super::forwarded::caller;
 use crate::exit::Failure;
 
 /// Largest number of open connections. Further ones are closed.
-const CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// Size limit of a request head, in bytes.
-const HEAD: u32 = 32 << 10;
+const MAX_HEAD_BYTES: u32 = 32 << 10;
 /// Largest number of fields in a head.
-const FIELDS: usize = 100;
+const MAX_FIELDS: usize = 100;
 /// Largest number of concurrent requests on an HTTP/2 connection.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 /// Time limit of a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take to close after it was asked to.
-const CLOSING: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example when no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -66,11 +66,11 @@ pub(super) struct Live {
 /// Shutdown signal of the server, for responses that would otherwise not end. Every request carries
 /// one.
 #[derive(Clone)]
-pub(super) struct Stop(watch::Receiver<bool>);
+pub(super) struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl ShutdownSignal {
     /// Waits until the server stops.
-    pub(super) async fn told(&mut self) {
+    pub(super) async fn stopped(&mut self) {
         // An error means that the sender is dropped, and so is the server.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
@@ -78,8 +78,8 @@ impl Stop {
 
 /// Binds the address. Call it within a runtime.
 pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Failure> {
-    listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = listen::remedy(address, &error);
+    listen::bind_tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = listen::bind_advice(address, &error);
         Failure::new(format!(
             "the provider cannot listen on {address}: {error}; {hint}; change it with `provider.address`"
         ))
@@ -93,8 +93,8 @@ pub(super) async fn serve(
     live: Arc<RwLock<Arc<Live>>>,
     mut stop: watch::Receiver<bool>,
 ) -> bool {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let outage = Outage::of("provider listener");
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let outage = Outage::new("provider listener");
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -123,7 +123,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     #[expect(clippy::cast_possible_truncation, reason = "ten thousand")]
-    let all = places.acquire_many(CONNECTIONS as u32).await;
+    let all = places.acquire_many(MAX_CONNECTIONS as u32).await;
     all.is_ok()
 }
 
@@ -136,45 +136,45 @@ async fn connection(
     // This can fail when the peer has already disconnected. Then the next read fails too.
     let _ = stream.set_nodelay(true);
     let tls = live.read().tls.clone();
-    let Some(tls) = tls else { return talk(stream, peer, live, stop).await };
-    match timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, peer, live, stop).await,
+    let Some(tls) = tls else { return exchange_over(stream, peer, live, stop).await };
+    match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => exchange_over(stream, peer, live, stop).await,
         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
-async fn talk(
+async fn exchange_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
     live: Arc<RwLock<Arc<Live>>>,
     mut stop: watch::Receiver<bool>,
 ) {
     let activity = Activity::new();
-    let stream = TokioIo::new(Watched::new(stream, activity.clone()));
+    let stream = TokioIo::new(WatchedStream::new(stream, activity.clone()));
     let watched = activity.clone();
-    let ends = Stop(stop.clone());
+    let ends = ShutdownSignal(stop.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ends.clone());
         answer(request, peer, live.clone(), watched.clone())
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // `Activity` limits the time of heads.
-    let http1 = HEAD as usize;
+    let http1 = MAX_HEAD_BYTES as usize;
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_headers(FIELDS)
+        .max_headers(MAX_FIELDS)
         .max_buf_size(http1);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEAD)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES)
         // A proxy that gives up slow requests resets all of them at once. Its other requests must
         // not end with them.
-        .max_pending_accept_reset_streams(2 * STREAMS as usize);
+        .max_pending_accept_reset_streams(2 * MAX_STREAMS as usize);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let mut closing = None::<Instant>;
     loop {
@@ -185,7 +185,7 @@ async fn talk(
                 }
                 return;
             }
-            () = sleep(LOOK) => {}
+            () = sleep(CHECK_INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop), if closing.is_none() => {
                 connection.as_mut().graceful_shutdown();
                 // Requests in flight have the drain timeout.
@@ -193,14 +193,14 @@ async fn talk(
                 continue;
             }
         }
-        match (activity.judge(), closing) {
+        match (activity.verdict(), closing) {
             (ConnectionVerdict::Cut, _) => return,
             (ConnectionVerdict::Close, None) => {
                 connection.as_mut().graceful_shutdown();
                 closing = Some(Instant::now());
             }
-            (ConnectionVerdict::Close, Some(since)) if since.elapsed() > CLOSING => return,
-            (ConnectionVerdict::GoOn, _) | (ConnectionVerdict::Close, Some(_)) => {}
+            (ConnectionVerdict::Close, Some(since)) if since.elapsed() > CLOSE_TIMEOUT => return,
+            (ConnectionVerdict::Keep, _) | (ConnectionVerdict::Close, Some(_)) => {}
         }
     }
 }
@@ -211,13 +211,13 @@ async fn answer(
     live: Arc<RwLock<Arc<Live>>>,
     activity: Activity,
 ) -> Result<Response<Body>, Infallible> {
-    let (asked, began) = (activity.asked(), Instant::now());
+    let (asked, began) = (activity.request_started(), Instant::now());
     let live = live.read().clone();
     let endpoint = endpoint(request.uri().path(), &live.path);
     // HTTP/2 has no limit of its own for the number of fields.
-    if request.headers().len() > FIELDS {
+    if request.headers().len() > MAX_FIELDS {
         let refused = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-        live.stats.answered(endpoint, refused.status().as_u16(), began.elapsed());
+        live.stats.count_response(endpoint, refused.status().as_u16(), began.elapsed());
         return Ok(refused);
     }
     let caller = Caller(caller(peer.ip(), request.headers(), &live.trusted_proxies));
@@ -225,7 +225,7 @@ async fn answer(
     let answered = TowerToHyperService::new(live.router.clone()).call(request).await;
     drop(asked);
     if let Ok(response) = &answered {
-        live.stats.answered(endpoint, response.status().as_u16(), began.elapsed());
+        live.stats.count_response(endpoint, response.status().as_u16(), began.elapsed());
     }
     answered
 }

@@ -7,7 +7,7 @@
 //! Flow: `a provider's log → answer → transport → consumer → View → FollowedIssuer → the gateway's
 //! cache`. The provider is in this process, or in another one ([`remote`]).
 
-pub mod asked;
+pub mod http_transport;
 pub mod names;
 mod random;
 pub mod remote;
@@ -23,21 +23,21 @@ use coherence::consumer::{self, Consumer, FlushCause};
 use coherence::consumers::Consumers;
 use coherence::denylist::{Denylist, DenylistEntry};
 use coherence::event_loops;
-use coherence::event_loops::{AuthorityNotice, DenylistCopy, QueryAnswers};
+use coherence::event_loops::{AuthorityNotice, DenylistSource, QueryAnswers};
 use coherence::message_channel::{ChannelCounts, MessageChannel};
-use coherence::repeat::{ByMessage, EveryTransport};
-use coherence::revocation_query::{QueryDesk, RevocationQuery};
+use coherence::repeat::{FastestTransport, MessageQueryClient};
+use coherence::revocation_query::{QueryHandle, RevocationQuery};
 use coherence::tags::TagKey;
 use coherence::time::{Boot, BootClock};
 use coherence::transport::{Transport, TransportState};
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, ConsumerName, LogHead, Tag};
-use config::FollowConfig;
+use coherence::{ConsumerId, LogHead, PeerName, Tag};
+use config::FollowedIssuerConfig;
 use credentials::revocation;
 use credentials::revocation::RevocationSample;
 use credentials::revocation::{FollowedIssuer, FollowerSuccessor, IssuerClockSkew};
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::Store;
@@ -45,29 +45,29 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
 
-use self::asked::AskedLog;
+use self::http_transport::HttpTransport;
 use self::remote::Remote;
 use crate::exit::Failure;
-use crate::revocation::names::name_of;
-use crate::revocation::random::{drawn, nonces, random};
-use crate::revocation::transports::{LogTransports, together};
-use crate::revocation::upkeep::{expire, forget_gone, sing, tell_silence};
+use crate::revocation::names::issuer_name;
+use crate::revocation::random::{nonces, random, random_nonce};
+use crate::revocation::transports::{LogTransports, combine_transports};
+use crate::revocation::upkeep::{append_heartbeats, expire_denylist, log_silence, remove_inactive_consumers};
 
 /// Largest number of tombstones for one issuer, about 100 bytes each.
-const TOMBSTONES: usize = 200_000;
+const MAX_TOMBSTONES: usize = 200_000;
 /// Largest number of denied tags for one issuer, about 50 bytes each. Beyond that, each new token
 /// is queried.
-const DENIALS: usize = 1_000_000;
+const MAX_DENIED_TAGS: usize = 1_000_000;
 /// Largest number of events that wait between the database and the transport.
-const APPENDED: usize = 1024;
+const EVENT_QUEUE: usize = 1024;
 /// After this time without an event, a heartbeat event is appended to the log.
-const QUIET: Duration = Duration::from_mins(1);
+const HEARTBEAT_AFTER: Duration = Duration::from_mins(1);
 /// Time between two checks of the list of consumers.
-const LOOK: Duration = Duration::from_secs(10);
+const CONSUMER_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two probes of an issuer from which nothing arrives.
-const TRY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two searches for expired entries of the denylist.
-const EXPIRE: Duration = Duration::from_mins(1);
+const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Which issuer to follow, and by what means.
 pub struct LogSource<S> {
@@ -82,9 +82,9 @@ pub struct LogSource<S> {
     /// Lease: how long an entry stays valid after the probe that renewed it was sent.
     pub lease: Duration,
     /// Source of its whole denylist, and of answers about single tags.
-    pub facts: S,
+    pub denylist_source: S,
     /// Name of this process for the issuer.
-    pub called: ConsumerName,
+    pub consumer_name: PeerName,
     /// Counters of its messages.
     pub counts: Arc<ChannelCounts>,
     /// Local state of the issuer's revocations, empty at first.
@@ -94,8 +94,8 @@ pub struct LogSource<S> {
 }
 
 /// Creates the local state of an issuer's revocations.
-pub fn view() -> Arc<View> {
-    Arc::new(View::new(TOMBSTONES).with_denials(DENIALS))
+pub fn new_view() -> Arc<View> {
+    Arc::new(View::new(MAX_TOMBSTONES).with_denylist(MAX_DENIED_TAGS))
 }
 
 /// A followed log. Its background tasks end when this value is dropped.
@@ -103,18 +103,18 @@ pub struct FollowedLog {
     /// The followed issuer in the form that the gateway uses.
     pub followed: Arc<FollowedIssuer>,
     /// Issuers whose tokens other issuers report in this log.
-    told_of: Vec<Box<str>>,
-    end: MessageChannel,
-    told: Arc<HeardState>,
+    reported_issuers: Vec<Box<str>>,
+    channel: MessageChannel,
+    state: Arc<ConsumerState>,
     /// Consumers of the log, if this process answers for it.
-    roster: Option<Arc<Consumers>>,
+    consumers: Option<Arc<Consumers>>,
     tasks: Vec<AbortHandle>,
 }
 
 /// Status of a followed issuer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FollowerRow {
+pub struct FollowedIssuerStatus {
     /// Issuer identifier (`iss`).
     pub issuer: String,
     /// How tokens are checked now.
@@ -155,13 +155,13 @@ impl std::fmt::Display for Mode {
 
 /// Counters and flags of what arrived from the issuer.
 #[derive(Default)]
-struct HeardState {
+struct ConsumerState {
     revoked: std::sync::atomic::AtomicU64,
     flushed: Mutex<BTreeMap<&'static str, u64>>,
     /// Something was revoked, or all state must be loaded again.
-    news: Notify,
+    changed: Notify,
     /// Whether there has been a lease, or an answer in its place.
-    begun: AtomicBool,
+    started: AtomicBool,
     /// A lease after the last message or answer of the issuer: a [`Boot`].
     answers_until: std::sync::atomic::AtomicU64,
 }
@@ -173,49 +173,60 @@ impl FollowedLog {
     /// When the system has no randomness.
     pub fn start<S>(source: LogSource<S>, on: &Handle) -> Result<Self, Failure>
     where
-        S: DenylistCopy + RevocationQuery,
+        S: DenylistSource + RevocationQuery,
     {
-        let LogSource { issuer, tags, keys, transport, lease, facts, called, view, counts, outage } = source;
-        let name = name_of(&issuer);
+        let LogSource {
+            issuer,
+            tags,
+            keys,
+            transport,
+            lease,
+            denylist_source: facts,
+            consumer_name: called,
+            view,
+            counts,
+            outage,
+        } = source;
+        let name = issuer_name(&issuer);
         let clock = Arc::new(BootClock);
         let end = MessageChannel { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
         let (id, nonce) = ((ConsumerId(random()?), called), nonces()?);
         let settings = consumer::ConsumerSettings { lease, ..consumer::ConsumerSettings::default() };
         let consumer = Consumer::new(id, settings, view.clone());
-        let (desk, attended) = QueryDesk::new(facts.clone(), view.silence().clone());
-        let told = Arc::<HeardState>::default();
+        let (desk, attended) = QueryHandle::new(facts.clone(), view.silence().clone());
+        let told = Arc::<ConsumerState>::default();
         let followed = Arc::new(FollowedIssuer {
             issuer,
             name,
             view: view.clone(),
             tags,
             clock,
-            desk,
+            query_desk: desk,
             lease,
             counts: Arc::<revocation::RevocationCounts>::default(),
-            longest: None,
+            max_token_age: None,
             successor: FollowerSuccessor::default(),
-            ahead: IssuerClockSkew::default(),
+            clock_skew: IssuerClockSkew::default(),
         });
         let heard = told.clone();
         let following =
-            event_loops::follow(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
+            event_loops::run_consumer(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
         let tasks = vec![
             on.spawn(attended).abort_handle(),
             on.spawn(following).abort_handle(),
-            on.spawn(expire(view.clone())).abort_handle(),
-            on.spawn(tell_silence(view, outage)).abort_handle(),
-            on.spawn(try_out(followed.clone(), told.clone())).abort_handle(),
+            on.spawn(expire_denylist(view.clone())).abort_handle(),
+            on.spawn(log_silence(view, outage)).abort_handle(),
+            on.spawn(probe_issuer(followed.clone(), told.clone())).abort_handle(),
         ];
-        Ok(Self { followed, told_of: Vec::new(), end, told, roster: None, tasks })
+        Ok(Self { followed, reported_issuers: Vec::new(), channel: end, state: told, consumers: None, tasks })
     }
 
     /// Also answers for the log, whose database this process reaches, on this runtime. Returns what
     /// answers queries over HTTP.
     pub fn answer(&mut self, store: &Store, on: &Handle) -> QueryAnswers<Store> {
-        let answers = QueryAnswers::new(self.end.clone(), store.clone());
-        self.roster = Some(answers.roster.clone());
-        let (tell, appended) = mpsc::channel(APPENDED);
+        let answers = QueryAnswers::new(self.channel.clone(), store.clone());
+        self.consumers = Some(answers.consumers.clone());
+        let (tell, appended) = mpsc::channel(EVENT_QUEUE);
         let mut made = store.appended();
         self.tasks.push(
             on.spawn(async move {
@@ -235,9 +246,9 @@ impl FollowedLog {
             .abort_handle(),
         );
         self.tasks.push(on.spawn(answers.clone().run(appended)).abort_handle());
-        self.tasks.push(on.spawn(answers.relay.clone().run(self.end.clone())).abort_handle());
-        self.tasks.push(on.spawn(forget_gone(store.clone())).abort_handle());
-        self.tasks.push(on.spawn(sing(store.clone())).abort_handle());
+        self.tasks.push(on.spawn(answers.relay.clone().run(self.channel.clone())).abort_handle());
+        self.tasks.push(on.spawn(remove_inactive_consumers(store.clone())).abort_handle());
+        self.tasks.push(on.spawn(append_heartbeats(store.clone())).abort_handle());
         answers
     }
 
@@ -246,38 +257,38 @@ impl FollowedLog {
     ///
     /// # Errors
     /// Like [`FollowedLog::start`].
-    pub fn remote(follow: &FollowConfig, ways: &LogTransports, on: &Handle) -> Result<Self, Failure> {
+    pub fn remote(follow: &FollowedIssuerConfig, ways: &LogTransports, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
-        let (counts, view) = (Arc::<ChannelCounts>::default(), view());
+        let (counts, view) = (Arc::<ChannelCounts>::default(), new_view());
         let remote = Remote::new(follow, counts.clone(), on);
-        let outage = Outage::of(format!("issuer {}", follow.issuer))
-            .with_calm(CALM)
+        let outage = Outage::new(format!("issuer {}", follow.issuer))
+            .with_recovery_period(RECOVERY_PERIOD)
             .with_effect("its revocations do not arrive: after one lease its tokens get 503");
-        let asked = AskedLog::new(remote.clone(), view.silence().clone(), outage.way(), on);
+        let asked = HttpTransport::new(remote.clone(), view.silence().clone(), outage.another_way(), on);
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
         let asking = ways.broker.clone().map(|broker| {
             let end = MessageChannel {
-                authority: name_of(&follow.issuer),
+                authority: issuer_name(&follow.issuer),
                 transport: broker,
                 keys: follow.secret.message_keys(),
                 clock: Arc::new(BootClock),
                 counts: counts.clone(),
             };
-            ByMessage::new(end, drawn)
+            MessageQueryClient::new(end, random_nonce)
         });
         let (by_message, hearing) = asking.unzip();
         let source = LogSource {
             issuer: follow.issuer.clone(),
             tags: follow.secret.tag_key(),
             keys: follow.secret.message_keys(),
-            transport: together(transports),
+            transport: combine_transports(transports),
             lease: ways.lease,
-            facts: RemoteIssuer {
+            denylist_source: RemoteIssuer {
                 remote: remote.clone(),
-                questions: Arc::new(EveryTransport::new(remote, by_message)),
+                questions: Arc::new(FastestTransport::new(remote, by_message)),
             },
-            called: ways.called.clone(),
+            consumer_name: ways.called.clone(),
             view,
             counts,
             outage,
@@ -288,12 +299,12 @@ impl FollowedLog {
     }
 
     /// Waits until this process receives a revocation after the last call. Only one task may wait.
-    pub async fn news(&self) {
-        self.told.news.notified().await;
+    pub async fn changed(&self) {
+        self.state.changed.notified().await;
     }
 
     /// Waits until the first state has arrived, up to `patience`. Blocks the thread.
-    pub fn begin(&self, patience: Duration) {
+    pub fn wait_until_started(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while self.unready().is_some() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
@@ -302,33 +313,33 @@ impl FollowedLog {
 
     /// View of the same log for another issuer. `tags` makes its tags, and `longest` is the longest
     /// lifetime of its tokens.
-    pub fn of(&self, issuer: &str, tags: TagKey, longest: Duration) -> Arc<FollowedIssuer> {
-        let FollowedIssuer { name, view, clock, desk, lease, counts, .. } = &*self.followed;
+    pub fn for_issuer(&self, issuer: &str, tags: TagKey, longest: Duration) -> Arc<FollowedIssuer> {
+        let FollowedIssuer { name, view, clock, query_desk: desk, lease, counts, .. } = &*self.followed;
         Arc::new(FollowedIssuer {
             issuer: issuer.into(),
             name: name.clone(),
             view: view.clone(),
             tags,
             clock: clock.clone(),
-            desk: desk.clone(),
+            query_desk: desk.clone(),
             lease: *lease,
             counts: counts.clone(),
-            longest: Some(longest),
+            max_token_age: Some(longest),
             successor: FollowerSuccessor::default(),
-            ahead: IssuerClockSkew::default(),
+            clock_skew: IssuerClockSkew::default(),
         })
     }
 
     /// Channel that sends and receives the log's messages.
-    pub fn end(&self) -> &MessageChannel {
-        &self.end
+    pub fn channel(&self) -> &MessageChannel {
+        &self.channel
     }
 
     /// Why requests should not be sent here: nothing has arrived from the issuer yet, and it has
     /// not answered a query.
     pub fn unready(&self) -> Option<String> {
-        if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() || self.answers() {
-            self.told.begun.store(true, Ordering::Relaxed);
+        if self.state.started.load(Ordering::Relaxed) || self.lease_left().is_some() || self.answers() {
+            self.state.started.store(true, Ordering::Relaxed);
             return None;
         }
         Some(format!("issuer {} has not sent its revocations yet", self.followed.issuer))
@@ -336,18 +347,18 @@ impl FollowedLog {
 
     /// Whether this log concerns an issuer's tokens: it is the issuer's own log, or one with the
     /// reports of other issuers about it.
-    pub fn is_about(&self, issuer: &str) -> bool {
-        *self.followed.issuer == *issuer || self.told_of.iter().any(|one| **one == *issuer)
+    pub fn concerns(&self, issuer: &str) -> bool {
+        *self.followed.issuer == *issuer || self.reported_issuers.iter().any(|one| **one == *issuer)
     }
 
     /// Adds issuers whose tokens other issuers report in this log.
-    pub fn tells_of(&mut self, issuers: impl Iterator<Item = Box<str>>) {
-        self.told_of.extend(issuers);
+    pub fn add_reported_issuers(&mut self, issuers: impl Iterator<Item = Box<str>>) {
+        self.reported_issuers.extend(issuers);
     }
 
     /// Why no token of the issuer is accepted: it was reachable, but sends no messages any more and
     /// has not answered for a lease.
-    pub fn gone(&self) -> Option<String> {
+    pub fn unreachable(&self) -> Option<String> {
         let gone = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
         gone.then(|| {
             format!(
@@ -360,43 +371,47 @@ impl FollowedLog {
     /// Whether the issuer sent a message or an answer within the last lease, as far as this process
     /// has checked.
     fn answers(&self) -> bool {
-        self.end.clock.now() < Boot(self.told.answers_until.load(Ordering::Relaxed))
+        self.channel.clock.now() < Boot(self.state.answers_until.load(Ordering::Relaxed))
     }
 
     /// One line for each problem, although requests are answered.
     pub fn notes(&self) -> Vec<String> {
         let issuer = &self.followed.issuer;
-        let mut notes: Vec<String> =
-            heard(issuer, self.lease_known(), self.followed.lease, &self.end.transport.state().borrow())
-                .into_iter()
-                .collect();
-        if self.followed.view.denials().is_some_and(Denylist::is_full) {
+        let mut notes: Vec<String> = describe_reachability(
+            issuer,
+            self.lease_known(),
+            self.followed.lease,
+            &self.channel.transport.state().borrow(),
+        )
+        .into_iter()
+        .collect();
+        if self.followed.view.denylist().is_some_and(Denylist::has_overflowed) {
             notes.push(format!(
-                "issuer {issuer} has revoked more than {DENIALS} tokens and sessions: each new token is queried"
+                "issuer {issuer} has revoked more than {MAX_DENIED_TAGS} tokens and sessions: each new token is queried"
             ));
         }
         notes
     }
 
     fn is_silent(&self) -> bool {
-        self.followed.desk.is_silent()
+        self.followed.query_desk.is_silent()
     }
 
     fn lease_known(&self) -> Lease {
         match self.lease_left() {
             Some(left) => Lease::Left(left),
             None if self.is_silent() => Lease::Silent,
-            None => Lease::Over,
+            None => Lease::Ended,
         }
     }
 
     fn lease_left(&self) -> Option<Duration> {
-        let (now, lease) = (self.end.clock.now(), self.followed.view.lease());
+        let (now, lease) = (self.channel.clock.now(), self.followed.view.lease());
         (now < lease).then(|| lease.since(now))
     }
 
     /// Status of the issuer for operators.
-    pub fn standing(&self) -> FollowerRow {
+    pub fn status(&self) -> FollowedIssuerStatus {
         let view = &self.followed.view;
         let lease = self.lease_left();
         let mode = match lease {
@@ -404,14 +419,14 @@ impl FollowedLog {
             None if self.unready().is_some() => Mode::Starting,
             None => Mode::Asking,
         };
-        FollowerRow {
+        FollowedIssuerStatus {
             issuer: self.followed.issuer.to_string(),
             mode,
             lease_left: lease.map(|left| left.as_secs_f64()),
-            applied: view.contiguous(),
+            applied: view.applied_up_to(),
             lag: view.lag(),
-            denials: view.denials().map_or(0, |denials| denials.len() as u64),
-            way: match &*self.end.transport.state().borrow() {
+            denials: view.denylist().map_or(0, |denials| denials.len() as u64),
+            way: match &*self.channel.transport.state().borrow() {
                 TransportState::Up => "up".into(),
                 TransportState::Starting => "starting".into(),
                 TransportState::Down(why) => format!("down: {why}"),
@@ -421,30 +436,30 @@ impl FollowedLog {
 
     /// Status of the issuer for metrics.
     pub fn sample(&self) -> RevocationSample {
-        let (view, counts, asked) = (&self.followed.view, &self.end.counts, &self.followed.counts);
-        let denials = view.denials();
+        let (view, counts, asked) = (&self.followed.view, &self.channel.counts, &self.followed.counts);
+        let denials = view.denylist();
         let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         RevocationSample {
             issuer: self.followed.issuer.clone(),
             lease: self.lease_left(),
             silent: self.is_silent(),
-            up: *self.end.transport.state().borrow() == TransportState::Up,
-            contiguous: view.contiguous(),
+            up: *self.channel.transport.state().borrow() == TransportState::Up,
+            contiguous: view.applied_up_to(),
             lag: view.lag(),
             tombstones: view.tombstones(),
             denials: denials.map_or(0, Denylist::len),
-            whole: denials.is_some_and(Denylist::is_whole),
-            revoked: read(&self.told.revoked),
-            flushes: self.told.flushed.lock().iter().map(|(cause, count)| (*cause, *count)).collect(),
+            denylist_complete: denials.is_some_and(Denylist::is_complete),
+            revoked: read(&self.state.revoked),
+            flushes: self.state.flushed.lock().iter().map(|(cause, count)| (*cause, *count)).collect(),
             sent: read(&counts.sent),
             received: read(&counts.received),
             refused: read(&counts.refused),
-            good: read(&asked.good),
-            denied: read(&asked.denied),
-            unanswered: read(&asked.silent),
+            queries_good: read(&asked.good),
+            queries_revoked: read(&asked.denied),
+            queries_unanswered: read(&asked.silent),
             audited: read(&asked.audited),
             stale: read(&asked.stale),
-            arrivals: self.roster.as_ref().map(|roster| roster.arrivals()),
+            arrivals: self.consumers.as_ref().map(|roster| roster.apply_times()),
         }
     }
 }
@@ -454,14 +469,19 @@ impl FollowedLog {
 enum Lease {
     Left(Duration),
     /// Nothing: each token is queried.
-    Over,
+    Ended,
     /// Nothing, and the issuer does not answer queries either.
     Silent,
 }
 
 /// Describes an issuer whose messages do not arrive normally. `known` is what is left of its
 /// `lease`, which is renewed twice a second while messages arrive over any transport.
-fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> Option<String> {
+fn describe_reachability(
+    issuer: &str,
+    known: Lease,
+    lease: Duration,
+    way: &TransportState,
+) -> Option<String> {
     let way = match way {
         TransportState::Down(why) => format!("the transport is down: {why}"),
         TransportState::Starting => "the transport is starting".into(),
@@ -477,7 +497,7 @@ fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> O
         Lease::Left(_) => {
             Some(format!("issuer {issuer} is reachable, but not over every transport{and}{way}"))
         }
-        Lease::Over => Some(format!("issuer {issuer} sends nothing: each token is queried{and}{way}")),
+        Lease::Ended => Some(format!("issuer {issuer} sends nothing: each token is queried{and}{way}")),
         Lease::Silent => Some(format!(
             "issuer {issuer} sends nothing and does not answer: its tokens get 503 until it does{and}{way}"
         )),
@@ -488,39 +508,39 @@ fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> O
 #[derive(Clone)]
 struct RemoteIssuer {
     remote: Remote,
-    questions: Arc<EveryTransport<Remote>>,
+    questions: Arc<FastestTransport<Remote>>,
 }
 
-impl DenylistCopy for RemoteIssuer {
+impl DenylistSource for RemoteIssuer {
     async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         self.remote.load(denials).await
     }
 }
 
 impl RevocationQuery for RemoteIssuer {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
-        self.questions.ask(tags).await
+    async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        self.questions.query(tags).await
     }
 }
 
 /// Issuers in other processes that are followed now.
 #[derive(Default)]
-pub struct Remotes(Vec<(FollowConfig, Arc<FollowedLog>)>);
+pub struct RemoteIssuers(Vec<(FollowedIssuerConfig, Arc<FollowedLog>)>);
 
-impl Remotes {
+impl RemoteIssuers {
     /// Follows the issuers of a configuration. An issuer that was followed before with the same
     /// settings keeps its state.
     ///
     /// # Errors
     /// Like [`FollowedLog::start`].
-    pub fn of(
-        follows: &[FollowConfig],
+    pub fn from_config(
+        follows: &[FollowedIssuerConfig],
         before: &Self,
         ways: &LogTransports,
         on: &Handle,
     ) -> Result<Self, Failure> {
-        let one = |follow: &FollowConfig| {
-            let same = before.0.iter().find(|(old, _)| old.is_like(follow));
+        let one = |follow: &FollowedIssuerConfig| {
+            let same = before.0.iter().find(|(old, _)| old.is_equivalent(follow));
             let following = match same {
                 Some((_, following)) => following.clone(),
                 None => Arc::new(FollowedLog::remote(follow, ways, on)?),
@@ -544,24 +564,26 @@ impl Drop for FollowedLog {
     }
 }
 
-impl HeardState {
+impl ConsumerState {
     fn note(&self, told: &AuthorityNotice) {
-        self.news.notify_one();
+        self.changed.notify_one();
         match told {
             AuthorityNotice::Revoked(_) => {
                 self.revoked.fetch_add(1, Ordering::Relaxed);
             }
-            AuthorityNotice::Flushed(cause) => *self.flushed.lock().entry(word(*cause)).or_default() += 1,
+            AuthorityNotice::Flushed(cause) => {
+                *self.flushed.lock().entry(cause_label(*cause)).or_default() += 1;
+            }
         }
     }
 }
 
-fn word(cause: FlushCause) -> &'static str {
+fn cause_label(cause: FlushCause) -> &'static str {
     match cause {
         FlushCause::Epoch => "epoch",
-        FlushCause::WentBack => "went_back",
+        FlushCause::LogRewound => "went_back",
         FlushCause::Gap => "gap",
-        FlushCause::Gone => "gone",
+        FlushCause::EventsUnavailable => "gone",
         FlushCause::Overflow => "overflow",
     }
 }
@@ -569,16 +591,16 @@ fn word(cause: FlushCause) -> &'static str {
 /// Probes the issuer periodically with an empty query while there is no lease. So it is known
 /// whether queries work before the first token needs one. After a start, the first messages usually
 /// arrive sooner and contain more, so probes wait for a lease.
-async fn try_out(followed: Arc<FollowedIssuer>, told: Arc<HeardState>) {
+async fn probe_issuer(followed: Arc<FollowedIssuer>, told: Arc<ConsumerState>) {
     let begun = followed.clock.now();
     loop {
         let now = followed.clock.now();
         let leased = now < followed.view.lease();
         let is_due = now.since(begun) >= followed.lease;
-        if leased || is_due && followed.desk.ask(&[], 0).await.is_some() {
+        if leased || is_due && followed.query_desk.query(&[], 0).await.is_some() {
             told.answers_until.fetch_max(now.plus(followed.lease).0, Ordering::Relaxed);
         }
-        tokio::time::sleep(TRY).await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
 }
 

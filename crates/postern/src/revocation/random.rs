@@ -7,7 +7,7 @@ use crate::exit::Failure;
 
 /// Nonce of a query without a MAC: each must be unpredictable, even to an attacker who knows
 /// earlier ones ([`coherence::query`]).
-pub(super) fn drawn() -> Option<Nonce> {
+pub(super) fn random_nonce() -> Option<Nonce> {
     random().ok().map(Nonce)
 }
 

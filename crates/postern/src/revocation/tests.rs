@@ -2,13 +2,13 @@
 
 use http_engine::config::ListenAddress;
 
-use super::names::{called, name_of};
-use super::transports::beside;
+use super::names::{called, issuer_name};
+use super::transports::database_transports;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use ::config::{ConfigSource, Disk};
+use ::config::{ConfigSource, FileSystem};
 use auth::time::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -17,9 +17,9 @@ use super::*;
 
 #[test]
 fn issuers_are_called_by_their_address() {
-    assert_eq!(name_of("https://login.example/realm").as_str(), "login.example/realm");
-    assert_eq!(name_of(&format!("https://{}", "a".repeat(100))).as_str().len(), ConsumerName::MAX);
-    assert_eq!(name_of("https://").as_str(), "issuer");
+    assert_eq!(issuer_name("https://login.example/realm").as_str(), "login.example/realm");
+    assert_eq!(issuer_name(&format!("https://{}", "a".repeat(100))).as_str().len(), PeerName::MAX);
+    assert_eq!(issuer_name("https://").as_str(), "issuer");
 }
 
 #[tokio::test]
@@ -35,10 +35,12 @@ async fn messages_are_as_well_protected_as_facts() {
             "[provider]\nissuer = \"http://127.0.0.1:1\"\naddress = \"127.0.0.1:1\"\naudiences = [\"orders\"]\n\
              database = \"postgres://postern@{address}/postern?{mode}\"\nsecret_file = \"provider.secret\"\n"
         );
-        let source = ConfigSource { name: "postern.toml", text: &text, base: folder.path(), files: &Disk };
+        let source =
+            ConfigSource { name: "postern.toml", text: &text, base: folder.path(), files: &FileSystem };
         let loaded = config::load(source, Timestamp::from_secs(1_800_000_000), 1);
         let loaded = loaded.unwrap_or_else(|refused| panic!("{}", refused.report));
-        let _ways = beside(&loaded.provider.unwrap().database, &store::outage_of("database"));
+        let _ways =
+            database_transports(&loaded.provider.unwrap().database, &store::database_outage("database"));
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut asked = [0; 8];
         socket.read_exact(&mut asked).await.unwrap();
@@ -74,7 +76,7 @@ fn a_process_is_called_as_operators_know_it() {
 fn what_is_told_of_an_issuer_is_true() {
     let (lease, down) = (Duration::from_secs(10), TransportState::Down("NATS at b:1: gone".into()));
     let left = |seconds| Lease::Left(Duration::from_secs_f64(seconds));
-    assert_eq!(heard("https://a", left(9.8), lease, &TransportState::Up), None);
+    assert_eq!(describe_reachability("https://a", left(9.8), lease, &TransportState::Up), None);
     for (known, way, text) in [
         // A broker is down, but the lease is renewed over HTTP.
         (
@@ -88,14 +90,14 @@ fn what_is_told_of_an_issuer_is_true() {
             "issuer https://a sends nothing: its lease ends in 3.2 s; the transport is down: NATS at b:1: gone",
         ),
         (left(3.2), &TransportState::Up, "issuer https://a sends nothing: its lease ends in 3.2 s"),
-        (Lease::Over, &TransportState::Up, "issuer https://a sends nothing: each token is queried"),
+        (Lease::Ended, &TransportState::Up, "issuer https://a sends nothing: each token is queried"),
         (
             Lease::Silent,
             &down,
             "issuer https://a sends nothing and does not answer: its tokens get 503 until it does; the transport is down: NATS at b:1: gone",
         ),
     ] {
-        assert_eq!(heard("https://a", known, lease, way).as_deref(), Some(text));
+        assert_eq!(describe_reachability("https://a", known, lease, way).as_deref(), Some(text));
     }
 }
 
@@ -106,6 +108,6 @@ fn no_number_is_used_twice() {
     assert_ne!(a, b);
     assert_ne!(a, nonces().unwrap()(), "nor by two processes");
     let halves: std::collections::BTreeSet<[u8; 8]> =
-        (0..100).flat_map(|_| drawn().unwrap().0.as_chunks::<8>().0.to_vec()).collect();
+        (0..100).flat_map(|_| random_nonce().unwrap().0.as_chunks::<8>().0.to_vec()).collect();
     assert_eq!(halves.len(), 200, "of a query's no half is known from another");
 }

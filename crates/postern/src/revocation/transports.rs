@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coherence::ConsumerName;
+use coherence::PeerName;
 use coherence::transport::Transport;
 use coherence::transport::amqp::{self, Amqp};
 use coherence::transport::memory::Memory;
+use coherence::transport::multi::MultiTransport;
 use coherence::transport::nats;
 use coherence::transport::postgres;
-use coherence::transport::several::Several;
 use config::Broker;
 use outage::Outage;
 use tokio::runtime::Handle;
@@ -25,7 +25,7 @@ pub struct LogTransports {
     /// Lease: how long an entry stays valid after the probe that renewed it was sent.
     pub lease: Duration,
     /// Name of this process for the issuers that it follows.
-    pub called: ConsumerName,
+    pub called: PeerName,
 }
 
 impl LogTransports {
@@ -33,11 +33,7 @@ impl LogTransports {
     ///
     /// # Errors
     /// When the system has no randomness.
-    pub fn open(
-        config: &config::RevocationSettings,
-        called: ConsumerName,
-        on: &Handle,
-    ) -> Result<Self, Failure> {
+    pub fn open(config: &config::RevocationSettings, called: PeerName, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
         let broker: Option<Arc<dyn Transport>> = match &config.broker {
             None => None,
@@ -53,21 +49,21 @@ impl LogTransports {
 
 /// Transports between processes that share a database: within one process, and over the database if
 /// it can carry messages. Call it within the runtime of the connections.
-pub fn beside(database: &config::DatabaseSettings, outage: &Outage) -> Vec<Arc<dyn Transport>> {
+pub fn database_transports(database: &config::DatabaseSettings, outage: &Outage) -> Vec<Arc<dyn Transport>> {
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
     if let Some(messages) = &database.messages {
-        transports.push(Arc::new(postgres::connect(messages.clone(), outage.way())));
+        transports.push(Arc::new(postgres::connect(messages.clone(), outage.another_way())));
     }
     transports
 }
 
 /// Combines several transports into one.
-pub fn together(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
+pub fn combine_transports(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
     match ways.pop() {
         Some(only) if ways.is_empty() => only,
         last => {
             ways.extend(last);
-            Arc::new(Several::new(ways))
+            Arc::new(MultiTransport::new(ways))
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::{Folder, Running, address_in, get, postern, said, sources};
+use crate::support::{Folder, Running, address_in, get, output_text, postern, sources};
 use dataplane::ports::free;
 
 /// A configuration of a gateway whose admin listener has the address `admin`.
@@ -48,8 +48,8 @@ fn a_second_process_is_refused_and_the_first_one_has_every_request() {
     for wanted in [address.clone(), format!("0.0.0.0:{port}")] {
         let other = Folder::new("second-other");
         let output = postern(&["serve", "--config", &written(&other, &wanted, &free())]);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        names_it(&said(&output), &wanted);
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        names_it(&output_text(&output), &wanted);
     }
     served(&address);
 }
@@ -82,7 +82,7 @@ fn a_port_of_somebody_who_does_not_share_it_is_taken_over_by_nobody() {
     let folder = Folder::new("unshared");
     let output = postern(&["serve", "--take-over", "--config", &written(&folder, &address, &free())]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("of this user"), "{}", said(&output));
+    assert!(output_text(&output).contains("of this user"), "{}", output_text(&output));
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn admin_listener_provider_and_unix_socket_are_as_exclusive() {
     ] {
         let file = folder.write("other.toml", own).display().to_string();
         let output = postern(&["serve", "--config", &file]);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        names_it(&said(&output), at);
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        names_it(&output_text(&output), at);
     }
     // A socket file of a killed process does not prevent a start.
     first.signal("-KILL");
@@ -152,11 +152,11 @@ fn a_demo_that_was_told_its_port_has_it_or_none() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = postern(&["demo", "--port", &port]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    let text = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    let text = output_text(&output);
     assert!(text.contains(&port) && text.contains("ss -l") && text.contains("--port"), "{text}");
     let output = postern(&["demo", "--port", "65533"]);
-    assert!(said(&output).contains("choose at most 65532"), "{}", said(&output));
+    assert!(output_text(&output).contains("choose at most 65532"), "{}", output_text(&output));
 }
 
 #[test]
@@ -173,6 +173,6 @@ fn an_echo_does_not_share_its_port_with_another_one() {
     let mut first = Running::start(&["echo", "--listen", "127.0.0.1:0"]);
     let address = address_in(&first.wait_for("listens on"), "listens on http://");
     let output = postern(&["echo", "--listen", &address]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains(&address), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    assert!(output_text(&output).contains(&address), "{}", output_text(&output));
 }

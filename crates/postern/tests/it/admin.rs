@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, said};
+use crate::support::{Folder, Running, exchange, output_text};
 use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -70,7 +70,7 @@ impl Place {
     /// Runs a command that must succeed. Returns its standard output.
     fn did(&self, arguments: &[&str]) -> String {
         let output = self.admin(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", output_text(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -82,8 +82,8 @@ impl Place {
     /// Runs a command that must be refused. Returns its output.
     fn refused(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.admin(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        said(&output)
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output_text(&output));
+        output_text(&output)
     }
 
     fn form(&self, path: &str, form: &str) -> Value {
@@ -130,7 +130,7 @@ fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
         "--password-file",
         file.to_str().unwrap(),
     ]);
-    let shown = said(&added);
+    let shown = output_text(&added);
     assert!(added.status.success() && added.stdout.is_empty() && shown.contains("user ada is "), "{shown}");
     assert!(!shown.contains(PASSWORD));
     let token = place.log_in("ada", PASSWORD)["access_token"].as_str().unwrap().to_owned();
@@ -143,7 +143,7 @@ fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
     assert!(!place.is_active(&token));
     assert_eq!(place.log_in("ada", PASSWORD)["error"], "invalid_grant");
     let output = place.with("postern.toml", &["token", "inspect", "-"], &token);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     place.did(&["user", "enable", "ada"]);
     assert!(!place.is_active(&token), "nothing comes back");
 
@@ -178,7 +178,11 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let kept = log_in();
     let file = place.folder.write("leaked", format!("{}\n\n  {}\r\n{}", tokens[0], tokens[1], tokens[2]));
     let output = place.with("postern.toml", &["token", "revoke", file.to_str().unwrap()], "");
-    assert!(output.status.success() && said(&output).contains("3 tokens are revoked"), "{}", said(&output));
+    assert!(
+        output.status.success() && output_text(&output).contains("3 tokens are revoked"),
+        "{}",
+        output_text(&output)
+    );
     assert!(tokens.iter().all(|token| !place.is_active(token)) && place.is_active(&kept));
     // Some are already revoked, others are unknown.
     let list = format!("{}\n{}\nnonsense", tokens[0], log_in());
@@ -198,7 +202,11 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let look: serde_json::Value = serde_json::from_slice(&look.stdout).unwrap();
     let jti = look["token"]["jti"].as_str().unwrap();
     let named = place.with("postern.toml", &["token", "revoke", "--jti", "-"], jti);
-    assert!(named.status.success() && said(&named).contains("1 tokens are revoked"), "{}", said(&named));
+    assert!(
+        named.status.success() && output_text(&named).contains("1 tokens are revoked"),
+        "{}",
+        output_text(&named)
+    );
     assert!(!place.is_active(&noted) && place.is_active(&kept));
     // A faulty file revokes nothing, wherever the fault is.
     let of_kept = place.with("postern.toml", &["--output", "json", "token", "inspect", "-"], &kept);
@@ -206,7 +214,7 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let of_kept = of_kept["token"]["jti"].as_str().unwrap();
     let list = format!("{}{kept}\n", format!("{of_kept}\n\n").repeat(600));
     let mistaken = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &list);
-    let why = said(&mistaken);
+    let why = output_text(&mistaken);
     assert!(
         mistaken.status.code() == Some(3)
             && why.contains("line 1201 of standard input is not a token identifier"),
@@ -214,7 +222,11 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     );
     assert!(!why.contains(&kept) && place.is_active(&kept), "{why}");
     let many = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &list.replace(&kept, ""));
-    assert!(said(&many).contains("600 tokens are revoked") && !place.is_active(&kept), "{}", said(&many));
+    assert!(
+        output_text(&many).contains("600 tokens are revoked") && !place.is_active(&kept),
+        "{}",
+        output_text(&many)
+    );
 }
 
 #[test]
@@ -222,7 +234,11 @@ fn what_is_refused_says_why_and_how_it_ends() {
     let place = Place::new("refusals");
     place.did(&["user", "add", "ada"]);
     let weak = place.with("postern.toml", &["user", "password", "ada", "--password-file", "-"], "password\n");
-    assert!(weak.status.code() == Some(1) && said(&weak).contains("refused: password: "), "{}", said(&weak));
+    assert!(
+        weak.status.code() == Some(1) && output_text(&weak).contains("refused: password: "),
+        "{}",
+        output_text(&weak)
+    );
     for (code, arguments, text) in [
         (1, &["user", "show", "bob"][..], "user \"bob\" not found"),
         (1, &["user", "add", "ADA"], "is already in use"),
@@ -251,11 +267,15 @@ fn what_is_refused_says_why_and_how_it_ends() {
         assert!(shown.contains(text), "{arguments:?}: {shown}");
     }
     let alone = Command::new(env!("CARGO_BIN_EXE_postern")).args(["admin", "user", "list"]).output().unwrap();
-    assert!(alone.status.code() == Some(2) && said(&alone).contains("--config"), "{}", said(&alone));
+    assert!(
+        alone.status.code() == Some(2) && output_text(&alone).contains("--config"),
+        "{}",
+        output_text(&alone)
+    );
     let gateway = crate::support::sources().join("sound/minimal.toml");
     let gateway = ["admin", "--config", gateway.to_str().unwrap(), "user", "list"];
     let none = Command::new(env!("CARGO_BIN_EXE_postern")).args(gateway).output().unwrap();
-    assert_ne!(none.status.code(), Some(0), "{}", said(&none));
+    assert_ne!(none.status.code(), Some(0), "{}", output_text(&none));
 }
 
 /// One of 64 base64url identifiers begins with a hyphen.
@@ -327,10 +347,14 @@ fn a_backup_becomes_a_database_again() {
     let early = place.refused(3, &["backup", &place.path("early")]);
     assert!(early.contains("there is no database"), "{early}");
     let added = place.with("postern.toml", &["user", "add", "ada", "--password-file", "-"], PASSWORD);
-    assert!(added.status.success(), "{}", said(&added));
+    assert!(added.status.success(), "{}", output_text(&added));
     let copy = place.path("copy");
     let done = place.admin(&["backup", &copy]);
-    assert!(done.status.success() && said(&done).contains("provider.secret"), "{}", said(&done));
+    assert!(
+        done.status.success() && output_text(&done).contains("provider.secret"),
+        "{}",
+        output_text(&done)
+    );
     assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(place.refused(3, &["backup", &copy]).contains("already exists"));
     assert!(place.refused(1, &["restore", &copy]).contains("the database is not empty"));
@@ -338,14 +362,22 @@ fn a_backup_becomes_a_database_again() {
     assert!(
         streamed.stdout.starts_with(b"{\"format\":") || streamed.stdout.starts_with(b"{"),
         "{}",
-        said(&streamed)
+        output_text(&streamed)
     );
 
     let text = std::fs::read_to_string(&copy).unwrap();
     let cut = place.with("other.toml", &["restore", "-"], &text[..text.len() / 2]);
-    assert!(cut.status.code() == Some(1) && said(&cut).contains("nothing was restored"), "{}", said(&cut));
+    assert!(
+        cut.status.code() == Some(1) && output_text(&cut).contains("nothing was restored"),
+        "{}",
+        output_text(&cut)
+    );
     let restored = place.with("other.toml", &["restore", &copy], "");
-    assert!(restored.status.success() && said(&restored).contains("rows restored"), "{}", said(&restored));
+    assert!(
+        restored.status.success() && output_text(&restored).contains("rows restored"),
+        "{}",
+        output_text(&restored)
+    );
     let epoch = |text: &str| {
         let mut lines = text.lines().skip_while(|line| !line.contains("\"invalidation_head\""));
         lines.nth(1).unwrap().to_owned()
@@ -356,12 +388,12 @@ fn a_backup_becomes_a_database_again() {
     let _serving = place.serve("other.toml");
     assert!(place.log_in("ada", PASSWORD)["access_token"].is_string(), "the user is still there");
     let verdict = place.with("other.toml", &["--output", "json", "audit", "verify"], "");
-    assert!(verdict.status.success(), "{}", said(&verdict));
+    assert!(verdict.status.success(), "{}", output_text(&verdict));
     let log = place.with("other.toml", &["audit", "list"], "");
     assert!(
-        said(&log).contains("database.restore") && said(&log).contains("operator:grace"),
+        output_text(&log).contains("database.restore") && output_text(&log).contains("operator:grace"),
         "{}",
-        said(&log)
+        output_text(&log)
     );
 }
 
@@ -375,20 +407,24 @@ fn a_backup_with_another_secret_is_told_apart() {
     let secret = place.folder.0.join("other.db.secret");
     let none = place.with("other.toml", &["restore", &copy], "");
     assert!(
-        none.status.code() == Some(3) && said(&none).contains("put the secret of the backup"),
+        none.status.code() == Some(3) && output_text(&none).contains("put the secret of the backup"),
         "{}",
-        said(&none)
+        output_text(&none)
     );
     std::fs::write(&secret, "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let other = place.with("other.toml", &["restore", &copy], "");
     assert!(
-        other.status.code() == Some(1) && said(&other).contains("is not that of the backup"),
+        other.status.code() == Some(1) && output_text(&other).contains("is not that of the backup"),
         "{}",
-        said(&other)
+        output_text(&other)
     );
     // Nothing was restored before: with the right secret it is.
     std::fs::copy(place.folder.0.join("provider.secret"), &secret).unwrap();
     let restored = place.with("other.toml", &["restore", &copy], "");
-    assert!(restored.status.success() && said(&restored).contains("rows restored"), "{}", said(&restored));
+    assert!(
+        restored.status.success() && output_text(&restored).contains("rows restored"),
+        "{}",
+        output_text(&restored)
+    );
 }

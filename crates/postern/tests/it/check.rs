@@ -1,6 +1,6 @@
 //! `postern check` and the top-level command line.
 
-use crate::support::{FILES, Folder, expect, postern, said, sources};
+use crate::support::{FILES, Folder, expect, output_text, postern, sources};
 
 /// Writes a fixture into the folder of the files that it names.
 fn beside_files(fixture: &str) -> String {
@@ -20,14 +20,14 @@ fn tidy(text: &str) -> String {
 fn a_sound_configuration_is_shown_in_a_table() {
     let file = beside_files("sound/everything.toml");
     let output = postern(&["check", "--config", &file]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     expect("check-everything.txt", &tidy(&String::from_utf8(output.stdout).unwrap()));
 }
 
 #[test]
 fn logins_are_shown() {
     let output = postern(&["check", "--config", &beside_files("sound/login.toml")]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     expect("check-login.txt", &tidy(&String::from_utf8(output.stdout).unwrap()));
 }
 
@@ -44,7 +44,7 @@ fn faults_are_shown_with_their_lines() {
 fn colours_are_for_terminals() {
     let file = beside_files("sound/warnings.toml");
     let output = postern(&["check", "--config", &file]);
-    assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
+    assert!(!output_text(&output).contains('\u{1b}'), "{}", output_text(&output));
 }
 
 #[test]
@@ -87,16 +87,16 @@ fn a_listener_that_cannot_be_bound_is_named() {
     let file = FILES.write("taken.toml", text).display().to_string();
     let output = postern(&["serve", "--config", &file]);
     assert_eq!(output.status.code(), Some(3));
-    let said = said(&output);
+    let said = output_text(&output);
     assert!(said.contains("\"web\"") && said.contains(&address), "{said}");
 }
 
 #[test]
 fn help_says_what_there_is() {
-    let help = said(&postern(&["--help"]));
+    let help = output_text(&postern(&["--help"]));
     for command in ["serve", "demo", "check", "echo", "token"] {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
-        let help = said(&postern(&[command, "--help"]));
+        let help = output_text(&postern(&[command, "--help"]));
         assert!(help.contains("Usage:"), "{help}");
     }
     assert!(help.contains("Exit codes:"));

@@ -53,7 +53,7 @@ fn service() -> Upstream {
 }
 
 /// A gateway in front of that service.
-struct Town {
+struct Fixture {
     address: String,
     issuer: Issuer,
     folder: Folder,
@@ -61,7 +61,7 @@ struct Town {
     _service: Upstream,
 }
 
-impl Town {
+impl Fixture {
     fn new(name: &str) -> Self {
         let route = "[[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = { allow = [{ authenticated = true }] }\n";
         Self::with(name, Issuer::new(), "", route)
@@ -202,7 +202,7 @@ fn seconds() -> f64 {
 
 #[test]
 fn what_a_token_let_in_is_cut_when_it_ends() {
-    let town = Town::new("token");
+    let town = Fixture::new("token");
     let (token, end) = town.brief();
     let other = town.issuer.token(|_| {});
     let goes_on = [town.stream(&other), town.tunnel(&other), town.http2(&other)];
@@ -220,10 +220,10 @@ fn what_a_token_let_in_is_cut_when_it_ends() {
 
 #[test]
 fn who_still_waits_for_an_answer_is_told_that_the_token_has_ended() {
-    let town = Town::new("slow");
+    let town = Fixture::new("slow");
     let (token, end) = town.brief();
     let mut client = town.client();
-    client.send(Town::head("/slow", &token, ""));
+    client.send(Fixture::head("/slow", &token, ""));
     let answer = client.response();
     let after = seconds() - end;
     assert_eq!(answer.status, 401, "{}", answer.text());
@@ -249,7 +249,7 @@ fn what_an_opaque_token_let_in_is_cut_when_it_ends() {
          [[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
         authority.address
     );
-    let town = Town::with("opaque", Issuer::new(), "", &tables);
+    let town = Fixture::with("opaque", Issuer::new(), "", &tables);
     let end = now() + BRIEF;
     exp.store(end, Relaxed);
     let (stream, tunnel) = (town.stream("opaque"), town.tunnel("opaque"));
@@ -269,7 +269,7 @@ fn what_a_certificate_let_in_is_cut_when_it_ends() {
     let listener = "tls = { certificate = \"cert.pem\", key = \"key.pem\", client_ca = \"clients.pem\", client_certificates = \"optional\" }";
     let tables = "[client_certificates]\nname = \"mesh\"\nsubject = \"subject_cn\"\n\
                   [[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = { allow = [{ authenticated = true }] }\n";
-    let town = Town::in_folder(folder, Issuer::new(), listener, tables);
+    let town = Fixture::in_folder(folder, Issuer::new(), listener, tables);
     let end = now() + BRIEF;
     let brief = clients.issue_until(end, "robot-7");
     let long = clients.issue(&[], "robot-8");
@@ -291,14 +291,14 @@ fn what_a_certificate_let_in_is_cut_when_it_ends() {
 }
 
 /// A gateway that queries another one and authorizes nothing itself.
-fn edge(name: &str, asked: &Town, more: &str) -> Town {
+fn edge(name: &str, asked: &Fixture, more: &str) -> Fixture {
     let tables = format!(
         "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
          [[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
          [[route]]\nname = \"all\"\nupstream = \"service\"\npublic = true\nauthorizer = \"other\"\n{more}\n",
         asked.address
     );
-    Town::with(name, Issuer::new(), "", &tables)
+    Fixture::with(name, Issuer::new(), "", &tables)
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
     // With and without permission to cache its responses.
     for (name, keeping) in [("asked", ""), ("asked-kept", ", max_age = \"60s\"")] {
         let listener = format!("authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\"{keeping} }}");
-        let asked = Town::with(name, Issuer::new(), &listener, route);
+        let asked = Fixture::with(name, Issuer::new(), &listener, route);
         let edge = edge(&format!("edge-{name}"), &asked, "");
         let (token, end) = asked.brief();
         let other = asked.issuer.token(|_| {});
@@ -328,8 +328,8 @@ fn an_edge_keeps_nothing_open_beyond_the_end_that_whoever_it_asked_speaks_of() {
         format!("[[route]]\nname = \"all\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n{more}\n")
     };
     let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";
-    let asked = Town::with("asked-keep", Issuer::new(), listener, &route(""));
-    let keeps = Town::with("asked-keeps", Issuer::new(), listener, &route("on_expiry = \"keep\""));
+    let asked = Fixture::with("asked-keep", Issuer::new(), listener, &route(""));
+    let keeps = Fixture::with("asked-keeps", Issuer::new(), listener, &route("on_expiry = \"keep\""));
     let cut = edge("edge-keep", &asked, "on_expiry = \"keep\"");
     let kept = edge("edge-keeps", &keeps, "on_expiry = \"keep\"");
     let (token, end) = asked.brief();
@@ -350,11 +350,11 @@ fn a_route_may_keep_open_what_a_token_let_in() {
         )
     };
     let tables = [route("kept", "on_expiry = \"keep\""), route("closed", "on_expiry = \"close\"")].concat();
-    let town = Town::with("keep", Issuer::new(), "", &tables);
+    let town = Fixture::with("keep", Issuer::new(), "", &tables);
     let (token, end) = town.brief();
     let open = |path: &str| {
         let mut client = town.client();
-        client.send(Town::head(path, &token, ""));
+        client.send(Fixture::head(path, &token, ""));
         assert_eq!(client.head().status, 200);
         Lasting::reading(client.socket)
     };
@@ -363,7 +363,7 @@ fn a_route_may_keep_open_what_a_token_let_in() {
     until("the promise is over", || seconds() > end + PROMISED);
     assert!(!kept.0.is_finished());
     let mut client = town.client();
-    client.send(Town::head("/kept", &token, ""));
+    client.send(Fixture::head("/kept", &token, ""));
     assert_eq!(client.response().status, 401, "what is open is kept, and nothing else");
 }
 
@@ -382,11 +382,11 @@ fn an_answer_says_when_the_credential_ends_unless_the_route_keeps_what_it_let_in
     ]
     .concat();
     let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";
-    let town = Town::with("says", Issuer::new(), listener, &tables);
+    let town = Fixture::with("says", Issuer::new(), listener, &tables);
     let token = town.issuer.token(|claims: &mut Value| claims["exp"] = json!(now() + 100));
     let says = |path: &str| {
         let mut client = town.client();
-        client.send(Town::head(path, &token, ""));
+        client.send(Fixture::head(path, &token, ""));
         let answer = client.response();
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.value("postern-ends-in-ms").map(|value| value.parse::<u64>().unwrap())

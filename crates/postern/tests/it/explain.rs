@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{FILES, Folder, NOW, SIGNER, expect, postern, said};
+use crate::support::{FILES, Folder, NOW, SIGNER, expect, output_text, postern};
 
 const CONFIG: &str = r#"
 [[listener]]
@@ -77,7 +77,8 @@ fn explain_by(file: &str, request: &str, token: Option<&str>, more: &[&str]) -> 
     }
     arguments.extend(more);
     let output = postern(&arguments);
-    let text = said(&output).replace(&format!("{}/", FILES.0.display()), "").replace(SIGNER.kid(), "KID");
+    let text =
+        output_text(&output).replace(&format!("{}/", FILES.0.display()), "").replace(SIGNER.kid(), "KID");
     let warnings = text.find("request\n").unwrap_or(0);
     (text[warnings..].to_owned(), output.status.code())
 }
@@ -278,7 +279,7 @@ policy = { allow = [{ users = ["root"] }] }
     let file = FILES.write("rewritten.toml", config).display().to_string();
     let ask = |request: &str| {
         let output = postern(&["check", "--config", &file, "--request", request]);
-        (said(&output), output.status.code())
+        (output_text(&output), output.status.code())
     };
     let (text, code) = ask("GET http://a/pub/admin/x");
     assert_eq!(code, Some(1), "{text}");
@@ -345,7 +346,7 @@ fn where_other_proxies_forward_it_is_told_what_they_are_told() {
         ];
         arguments.extend(more);
         let output = postern(&arguments);
-        let text = said(&output);
+        let text = output_text(&output);
         let (_, answer) = text.split_once("answer\n").unwrap_or_else(|| panic!("{text}"));
         (answer.split("\nwarning").next().unwrap().to_owned(), output.status.code())
     };
@@ -426,7 +427,7 @@ fn an_authorizer_that_has_a_say_is_named_and_not_asked() {
     let file = FILES.write("explain-authorizer.toml", text).display().to_string();
     let request = "POST https://app.example/asked/x?y=1";
     let output = postern(&["check", "--config", &file, "--at", &NOW.to_string(), "--request", request]);
-    let text = said(&output);
+    let text = output_text(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     for part in [
         "the authorizer other at upstream auth is queried too: POST /check/asked/x?y=1",

@@ -1,6 +1,6 @@
 //! The rules of *Failure and configuration* that the configuration must keep, one test each.
 
-use crate::support::{FILES, Folder, faults, load, minimal_and, postern, said};
+use crate::support::{FILES, Folder, faults, load, minimal_and, output_text, postern};
 
 #[test]
 fn an_unknown_policy_refuses_to_start_naming_it() {
@@ -84,11 +84,11 @@ fn an_unreadable_rule_file_refuses_to_start() {
     let missing = folder.0.join("gone.toml").display().to_string();
     let output = postern(&["serve", "--config", &missing]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("gone.toml"), "{}", said(&output));
+    assert!(output_text(&output).contains("gone.toml"), "{}", output_text(&output));
     let latin1 = folder.write("latin1.toml", b"# \xfcber\n").display().to_string();
     let output = postern(&["serve", "--config", &latin1]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("not UTF-8"), "{}", said(&output));
+    assert!(output_text(&output).contains("not UTF-8"), "{}", output_text(&output));
 }
 
 #[test]

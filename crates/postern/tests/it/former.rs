@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use dataplane::ports::free;
 
-use crate::support::{Folder, Running, exchange, get, postern, said};
+use crate::support::{Folder, Running, exchange, get, output_text, postern};
 
 const DATABASE: &[u8] = include_bytes!("former/postern.db.gz");
 const SECRET: &str = include_str!("former/postern.db.secret");
@@ -51,8 +51,8 @@ impl Former {
     fn admin(&self, arguments: &[&str]) -> String {
         let file = self.file();
         let output = postern(&[&["admin", "--config", file.to_str().unwrap()], arguments].concat());
-        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-        said(&output)
+        assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
+        output_text(&output)
     }
 
     /// Everything that was stored is there, and works.

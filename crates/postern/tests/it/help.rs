@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, postern, repository, said, told};
+use crate::support::{Folder, Running, environment, output_text, postern, repository};
 use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -23,7 +23,7 @@ fn helps() -> Vec<(Vec<String>, String)> {
     let mut helps = Vec::new();
     while let Some(command) = waiting.pop_front() {
         let words: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
-        let help = said(&postern(&words));
+        let help = output_text(&postern(&words));
         let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
         let listed = listed.lines().take_while(|line| line.starts_with("  "));
         // The continuation of a description has a larger indentation.
@@ -108,7 +108,7 @@ impl Place {
         place.wait_until_it_serves();
         let token =
             place.run("postern token --issuer https://id.example --client-id me --client-secret @secret");
-        assert!(token.status.success(), "{}", said(&token));
+        assert!(token.status.success(), "{}", output_text(&token));
         place.folder.write("token.jwt", &token.stdout);
         place.measured();
         place
@@ -127,11 +127,11 @@ impl Place {
         let fixtures = repository().join("crates/lab_analysis/tests/it/offline/fixtures");
         std::fs::copy(fixtures.join("hey.csv"), self.folder.0.join("hey.csv")).unwrap();
         let done = self.run("postern lab import hey.csv --concurrency 50 --out run");
-        assert!(done.status.success(), "{}", said(&done));
+        assert!(done.status.success(), "{}", output_text(&done));
         let file = self.folder.0.join("run/report.json");
         let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let one = record["variants"][0].clone();
-        let planned = said(&self.run("postern lab run --scenario paths --check"));
+        let planned = output_text(&self.run("postern lab run --scenario paths --check"));
         let names = planned.lines().filter_map(|line| {
             line.strip_prefix("  ")?.split_once(", ")?.1.ends_with(" rounds").then_some(line)
         });
@@ -150,7 +150,7 @@ impl Place {
         }
         for baseline in ["base.json", "lab.baseline.json"] {
             let done = self.run(&format!("postern lab gate run/report.json --baseline {baseline} --update"));
-            assert!(done.status.success(), "{}", said(&done));
+            assert!(done.status.success(), "{}", output_text(&done));
         }
         self.folder.write("report.md", "# One run\n\n| Iteration | P50 |\n|---|---|\n| 1 | 2.00s |\n| 2 | 2.02s |\n| Average | 2.01s |\n");
         self.folder.write(
@@ -162,7 +162,7 @@ impl Place {
     /// Runs a line with a shell.
     fn run(&self, line: &str) -> Output {
         let program = Path::new(env!("CARGO_BIN_EXE_postern")).parent().unwrap();
-        let path = format!("{}:{}", program.display(), told("PATH").unwrap_or_default());
+        let path = format!("{}:{}", program.display(), environment("PATH").unwrap_or_default());
         let line = line.replace("https://id.example", &format!("http://{}", self.address));
         Command::new("sh").args(["-c", &line]).current_dir(&self.folder.0).env("PATH", path).output().unwrap()
     }
@@ -197,7 +197,7 @@ fn every_example_of_every_help_does_what_it_says() {
                 failed.push(format!(
                     "of `postern {} --help`: {example}\nended with {code:?}: {}",
                     command.join(" "),
-                    said(&done)
+                    output_text(&done)
                 ));
             }
             if !example.starts_with("postern ") {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, postern, said, told};
+use crate::support::{Folder, Running, environment, output_text, postern};
 
 /// A scenario with one process, for both kinds of tokens.
 const TINY: &str = r#"
@@ -52,7 +52,7 @@ fn a_scenario_is_measured_and_reported() {
     let folder = Folder::new("lab-run");
     let (scenario, out) = (folder.write("tiny.toml", TINY), folder.0.join("out"));
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--seed", "3"]);
-    let words = said(&done);
+    let words = output_text(&done);
     assert_eq!(done.status.code(), Some(0), "{words}");
     for word in
         ["fused/oauth: calibrated at ", "round 2 of 2  fused/oidc/open  ", "! few-iterations", "report.html"]
@@ -206,12 +206,12 @@ fn cpu_of_report(out: &Path) -> Vec<Cpu> {
 #[test]
 fn a_quick_report_prints_cpu_that_was_measured_and_no_other() {
     let folder = Folder::new("lab-quick");
-    let listed = said(&postern(&["lab", "run", "--list"]));
+    let listed = output_text(&postern(&["lab", "run", "--list"]));
     let listed = listed.lines().skip(1).take_while(|line| !line.is_empty());
     let names: Vec<String> =
         listed.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect();
     assert!(names.len() > 10, "{names:?}");
-    let wanted = told("LAB_QUICK");
+    let wanted = environment("LAB_QUICK");
     let whole = wanted.is_some();
     let wanted: Vec<&str> = wanted.as_deref().unwrap_or("paths").split(',').collect();
     for name in names.iter().filter(|name| wanted.contains(&"all") || wanted.contains(&name.as_str())) {
@@ -227,7 +227,7 @@ fn a_quick_report_prints_cpu_that_was_measured_and_no_other() {
         if whole && done.status.code() == Some(3) {
             continue;
         }
-        assert!(matches!(done.status.code(), Some(0 | 1)), "{name}: {}", said(&done));
+        assert!(matches!(done.status.code(), Some(0 | 1)), "{name}: {}", output_text(&done));
         let cpu = cpu_of_report(&out);
         // On a busy machine samples are late and prove less, but some prove enough.
         assert!(whole || cpu.iter().any(|cell| cell.component != "backend" && cell.cores != "–"), "{cpu:?}");
@@ -276,7 +276,7 @@ fn a_target_that_is_missed_ends_the_run_with_1() {
     let folder = Folder::new("lab-targets");
     let (scenario, out) = (folder.write("peer.toml", PEER), folder.0.join("out"));
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out)]);
-    let words = said(&done);
+    let words = output_text(&done);
     assert_eq!(done.status.code(), Some(1), "{words}");
     assert!(words.contains("nothing takes any time (P50 of `plain/oidc`)"), "{words}");
     assert!(words.contains("1 of 2 targets are met") && !words.contains("no request fails ("), "{words}");
@@ -357,7 +357,7 @@ fn configurations_a_bad_one_and_a_new_process_cost_no_request() {
     let folder = Folder::new("lab-changes");
     let (scenario, out) = (folder.write("changes.toml", CHANGES), folder.0.join("out"));
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--keep"]);
-    let words = said(&done);
+    let words = output_text(&done);
     assert_eq!(done.status.code(), Some(0), "{words}");
     assert!(words.contains("5 of 5 targets are met"), "{words}");
     let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
@@ -432,7 +432,7 @@ fn a_provider_of_two_clusters_is_measured_by_its_flows() {
     let folder = Folder::new("lab-run-identity");
     let (scenario, out) = (folder.write("sign-ins.toml", SIGN_INS), folder.0.join("out"));
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--keep", "--out", text(&out)]);
-    let words = said(&done);
+    let words = output_text(&done);
     assert_eq!(done.status.code(), Some(0), "{words}");
     let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
     let variants = record["variants"].as_array().unwrap();

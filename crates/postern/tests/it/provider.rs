@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use auth::time::Timestamp;
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, get, postern, said};
+use crate::support::{Folder, Running, exchange, get, output_text, postern};
 use dataplane::ports::free;
 
 /// Secret id of the client `billing`, and its digest.
@@ -69,7 +69,7 @@ impl Served {
     /// Runs it where it cannot start. Returns the error.
     fn fails(&self) -> String {
         let output = postern(&self.arguments().each_ref().map(String::as_str));
-        let said = said(&output);
+        let said = output_text(&output);
         assert_eq!(output.status.code(), Some(3), "{said}");
         let error: Vec<_> = said.lines().filter(|line| line.starts_with("error")).collect();
         assert_eq!(error.len(), 1, "{said}");
@@ -119,7 +119,7 @@ fn a_configuration_of_another_folder_is_judged_by_the_same_files() {
     let (above, name) = (served.folder.0.parent().unwrap(), served.folder.0.file_name().unwrap());
     let mut check = Command::new(env!("CARGO_BIN_EXE_postern"));
     check.current_dir(above).args(["check", "--config"]).arg(PathBuf::from(name).join("postern.toml"));
-    let shown = said(&check.output().unwrap());
+    let shown = output_text(&check.output().unwrap());
     assert!(shown.contains("can be read by other users"), "{shown}");
 }
 
@@ -127,7 +127,7 @@ fn a_configuration_of_another_folder_is_judged_by_the_same_files() {
 fn a_file_with_a_provider_alone_is_served() {
     let served = Served::new("alone", "");
     let check = postern(&["check", "--config", served.file().to_str().unwrap()]);
-    let shown = said(&check);
+    let shown = output_text(&check);
     assert_eq!(check.status.code(), Some(0), "{shown}");
     assert!(
         shown.contains("provider  http://127.0.0.1:") && shown.contains("created at the first start"),
@@ -284,8 +284,8 @@ fn what_a_command_keeps_is_there_when_the_provider_runs() {
 
 struct Nobody;
 
-impl idp::Outbound for Nobody {
-    fn post(&self, _: idp::Post) -> idp::Answered {
+impl idp::OutboundClient for Nobody {
+    fn post(&self, _: idp::PostRequest) -> idp::PendingResponse {
         Box::pin(async { Err("nobody is called".into()) })
     }
 }
@@ -324,13 +324,13 @@ fn tls_is_spoken_and_its_files_are_read_again() {
     };
     let mut process = served.start();
     let output = token();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     certificate();
     assert_ne!(token().status.code(), Some(0), "the new one is not served yet");
     process.signal("-HUP");
     process.wait_for("configuration applied");
     let output = token();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
 }
 
 #[test]

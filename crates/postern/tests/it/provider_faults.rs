@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, database_of_its_own, get, psql, told};
+use crate::support::{Folder, Running, database_of_its_own, environment, get, psql};
 use dataplane::ports::free;
 
 /// Secret id of the client.
@@ -205,7 +205,7 @@ fn check(served: &Served, chain: &Chain) {
 fn survives(name: &str, database: &str) {
     let served = Arc::new(Served::new(name, database));
     served.settle();
-    let kills: u64 = told(KILLED).map_or(4, |n| n.parse().expect("a number of times to kill"));
+    let kills: u64 = environment(KILLED).map_or(4, |n| n.parse().expect("a number of times to kill"));
     let mut told_of = 0;
     let mut dead: Vec<String> = Vec::new();
     for kill in 0..kills {

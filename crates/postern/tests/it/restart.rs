@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use config::{InEffect, RestartOnly};
+use config::{EffectiveConfig, RestartOnly};
 
 use crate::support::{FILES, load, minimal_and};
 
@@ -25,9 +25,9 @@ trace_ratio = 0.5
 "#;
 
 /// The effective configuration of a process that started with [`START`] and gets another text.
-fn under(start: &RestartOnly, text: &str) -> InEffect {
+fn under(start: &RestartOnly, text: &str) -> EffectiveConfig {
     let loaded = load(text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
-    let in_force = start.under(&loaded);
+    let in_force = start.effective_config(&loaded);
     let shown = load(&in_force.text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
     assert!(
         in_force.text.ends_with(&shown.effective()),
@@ -49,9 +49,12 @@ fn files() {
 fn what_waits_for_a_restart_is_named_and_shown_as_it_is_in_force() {
     files();
     let start_text = minimal_and(START);
-    let start = RestartOnly::of(&load(&start_text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&start_text).ok().unwrap());
     let unchanged = under(&start, &start_text);
-    assert_eq!(unchanged, InEffect { text: load(&start_text).ok().unwrap().effective(), postponed: vec![] });
+    assert_eq!(
+        unchanged,
+        EffectiveConfig { text: load(&start_text).ok().unwrap().effective(), postponed: vec![] }
+    );
 
     for (key, old, new) in [
         ("server.workers", "workers = 2", "workers = 3"),
@@ -71,7 +74,7 @@ fn what_waits_for_a_restart_is_named_and_shown_as_it_is_in_force() {
         ("telemetry.trace_ratio", "0.5", "0.25"),
     ] {
         assert!(start_text.contains(old), "{old}");
-        let InEffect { text, postponed } = under(&start, &start_text.replacen(old, new, 1));
+        let EffectiveConfig { text, postponed } = under(&start, &start_text.replacen(old, new, 1));
         assert_eq!(postponed, [key], "{new}");
         let note = format!("# changed in the file, applied after a restart: {key}\n\n");
         assert_eq!(text, note + &unchanged.text, "{key} is shown as it is in force");
@@ -87,7 +90,7 @@ fn where_a_provider_is_waits_for_a_restart_and_what_it_is_told_does_not() {
     let text = "[provider]\nissuer = \"https://login.example\"\naddress = \"127.0.0.1:9000\"\n\
                 trusted_proxies = [\"10.0.0.1\"]\ndatabase = \"sqlite://a.db\"\nsecret_file = \"provider.secret\"\n";
     FILES.write("restart.url", "sqlite://c.db");
-    let start = RestartOnly::of(&load(text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(text).ok().unwrap());
     assert!(under(&start, &text.replace("10.0.0.1", "10.0.0.2")).postponed.is_empty());
     assert!(under(&start, &format!("{text}[provider.brand]\nname = \"Other\"\n")).postponed.is_empty());
     for (old, new, keys) in [
@@ -98,7 +101,7 @@ fn where_a_provider_is_waits_for_a_restart_and_what_it_is_told_does_not() {
         assert_eq!(under(&start, &text.replace(old, new)).postponed, keys, "{new}");
     }
     let file = text.replace("database = \"sqlite://a.db\"", "database_file = \"restart.url\"");
-    let start = RestartOnly::of(&load(&file).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&file).ok().unwrap());
     FILES.write("restart.url", "sqlite://d.db");
     assert_eq!(under(&start, &file).postponed, ["provider.database_file"]);
     assert_eq!(under(&start, &minimal_and("")).postponed, ["provider"], "one that goes stays until then");
@@ -107,11 +110,11 @@ fn where_a_provider_is_waits_for_a_restart_and_what_it_is_told_does_not() {
 #[test]
 fn what_needs_no_restart_is_shown_as_the_file_says() {
     let start_text = minimal_and("[telemetry]\nlog = \"warn\"\n");
-    let start = RestartOnly::of(&load(&start_text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&start_text).ok().unwrap());
     let more =
         "server_timing_to = [\"127.0.0.1\"]\n[server]\nreload_on_change = false\ndrain_timeout = \"1s\"\n";
     let changed = start_text.replace("public = true", "public = true\nmethods = [\"GET\"]") + more;
-    let InEffect { text, postponed } = under(&start, &changed);
+    let EffectiveConfig { text, postponed } = under(&start, &changed);
     assert!(postponed.is_empty());
     assert_eq!(text, load(&changed).ok().unwrap().effective());
 }
@@ -124,7 +127,7 @@ fn files_of_the_collector_that_change_under_their_name_wait_too() {
     let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
     FILES.write("changing.txt", "X-Key: one\n");
     FILES.write("changing.pem", content("ca.pem"));
-    let start = RestartOnly::of(&load(&text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&text).ok().unwrap());
     FILES.write("changing.txt", "X-Key: two\n");
     assert_eq!(under(&start, &text).postponed, ["telemetry.otlp_headers_file"]);
     FILES.write("changing.pem", content("cert.pem"));
@@ -142,7 +145,7 @@ fn files_of_brokers_that_change_under_their_name_wait_too() {
     FILES.write("changing-broker.pem", content("ca.pem"));
     FILES.write("changing-us.pem", content("cert.pem"));
     FILES.write("changing-us.key", content("key.pem"));
-    let start = RestartOnly::of(&load(&text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&text).ok().unwrap());
     assert!(under(&start, &text).postponed.is_empty());
     private("changing.password", "two\n");
     assert_eq!(under(&start, &text).postponed, ["revocation.password_file"]);
@@ -153,7 +156,7 @@ fn files_of_brokers_that_change_under_their_name_wait_too() {
     let all = ["revocation.ca", "revocation.certificate", "revocation.key", "revocation.password_file"];
     assert_eq!(under(&start, &text).postponed, all);
     let token = "[revocation]\nbrokers = [\"nats://broker.example\"]\ntoken_file = \"changing.password\"\n";
-    let start = RestartOnly::of(&load(&minimal_and(token)).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&minimal_and(token)).ok().unwrap());
     private("changing.password", "three\n");
     assert_eq!(under(&start, &minimal_and(token)).postponed, ["revocation.token_file"]);
 }
@@ -180,18 +183,18 @@ fn what_transmitters_push_with_does_not_wait_and_their_other_files_do() {
     private("changing.bearer", "what-it-shows-at-first\n");
     private("moved.bearer", "what-it-shows-elsewhere\n");
     FILES.write("changing-events.pem", content("ca.pem"));
-    let start = RestartOnly::of(&load(&text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(&text).ok().unwrap());
     private("changing.bearer", "what-it-shows-later\n");
     assert!(under(&start, &text).postponed.is_empty());
     let moved = text.replace("changing.bearer", "moved.bearer");
-    let InEffect { text: shown, postponed } = under(&start, &moved);
+    let EffectiveConfig { text: shown, postponed } = under(&start, &moved);
     assert!(postponed.is_empty() && shown.contains("\"moved.bearer\""), "{shown}");
     let elsewhere = moved.replace("app.example/events", "app.example/other");
-    let InEffect { text: shown, postponed } = under(&start, &elsewhere);
+    let EffectiveConfig { text: shown, postponed } = under(&start, &elsewhere);
     assert_eq!(postponed, ["security_events"]);
     assert!(shown.contains("app.example/events") && shown.contains("\"moved.bearer\""), "{shown}");
     let renamed = moved.replace("\"push\"", "\"pull\"");
-    let InEffect { text: shown, postponed } = under(&start, &renamed);
+    let EffectiveConfig { text: shown, postponed } = under(&start, &renamed);
     assert_eq!(postponed, ["security_events"]);
     assert!(shown.contains("\"push\"") && shown.contains("\"changing.bearer\""), "{shown}");
     FILES.write("changing-events.pem", content("cert.pem"));
@@ -207,7 +210,7 @@ fn files_of_a_databases_url_that_change_under_their_name_wait_too() {
                 database = \"postgres://us@db.example/us?sslmode=verify-full&sslrootcert=changing-database.pem\"\n";
     let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
     FILES.write("changing-database.pem", content("ca.pem"));
-    let start = RestartOnly::of(&load(text).ok().unwrap());
+    let start = RestartOnly::from_loaded(&load(text).ok().unwrap());
     assert!(under(&start, text).postponed.is_empty());
     FILES.write("changing-database.pem", content("cert.pem"));
     assert_eq!(under(&start, text).postponed, ["provider.database"]);

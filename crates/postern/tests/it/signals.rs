@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Running, database_of_its_own, exchange, get, psql, said};
+use crate::support::{Folder, Running, database_of_its_own, exchange, get, output_text, psql};
 use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -18,7 +18,7 @@ const PASSWORD: &str = "plough the winter dunes";
 const SOON: Duration = Duration::from_secs(10);
 
 /// A provider, one gateway that it pushes to, and one that polls.
-struct Town {
+struct Nodes {
     folder: Folder,
     provider: String,
     gateways: [String; 2],
@@ -35,7 +35,7 @@ fn until(mut what: impl FnMut() -> bool, name: &str) {
     }
 }
 
-impl Town {
+impl Nodes {
     /// Creates the processes with the provider's database at `database`.
     fn new(name: &str, database: &str) -> Self {
         let folder = Folder::new(&format!("signals-{name}"));
@@ -165,7 +165,7 @@ impl Town {
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
     }
 
     fn status(&self, at: usize, token: &str) -> u16 {
@@ -233,7 +233,7 @@ fn service() -> String {
     address
 }
 
-fn everything_is_told(town: &Town) {
+fn everything_is_told(town: &Nodes) {
     for client in ["app", "opaque"] {
         // One token is revoked, and no other.
         let (gone, kept) = (
@@ -269,18 +269,18 @@ fn everything_is_told(town: &Town) {
 
 #[test]
 fn what_ends_at_the_provider_ends_at_gateways_that_are_told() {
-    everything_is_told(&Town::both("all", "sqlite://postern.db?mode=rwc"));
+    everything_is_told(&Nodes::both("all", "sqlite://postern.db?mode=rwc"));
 }
 
 #[test]
 fn what_ends_at_a_provider_on_postgresql_ends_too() {
     let (url, _) = database_of_its_own("signals");
-    everything_is_told(&Town::both("postgres", &url));
+    everything_is_told(&Nodes::both("postgres", &url));
 }
 
 #[test]
 fn whoever_was_away_hears_of_it_afterwards() {
-    let mut town = Town::new("away", "sqlite://postern.db?mode=rwc");
+    let mut town = Nodes::new("away", "sqlite://postern.db?mode=rwc");
     let token = town.token("app", "grant_type=client_credentials");
     town.revoke(&token);
     // The provider itself is also down for a while.
@@ -302,7 +302,7 @@ fn whoever_was_away_hears_of_it_afterwards() {
 
 #[test]
 fn a_gateway_that_cannot_fetch_says_so_and_goes_on() {
-    let mut town = Town::both("note", "sqlite://postern.db?mode=rwc");
+    let mut town = Nodes::both("note", "sqlite://postern.db?mode=rwc");
     let token = town.token("app", "grant_type=client_credentials");
     assert_eq!(town.statuses(&token), [200, 200]);
     town.serving.as_ref().unwrap().signal("-KILL");
@@ -316,7 +316,7 @@ fn a_gateway_that_cannot_fetch_says_so_and_goes_on() {
 
 #[test]
 fn a_receiver_fetches_what_it_has_not_acknowledged() {
-    let town = Town::new("poll", "sqlite://postern.db?mode=rwc");
+    let town = Nodes::new("poll", "sqlite://postern.db?mode=rwc");
     let at_once = |more: &str| format!("{{\"returnImmediately\":true{more}}}");
     assert_eq!(town.poll(BEARER, &at_once("")), (200, json!({"sets": {}, "moreAvailable": false})));
     let (status, refused) = town.poll("somebody-else-entirely", "{}");
@@ -366,7 +366,7 @@ fn a_receiver_fetches_what_it_has_not_acknowledged() {
 #[test]
 fn what_one_process_is_told_is_in_force_at_all_that_share_its_database() {
     let (url, _) = database_of_its_own("told");
-    let mut town = Town::new("shared", "sqlite://postern.db?mode=rwc");
+    let mut town = Nodes::new("shared", "sqlite://postern.db?mode=rwc");
     let path = town.folder.write("events.url", &url);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     town.gateway_on(0, "database_file = \"events.url\"", true);
@@ -384,7 +384,7 @@ fn what_one_process_is_told_is_in_force_at_all_that_share_its_database() {
 #[test]
 fn whoever_does_not_know_what_was_told_lets_nobody_in() {
     let (url, name) = database_of_its_own("gone");
-    let mut town = Town::new("gone", "sqlite://postern.db?mode=rwc");
+    let mut town = Nodes::new("gone", "sqlite://postern.db?mode=rwc");
     let path = town.folder.write("events.url", &url);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     town.gateway_on(0, "database_file = \"events.url\"", true);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
-use config::{ConfigSource, Disk, LoadedConfig, RefusedConfig};
+use config::{ConfigSource, FileSystem, LoadedConfig, RefusedConfig};
 
 /// Time of the tests, in seconds since 1970: a Friday in 2027.
 pub(crate) const NOW: u64 = 1_800_000_000;
@@ -133,7 +133,7 @@ fn certificate(folder: &Folder, certificate: &str, key: &str, expired: bool) {
 
 /// Loads a configuration that uses the files in [`FILES`].
 pub(crate) fn load(text: &str) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
-    let source = ConfigSource { name: "postern.toml", text, base: &FILES.0, files: &Disk };
+    let source = ConfigSource { name: "postern.toml", text, base: &FILES.0, files: &FileSystem };
     config::load(source, Timestamp::from_secs(NOW), 1)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn postern(arguments: &[&str]) -> Output {
 }
 
 /// Standard output, then standard error.
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     text(&output.stdout) + &text(&output.stderr)
 }
@@ -276,7 +276,7 @@ impl Running {
     }
 
     /// All output so far.
-    pub(crate) fn said(&mut self) -> &str {
+    pub(crate) fn output(&mut self) -> &str {
         while let Ok(line) = self.lines.try_recv() {
             let _ = writeln!(self.said, "{line}");
         }
@@ -340,13 +340,13 @@ pub(crate) fn get(address: &str, path: &str) -> String {
 
 /// An environment variable that configures the tests.
 #[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
-pub(crate) fn told(variable: &str) -> Option<String> {
+pub(crate) fn environment(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
 /// A new database on the PostgreSQL server of the tests, as a URL and by name.
 pub(crate) fn database_of_its_own(kind: &str) -> (String, String) {
-    let url = told("POSTERN_TEST_POSTGRES")
+    let url = environment("POSTERN_TEST_POSTGRES")
         .expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
     let (server, _) = url.rsplit_once('/').unwrap();
     let name = format!("{kind}_{}", std::process::id());

@@ -1,6 +1,6 @@
 //! `postern token`, and the three requests that the demo prints.
 
-use crate::support::{Folder, Running, address_in, exchange, get, postern, said};
+use crate::support::{Folder, Running, address_in, exchange, get, output_text, postern};
 
 /// A running demo: its token command and its addresses.
 struct Demo {
@@ -33,8 +33,8 @@ impl Demo {
 fn the_requests_that_the_demo_prints_answer_as_it_says() {
     let demo = Demo::start();
     let output = demo.token(&[]);
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
-    let token = said(&output).trim().to_owned();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", output_text(&output));
+    let token = output_text(&output).trim().to_owned();
     assert_eq!(token.split('.').count(), 3, "only the token is printed: {token}");
     let request = |method: &str, path: &str| {
         let head =
@@ -49,18 +49,18 @@ fn the_requests_that_the_demo_prints_answer_as_it_says() {
 #[test]
 fn tokens_are_decoded() {
     let demo = Demo::start();
-    let decoded = said(&demo.token(&["--decode"]));
+    let decoded = output_text(&demo.token(&["--decode"]));
     assert!(decoded.contains("header\n") && decoded.contains("\"ES256\""), "{decoded}");
     assert!(decoded.contains("\"orders\"") && decoded.contains("  in "), "{decoded}");
-    let token = said(&demo.token(&[]));
+    let token = output_text(&demo.token(&[]));
     let folder = Folder::new("decode");
     let file = format!("@{}", folder.write("token", token).display());
-    assert!(said(&postern(&["token", "--decode", "--token", &file])).contains("\"ES256\""));
+    assert!(output_text(&postern(&["token", "--decode", "--token", &file])).contains("\"ES256\""));
     // A token of another issuer may begin with a hyphen.
     for opaque in ["opaque", "-abc.def"] {
         let output = postern(&["token", "--decode", "--token", opaque]);
-        assert_eq!(output.status.code(), Some(1), "{opaque}: {}", said(&output));
-        assert!(said(&output).contains("not a JWT"), "{opaque}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{opaque}: {}", output_text(&output));
+        assert!(output_text(&output).contains("not a JWT"), "{opaque}: {}", output_text(&output));
     }
 }
 
@@ -73,7 +73,7 @@ fn refusals_and_failures_are_told_apart() {
             vec!["token", "--issuer", issuer, "--client-id", "shop", "--client-secret", secret];
         arguments.extend(more);
         let output = postern(&arguments);
-        (output.status.code(), said(&output))
+        (output.status.code(), output_text(&output))
     };
     let (code, text) = client(&issuer, "wrong", &[]);
     assert_eq!(code, Some(1), "{text}");
@@ -103,7 +103,7 @@ fn a_secret_is_not_sent_in_clear_text_to_another_machine() {
         let mut arguments = vec!["token", "--client-id", "shop", "--client-secret", "hidden"];
         arguments.extend(more);
         let output = postern(&arguments);
-        (output.status.code(), said(&output))
+        (output.status.code(), output_text(&output))
     };
     let (code, text) = ask(&["--endpoint", "http://192.0.2.1/token"]);
     assert_eq!(code, Some(3), "{text}");

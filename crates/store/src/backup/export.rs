@@ -10,12 +10,12 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
-use super::{BackupError, Exported, FORMAT, answer};
+use super::{BackupError, Exported, FORMAT, run_step};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation;
 use crate::migrations;
-use crate::pooled::PooledConnection;
+use crate::pooled_connection::PooledConnection;
+use crate::revocation_log;
 
 /// Rows in one read.
 const PAGE: usize = 500;
@@ -39,12 +39,12 @@ pub(crate) async fn run(
     dialect: Dialect,
     out: &mut (impl Write + Send),
 ) -> Result<Exported, BackupError> {
-    let mut loan = answer(dialect, PooledConnection::of(pool)).await?;
-    let mut snapshot = answer(dialect, loan.connection().begin_with(dialect.snapshot())).await?;
-    answer(dialect, snapshot.execute(dialect.patient())).await?;
+    let mut loan = run_step(dialect, PooledConnection::acquire(pool)).await?;
+    let mut snapshot = run_step(dialect, loan.connection().begin_with(dialect.begin_snapshot())).await?;
+    run_step(dialect, snapshot.execute(dialect.relax_timeouts())).await?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 
-    let head = answer(dialect, invalidation::head_within(&mut snapshot)).await?;
+    let head = run_step(dialect, revocation_log::head_within(&mut snapshot)).await?;
     lines.write(&json!({
         "format": FORMAT,
         "schema": migrations::LATEST,
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     }))?;
     let mut counts = Map::new();
     let mut rows = 0;
-    for table in tables::all() {
+    for table in tables::copied_tables() {
         let columns: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
         lines.write(&json!({ "table": table.name, "columns": columns }))?;
         let count = write_rows(&mut snapshot, dialect, &table, &mut lines).await?;
@@ -98,7 +98,7 @@ async fn write_rows<W: Write + Send>(
                 };
             }
         }
-        let page = answer(dialect, query.fetch_all(&mut *snapshot)).await?;
+        let page = run_step(dialect, query.fetch_all(&mut *snapshot)).await?;
         for row in &page {
             lines.write(&values(table, row)?)?;
             count += 1;

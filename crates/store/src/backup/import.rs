@@ -10,20 +10,20 @@ use serde_json::{Map, Value};
 use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
-use super::{BackupContents, BackupError, FORMAT, Imported, answer};
-use crate::audit::AnnouncedEntry;
+use super::{BackupContents, BackupError, FORMAT, Imported, run_step};
+use crate::audit::AuditEntry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{self, Epoch, LogHead};
-use crate::migrations::{self, Migrated};
+use crate::migrations::{self, MigrationNotes};
 use crate::name_conflicts;
-use crate::pooled::PooledConnection;
-use crate::write::Tx;
+use crate::pooled_connection::PooledConnection;
+use crate::revocation_log::{self, Epoch, LogHead};
+use crate::writer::Tx;
 
 /// Rows in one insert.
-const TOGETHER: usize = 100;
+const ROWS_PER_INSERT: usize = 100;
 /// Maximum length of a line, in bytes.
-const LINE: u64 = 64 << 20;
+const MAX_LINE: u64 = 64 << 20;
 /// Tables whose single row a new database already has.
 const HEADS: [&str; 2] = ["invalidation_head", "audit_head"];
 
@@ -41,10 +41,14 @@ impl<R: BufRead> Lines<'_, R> {
     fn next(&mut self) -> Result<Value, BackupError> {
         self.line.clear();
         self.number += 1;
-        self.from.take(LINE).read_until(b'\n', &mut self.line)?;
+        self.from.take(MAX_LINE).read_until(b'\n', &mut self.line)?;
         if self.line.last() != Some(&b'\n') {
-            let cut = self.line.len() as u64 != LINE;
-            return Err(if cut { BackupError::Cut(self.number) } else { self.malformed("line too long") });
+            let cut = self.line.len() as u64 != MAX_LINE;
+            return Err(if cut {
+                BackupError::Truncated(self.number)
+            } else {
+                self.malformed("line too long")
+            });
         }
         serde_json::from_slice(&self.line)
             .map_err(|error| self.malformed(format!("invalid JSON at column {}", error.column())))
@@ -74,16 +78,16 @@ pub(crate) async fn run(
     dialect: Dialect,
     from: &mut (impl BufRead + Send),
     epoch: Epoch,
-    accept: impl FnOnce(&BackupContents) -> Result<Vec<AnnouncedEntry>, String> + Send,
+    accept: impl FnOnce(&BackupContents) -> Result<Vec<AuditEntry>, String> + Send,
 ) -> Result<Imported, BackupError> {
     let mut lines =
         Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
     let schema = header(&mut lines)?;
-    let tables = tables::all();
-    let mut loan = answer(dialect, PooledConnection::of(pool)).await?;
-    let mut transaction = answer(dialect, loan.connection().begin_with(dialect.begin())).await?;
-    take(&mut transaction, dialect, &tables).await?;
-    let counts = sections(&mut lines, &tables, &mut transaction, dialect).await?;
+    let tables = tables::copied_tables();
+    let mut loan = run_step(dialect, PooledConnection::acquire(pool)).await?;
+    let mut transaction = run_step(dialect, loan.connection().begin_with(dialect.begin_write())).await?;
+    lock_empty_database(&mut transaction, dialect, &tables).await?;
+    let counts = read_tables(&mut lines, &tables, &mut transaction, dialect).await?;
     for head in HEADS {
         // The revocation log and the audit chain cannot be continued without these rows.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
@@ -91,32 +95,32 @@ pub(crate) async fn run(
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
-    let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch, schema)).await?;
+    let (head, migrated) = run_step(dialect, begin_history(&mut transaction, epoch, schema)).await?;
     // Copies of older versions have rows without the comparison forms of names.
     let mut filled = String::new();
-    while let Some(last) = answer(dialect, name_conflicts::fill(&mut transaction, &filled)).await? {
+    while let Some(last) = run_step(dialect, name_conflicts::fill_forms(&mut transaction, &filled)).await? {
         filled = last;
     }
-    let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
-    let entries = accept(&BackupContents { rows, key_ring }).map_err(BackupError::Unwanted)?;
+    let key_ring = run_step(dialect, key_ring(&mut transaction)).await?;
+    let entries = accept(&BackupContents { rows, key_ring }).map_err(BackupError::Rejected)?;
     let mut tx = Tx {
         connection: &mut transaction,
         dialect,
-        incarnation: Incarnation::Untold,
+        incarnation: Incarnation::NotReported,
         events: Vec::new(),
         entries,
         voided: BTreeSet::new(),
-        used: BTreeMap::new(),
+        used_sessions: BTreeMap::new(),
         names_locked: false,
-        ended: Vec::new(),
+        ended_logins: Vec::new(),
     };
-    answer(dialect, tx.write_entries()).await?;
-    answer(dialect, transaction.commit()).await.map_err(at_commit)?;
+    run_step(dialect, tx.write_audit_entries()).await?;
+    run_step(dialect, transaction.commit()).await.map_err(commit_error)?;
     Ok(Imported { rows, head, migrated })
 }
 
 /// Reads and writes the tables up to the trailer. Returns the number of rows of each table.
-async fn sections<R: BufRead>(
+async fn read_tables<R: BufRead>(
     lines: &mut Lines<'_, R>,
     tables: &[Table],
     connection: &mut AnyConnection,
@@ -137,7 +141,7 @@ async fn sections<R: BufRead>(
             lines.accept();
             section.rows.push(row);
             section.count += 1;
-            if section.rows.len() == TOGETHER {
+            if section.rows.len() == ROWS_PER_INSERT {
                 section.write(connection, dialect, lines.number).await?;
             }
             continue;
@@ -148,17 +152,21 @@ async fn sections<R: BufRead>(
             counts.insert(section.table.name.to_owned(), section.count.into());
         }
         if value.get("table").is_some() {
-            section = Some(begin(&value, &mut ahead, lines)?);
+            section = Some(begin_section(&value, &mut ahead, lines)?);
             lines.accept();
         } else if value == super::trailer(&counts, &lines.digest.clone().finish()) {
             break;
         } else if value.get("sha256").is_some() {
-            return Err(BackupError::Changed(lines.number));
+            return Err(BackupError::DigestMismatch(lines.number));
         } else {
             return Err(lines.malformed("expected a table, a row or the end of the copy"));
         }
     }
-    if lines.from.fill_buf()?.is_empty() { Ok(counts) } else { Err(BackupError::Longer(lines.number + 1)) }
+    if lines.from.fill_buf()?.is_empty() {
+        Ok(counts)
+    } else {
+        Err(BackupError::TrailingData(lines.number + 1))
+    }
 }
 
 /// Gives the revocation log a new epoch, from which it continues.
@@ -166,13 +174,13 @@ async fn begin_history(
     connection: &mut AnyConnection,
     epoch: Epoch,
     schema: u64,
-) -> Result<(LogHead, Migrated), StoreError> {
+) -> Result<(LogHead, MigrationNotes), StoreError> {
     sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
         .execute(&mut *connection)
         .await?;
-    let migrated = migrations::restored(connection, schema).await?;
-    Ok((invalidation::head_within(connection).await?, migrated))
+    let migrated = migrations::complete_import(connection, schema).await?;
+    Ok((revocation_log::head_within(connection).await?, migrated))
 }
 
 async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, StoreError> {
@@ -182,9 +190,9 @@ async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, Sto
 
 /// The error of a commit: a lost answer means that the outcome is unknown, and any other error that
 /// nothing was committed.
-fn at_commit(error: StoreError) -> BackupError {
-    match error.at_commit() {
-        lost @ StoreError::Unavailable(_) => BackupError::Unclear(lost),
+fn commit_error(error: StoreError) -> BackupError {
+    match error.into_commit_error() {
+        lost @ StoreError::Unavailable(_) => BackupError::CommitUnknown(lost),
         refused => BackupError::Database(refused),
     }
 }
@@ -193,26 +201,30 @@ fn at_commit(error: StoreError) -> BackupError {
 fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<u64, BackupError> {
     let header = match lines.next() {
         Err(BackupError::File(error)) => return Err(error.into()),
-        Err(_) => return Err(BackupError::Foreign),
+        Err(_) => return Err(BackupError::NotACopy),
         Ok(header) => header,
     };
     if header.get("format").and_then(Value::as_str) != Some(FORMAT) {
-        return Err(BackupError::Foreign);
+        return Err(BackupError::NotACopy);
     }
     let known = migrations::LATEST;
-    let copy = header.get("schema").and_then(Value::as_u64).ok_or(BackupError::Foreign)?;
+    let copy = header.get("schema").and_then(Value::as_u64).ok_or(BackupError::NotACopy)?;
     if copy > known {
-        return Err(BackupError::Newer { copy, known });
+        return Err(BackupError::NewerSchema { copy, known });
     }
     lines.accept();
     Ok(copy)
 }
 
 /// Locks the tables, checks that the database is empty, and deletes the initial rows of [`HEADS`].
-async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]) -> Result<(), BackupError> {
-    answer(dialect, connection.execute(dialect.patient())).await?;
+async fn lock_empty_database(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    tables: &[Table],
+) -> Result<(), BackupError> {
+    run_step(dialect, connection.execute(dialect.relax_timeouts())).await?;
     if let Some(lock) = dialect.lock_tables(tables.iter().map(|table| table.name)) {
-        answer(dialect, connection.execute(sqlx::AssertSqlSafe(lock))).await?;
+        run_step(dialect, connection.execute(sqlx::AssertSqlSafe(lock))).await?;
     }
     for table in tables {
         let statement = if HEADS.contains(&table.name) {
@@ -221,19 +233,19 @@ async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]
             format!("SELECT 1 FROM {} LIMIT 1", table.name)
         };
         let found = sqlx::query(sqlx::AssertSqlSafe(statement)).fetch_optional(&mut *connection);
-        if answer(dialect, found).await?.is_some() {
+        if run_step(dialect, found).await?.is_some() {
             return Err(BackupError::NotEmpty(table.name));
         }
     }
     for head in HEADS {
         let statement = format!("DELETE FROM {head}");
-        answer(dialect, sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection)).await?;
+        run_step(dialect, sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection)).await?;
     }
     Ok(())
 }
 
 /// Starts the section of a table. Tables must appear in the order of the schema.
-fn begin<'t, R: BufRead>(
+fn begin_section<'t, R: BufRead>(
     value: &Value,
     ahead: &mut std::slice::Iter<'t, Table>,
     lines: &Lines<'_, R>,
@@ -295,9 +307,9 @@ impl Section<'_> {
                 };
             }
         }
-        match answer(dialect, query.execute(connection)).await {
+        match run_step(dialect, query.execute(connection)).await {
             Ok(_) => Ok(()),
-            Err(error @ (StoreError::Taken(_) | StoreError::Dangling | StoreError::Mismatch(_))) => {
+            Err(error @ (StoreError::Taken(_) | StoreError::MissingReference | StoreError::Mismatch(_))) => {
                 Err(BackupError::Refused { first, last, error })
             }
             // The failure is not caused by the rows.

@@ -28,7 +28,7 @@ pub(super) struct Table {
 }
 
 /// All copied tables; referenced tables come first.
-pub(super) fn all() -> Vec<Table> {
+pub(super) fn copied_tables() -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for line in migrations::schemas().flat_map(str::lines) {
         if let Some(name) = line.strip_prefix("CREATE TABLE ").and_then(|rest| rest.strip_suffix(" (")) {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_schema_says_what_there_is() {
-        let tables = all();
+        let tables = copied_tables();
         assert!(tables.iter().all(|table| !table.columns.is_empty() && !table.key.is_empty()));
         let consents = tables.iter().find(|table| table.name == "consents").unwrap();
         let columns = [

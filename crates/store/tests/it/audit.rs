@@ -2,13 +2,13 @@
 
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::StoreError;
-use store::audit::{AnnouncedEntry, Audited, Broken};
+use store::audit::{AuditEntry, Audited, BrokenChain};
 use store::groups::AddGroup;
 
 use crate::databases::{NOW, on_both};
 
-fn entry(target: &str) -> AnnouncedEntry {
-    AnnouncedEntry {
+fn entry(target: &str) -> AuditEntry {
+    AuditEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
         target: format!("group:{target}"),
@@ -67,7 +67,7 @@ on_both! {
             ("DELETE FROM audit_log WHERE seq > 2", "SELECT 1"),
         ] {
             thief.execute(tamper).await.unwrap();
-            assert_eq!(store.verify_audit_log().await.unwrap(), Err(Broken(3)), "{tamper}");
+            assert_eq!(store.verify_audit_log().await.unwrap(), Err(BrokenChain(3)), "{tamper}");
             thief.execute(mend).await.unwrap();
         }
     }

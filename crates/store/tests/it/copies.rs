@@ -6,25 +6,25 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
 use sqlx::{AnyConnection, Connection as _, Row as _};
-use store::access_tokens::{IssueAccessToken, Revoke};
-use store::attempts::{Attempts, RecordAttempt};
-use store::audit::{AnnouncedEntry, Audited};
+use store::access_tokens::{AppendRevocation, IssueAccessToken};
+use store::audit::{AuditEntry, Audited};
 use store::backup::{BackupContents, BackupError, Imported};
 use store::clients::AddClient;
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
-use store::deliveries::Deliver;
+use store::deliveries::QueueDelivery;
 use store::device_codes::IssueDeviceCode;
 use store::families::Family;
 use store::groups::{AddGroup, AddMember};
 use store::key_ring::ReplaceKeyRing;
+use store::login_attempts::{Attempts, RecordAttempt};
 use store::login_sessions::{BeginLoginSession, LoginSessionRow};
 use store::pushed_requests::PushRequest;
 use store::replay_guard::UseOnce;
-use store::security_events::{Acknowledge, OccurrenceKey, Register, ShareSecret};
+use store::security_events::{Acknowledge, Occurrence, RegisterReceiver, StoreSharedSecret};
 use store::sessions::SessionRow;
 use store::users::{AddUser, UserRow};
-use store::{Epoch, LogHead, Migrated, Revocation, Store, StoreError};
+use store::{Epoch, LogHead, MigrationNotes, Revocation, Store, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -49,7 +49,7 @@ async fn fill(store: &Store) {
     ada.claims = TEXT.into();
     store.write(AddUser { user: ada.clone(), password: Some(password("$argon2id$")) }).await.unwrap();
     add_user(store, "eve").await;
-    let entry = AnnouncedEntry {
+    let entry = AuditEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
         target: "group:staff".into(),
@@ -62,13 +62,18 @@ async fn fill(store: &Store) {
     store.write(Audited { change: join, entry }).await.unwrap();
     let to =
         Attempts { failures: 3, first_at: NOW, last_at: NOW, locked_until: NOW, expires_at: Timestamp::MAX };
-    store.write(RecordAttempt { subject: TEXT.into(), from: None, to }).await.unwrap();
+    store.write(RecordAttempt { subject: TEXT.into(), previous: None, next: to }).await.unwrap();
     store.write(AddClient { id: "notebook".into(), settings: TEXT.into(), now: NOW }).await.unwrap();
     store.write(begin(SessionRow { acr: None, ..session("s", &ada) }, None)).await.unwrap();
     let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
-    let issue =
-        IssueCode { family: bound("f"), origins: ORIGINS, code: code("c"), consented: None, answers: None };
-    assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
+    let issue = IssueCode {
+        family: bound("f"),
+        origins: ORIGINS,
+        code: code("c"),
+        required_consent: None,
+        pushed_request: None,
+    };
+    assert_eq!(store.write(issue).await.unwrap(), Issued::Stored);
     let issue = begin_family(bound("g"), Some(refresh("r")), access("a", Some(&ada)));
     assert!(store.write(issue).await.unwrap());
     store.write(IssueAccessToken(access("b", None))).await.unwrap();
@@ -80,7 +85,7 @@ async fn fill(store: &Store) {
         expires_at: NOW.plus(HOUR),
     };
     store.write(push).await.unwrap();
-    let deliver = Deliver {
+    let deliver = QueueDelivery {
         id: "d".into(),
         client_id: "notebook".into(),
         user_id: ada.id.clone(),
@@ -90,7 +95,7 @@ async fn fill(store: &Store) {
     };
     store.write(deliver).await.unwrap();
     fill_log(store).await;
-    store.write(ShareSecret([7; 64])).await.unwrap();
+    store.write(StoreSharedSecret([7; 64])).await.unwrap();
     let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
     assert!(store.write(ring).await.unwrap());
     store.write(BeginLoginSession(login_session("l"))).await.unwrap();
@@ -102,22 +107,22 @@ async fn fill(store: &Store) {
 /// Fills the tables of revocations and their receivers.
 async fn fill_log(store: &Store) {
     for n in 0..3 {
-        store.write(Revoke { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
     }
     for receiver in ["r", "s"] {
-        store.write(Register { receiver: receiver.into(), now: NOW }).await.unwrap();
+        store.write(RegisterReceiver { receiver: receiver.into(), now: NOW }).await.unwrap();
     }
     for n in 0..2 {
-        let what = OccurrenceKey {
+        let what = Occurrence {
             user_id: Some(TEXT.into()),
             sid: Some(TEXT.into()),
-            ..OccurrenceKey::new(EventKind::SessionRevoked)
+            ..Occurrence::new(EventKind::SessionRevoked)
         };
         let told = Revocation { occurrence: Some(what), ..revocation(&format!("o{n}")) };
-        store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
     }
     let heard = store.head().await.unwrap().seq;
-    store.write(Acknowledge { receiver: "r".into(), heard: vec![heard], before: NOW }).await.unwrap();
+    store.write(Acknowledge { receiver: "r".into(), acknowledged: vec![heard], before: NOW }).await.unwrap();
 }
 
 /// Fills two tables with several pages.
@@ -130,7 +135,7 @@ async fn fill_pages(store: &Store, ada: &UserRow) {
             assert!(store.write(once).await.unwrap());
             let client_id = format!("client-{n}");
             let consent = Consent { user_id, client_id, scopes: "openid".into(), given_at: NOW };
-            store.write(GiveConsent { consent, before: None }).await
+            store.write(GiveConsent { consent, previous_scopes: None }).await
         });
     }
     assert!(writes.join_all().await.into_iter().all(|given| given.is_ok()));
@@ -228,11 +233,11 @@ async fn goes_over(from: &Database, to: &Database) {
     // The imported database works like the original.
     assert!(is_active(&new, "a", NOW).await);
     let redeemed = new.write(redeem_refresh("r", "r2", NOW)).await.unwrap();
-    assert_eq!(redeemed, store::redeem::Redeemed::Now);
-    new.write(Revoke { revocation: revocation("next"), now: NOW }).await.unwrap();
+    assert_eq!(redeemed, store::redeem::RedeemResult::Redeemed);
+    new.write(AppendRevocation { revocation: revocation("next"), now: NOW }).await.unwrap();
     let next = &new.events(5, 9).await.unwrap()[0];
     assert_eq!((next.seq, &*next.tags), (6, &[tag("next")][..]));
-    let entry = AnnouncedEntry {
+    let entry = AuditEntry {
         actor: "system".into(),
         action: "x".into(),
         target: "y".into(),
@@ -283,7 +288,7 @@ on_both! {
         let writer = stores[stores.len() - 1].clone();
         let writing = tokio::spawn(async move {
             for n in 0..400 {
-                let told = Revoke { revocation: revocation(&format!("t{n}")), now: NOW };
+                let told = AppendRevocation { revocation: revocation(&format!("t{n}")), now: NOW };
                 writer.write(told).await.unwrap();
             }
         });
@@ -303,16 +308,16 @@ on_both! {
         let store = database.open().await;
         let source = Database::sqlite().open().await;
         add_user(&source, "ada").await;
-        source.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+        source.write(AppendRevocation { revocation: revocation("t"), now: NOW }).await.unwrap();
         let copy = export(&source).await;
         for length in (0..copy.len()).step_by(31).chain([copy.len() - 1]) {
             let refused = import(&store, &copy[..length]).await.unwrap_err();
-            assert!(matches!(refused, BackupError::Cut(_) | BackupError::Foreign), "{length}: {refused}");
+            assert!(matches!(refused, BackupError::Truncated(_) | BackupError::NotACopy), "{length}: {refused}");
         }
         let whole = copy.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
         for length in whole.filter(|length| *length < copy.len()) {
             let refused = import(&store, &copy[..length]).await.unwrap_err();
-            assert!(matches!(refused, BackupError::Cut(_)), "{length}: {refused}");
+            assert!(matches!(refused, BackupError::Truncated(_)), "{length}: {refused}");
         }
         for (at, byte) in copy.iter().enumerate().step_by(5) {
             let mut changed = copy.clone();
@@ -321,10 +326,10 @@ on_both! {
             assert!(refused.is_err(), "byte {at}: {refused:?}");
         }
         let longer = [&copy[..], b"x"].concat();
-        assert!(matches!(import(&store, &longer).await, Err(BackupError::Longer(_))));
+        assert!(matches!(import(&store, &longer).await, Err(BackupError::TrailingData(_))));
         is_untouched(&store, crate::databases::EPOCH).await;
         import(&store, &copy).await.unwrap();
-        let read_at = store.read_at().await.unwrap();
+        let read_at = store.log_time().await.unwrap();
         assert_eq!(store.user("id-ada").await.unwrap(), Some(UserRow { read_at, ..user("ada") }));
     }
 
@@ -395,12 +400,12 @@ on_both! {
         assert_eq!(imported.migrated.introspecting, ["gateway"]);
         introspect_as_before(&store).await;
         let of_now = Database::sqlite().open().await;
-        assert_eq!(import(&of_now, copy.as_bytes()).await.unwrap().migrated, Migrated::default(), "it is told once");
+        assert_eq!(import(&of_now, copy.as_bytes()).await.unwrap().migrated, MigrationNotes::default(), "it is told once");
     }
 
     async fn clients_of_a_database_of_before_introspect_as_they_did(database: Database) {
         let before = database.open().await;
-        assert_eq!(*before.migrated(), Migrated::default(), "a new one has none");
+        assert_eq!(*before.migrated(), MigrationNotes::default(), "a new one has none");
         add_introspecting(&before).await;
         before.close().await;
         let mut connection = AnyConnection::connect(&database.url).await.unwrap();
@@ -423,7 +428,7 @@ on_both! {
         let note = next.migrated().note().unwrap();
         assert!(note.contains(": gateway;") && note.contains("\"all\""), "{note}");
         introspect_as_before(&next).await;
-        assert_eq!(*database.open().await.migrated(), Migrated::default(), "it is told once");
+        assert_eq!(*database.open().await.migrated(), MigrationNotes::default(), "it is told once");
     }
 
     async fn a_copy_is_not_added_to_a_database(database: Database) {
@@ -435,7 +440,7 @@ on_both! {
         assert!(matches!(refused, BackupError::NotEmpty("users")), "{refused}");
         assert_eq!(store.head().await.unwrap().epoch, RESTORED);
         let told = database.open().await;
-        told.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+        told.write(AppendRevocation { revocation: revocation("t"), now: NOW }).await.unwrap();
         let refused = import(&told, &copy).await.unwrap_err();
         assert!(refused.to_string().starts_with("the database is not empty: "), "{refused}");
     }
@@ -453,12 +458,12 @@ on_both! {
             Err("not this one".to_owned())
         };
         let refused = store.import(&mut &copy[..], RESTORED, decline).await.unwrap_err();
-        assert!(matches!(&refused, BackupError::Unwanted(why) if why == "not this one"), "{refused}");
+        assert!(matches!(&refused, BackupError::Rejected(why) if why == "not this one"), "{refused}");
         let copied = seen.unwrap();
         assert_eq!(copied.key_ring.as_deref(), Some(&b"sealed"[..]));
         is_untouched(&store, crate::databases::EPOCH).await;
 
-        let entry = AnnouncedEntry {
+        let entry = AuditEntry {
             actor: "operator:root".into(),
             action: "database.restore".into(),
             target: "database".into(),
@@ -570,7 +575,10 @@ async fn whether_a_copy_is_there_that_was_not_answered_is_not_known() {
         let store = Store::open(&way.url, crate::databases::EPOCH).await.unwrap();
         way.cut(b"COMMIT", done);
         let unclear = import(&store, &copy).await.unwrap_err();
-        assert!(matches!(unclear, BackupError::Unclear(StoreError::Unavailable(_))), "{done}: {unclear}");
+        assert!(
+            matches!(unclear, BackupError::CommitUnknown(StoreError::Unavailable(_))),
+            "{done}: {unclear}"
+        );
         let there = database.open().await.user_by_login("ada").await.unwrap();
         assert_eq!(there.is_some(), done, "and a check the database name tells");
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::AccessToken;
-use store::families::{EventOrigins, Family, FamilyFilter, SessionsAt};
+use store::families::{Family, FamilyFilter, OriginTags, SessionActivity};
 use store::redeem::{BeginFamily, Successors};
 use store::refresh_tokens::RefreshToken;
 use store::users::{AddUser, StoredPassword, UserRow};
@@ -18,7 +18,7 @@ const SERVER: &str = "POSTERN_TEST_POSTGRES";
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// Tags of the client and the consent of all grants, unless a test uses others.
-pub(crate) const ORIGINS: EventOrigins = [Tag([0xC1; 16]), Tag([0xC2; 16])];
+pub(crate) const ORIGINS: OriginTags = [Tag([0xC1; 16]), Tag([0xC2; 16])];
 
 /// Epoch of a new database.
 pub(crate) const EPOCH: Epoch = Epoch([7; 16]);
@@ -106,7 +106,7 @@ pub(crate) fn revocation(name: &str) -> Revocation {
     Revocation {
         tags: vec![tag(name)],
         reason: "a test says so",
-        reach: RevocationReach::Whole,
+        reach: RevocationReach::All,
         until: NOW.plus(std::time::Duration::from_hours(1)),
         occurrence: None,
     }
@@ -138,8 +138,8 @@ pub(crate) async fn add_user(store: &Store, name: &str) -> UserRow {
 }
 
 /// Sessions count as active if they were used within two hours.
-pub(crate) fn at(now: Timestamp) -> SessionsAt {
-    SessionsAt { now, idle: std::time::Duration::from_hours(2) }
+pub(crate) fn at(now: Timestamp) -> SessionActivity {
+    SessionActivity { now, idle: std::time::Duration::from_hours(2) }
 }
 
 /// A user's valid families.

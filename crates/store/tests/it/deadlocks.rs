@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::families::Family;
-use store::redeem::{Redeem, Redeemed};
-use store::sessions::{EndSession, SeeSession};
-use store::users::{AddUser, ChangeUser, EndUser, UserRevocation, UserRow};
+use store::redeem::{Redeem, RedeemResult};
+use store::sessions::{EndSession, TouchSession};
+use store::users::{AddUser, ChangeUser, RevokeUser, UserRevocation, UserRow};
 use store::{Change, Store, StoreError, Tx};
 
 use crate::databases::{Database, NOW, add_user, begin_family, digest, family, on_both, revocation, user};
@@ -40,13 +40,13 @@ async fn two_clients(store: &Store, n: usize) {
 }
 
 /// Ends users, then adds one.
-struct EndAndAdd(Vec<EndUser>, AddUser);
+struct EndAndAdd(Vec<RevokeUser>, AddUser);
 
 impl Change for EndAndAdd {
     type Output = ();
 
-    fn gives_names(&self) -> bool {
-        self.1.gives_names()
+    fn assigns_names(&self) -> bool {
+        self.1.assigns_names()
     }
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -83,16 +83,16 @@ on_both! {
             };
             let forth: Vec<Redeem> = (0..MANY).map(|n| redeem("a", n)).collect();
             let back: Vec<Redeem> = (0..MANY).rev().map(|n| redeem("b", n)).collect();
-            let seen = SeeSession { digest: digest("s3"), now: NOW.plus(LATER * 9) };
+            let seen = TouchSession { digest: digest("s3"), now: NOW.plus(LATER * 9) };
             let last = stores.last().unwrap();
             let (forth, back, seen) = tokio::join!(stores[0].write(forth), last.write(back), last.write(seen));
             for redeemed in [forth.unwrap(), back.unwrap()] {
-                assert!(redeemed.iter().all(|redeemed| *redeemed == Redeemed::Now), "{redeemed:?}");
+                assert!(redeemed.iter().all(|redeemed| *redeemed == RedeemResult::Redeemed), "{redeemed:?}");
             }
             seen.unwrap();
         }
         for n in 0..MANY {
-            let seen = stores[0].session_by_sid(&format!("sid-s{n}")).await.unwrap().unwrap().seen_at;
+            let seen = stores[0].session_by_sid(&format!("sid-s{n}")).await.unwrap().unwrap().last_used_at;
             assert!(seen >= NOW.plus(LATER * 4), "session {n} was used last at {seen:?}");
         }
         for store in &stores {
@@ -122,7 +122,7 @@ on_both! {
             );
             assert!(ended.unwrap());
             for redeemed in [one.unwrap(), other.unwrap()] {
-                assert!(matches!(redeemed, Redeemed::Now | Redeemed::Dead), "{redeemed:?}");
+                assert!(matches!(redeemed, RedeemResult::Redeemed | RedeemResult::Invalid), "{redeemed:?}");
             }
             let session = stores[0].session_by_sid(&format!("sid-s{n}")).await.unwrap().unwrap();
             assert_eq!(session.ended_at, Some(now));
@@ -143,11 +143,11 @@ on_both! {
             held.execute("SELECT 1 FROM sessions WHERE sid = 'sid-s0' FOR UPDATE").await.unwrap();
             let refreshed = store.write(redeem_refresh("a0", "a0.", NOW.plus(LATER)));
             let refreshed = tokio::time::timeout(Duration::from_secs(4), refreshed).await.expect("it waits");
-            assert_eq!(refreshed.unwrap(), Redeemed::Now);
+            assert_eq!(refreshed.unwrap(), RedeemResult::Redeemed);
             held.rollback().await.unwrap();
         }
-        assert_eq!(store.write(redeem_refresh("b0", "b0.", NOW.plus(LATER))).await.unwrap(), Redeemed::Now);
-        assert_eq!(store.session_by_sid("sid-s0").await.unwrap().unwrap().seen_at, NOW.plus(LATER));
+        assert_eq!(store.write(redeem_refresh("b0", "b0.", NOW.plus(LATER))).await.unwrap(), RedeemResult::Redeemed);
+        assert_eq!(store.session_by_sid("sid-s0").await.unwrap().unwrap().last_used_at, NOW.plus(LATER));
     }
 
     async fn who_gives_names_waits_in_no_circle(database: Database) {
@@ -157,9 +157,9 @@ on_both! {
             for n in 0..MANY {
                 users.push(add_user(&stores[0], &format!("{round}-{n}")).await);
             }
-            let end = |user: &UserRow| EndUser {
+            let end = |user: &UserRow| RevokeUser {
                 user_id: user.id.clone(),
-                ending: UserRevocation::Everything,
+                account_change: UserRevocation::Everything,
                 revocation: revocation("user"),
                 deliver_until: None,
                 now: NOW.plus(LATER),

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use store::access_tokens::{IssueAccessToken, Revoke};
+use store::access_tokens::{AppendRevocation, IssueAccessToken};
 use store::codes::{IssueCode, Issued};
-use store::deliveries::{Delivered, Delivery, TakeDue};
+use store::deliveries::{Delivery, RemoveDelivery, TakeDueDeliveries};
 use store::device_codes::{DecideDeviceCode, IssueDeviceCode};
 use store::families::Family;
 use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
-use store::jwt_status::{ClaimJwtStatus, ClaimedStatus};
+use store::jwt_status::{JwtClaims, JwtStatus};
 use store::pushed_requests::PushRequest;
-use store::redeem::Redeemed;
+use store::redeem::RedeemResult;
 use store::sessions::{BeginSession, EndSession, SessionRow};
-use store::users::{DeleteUser, EndUser, UserRevocation, UserRow};
+use store::users::{DeleteUser, RevokeUser, UserRevocation, UserRow};
 use store::{RevocationReach, Store, StoreError};
 
 use crate::databases::{
@@ -35,8 +35,8 @@ fn of_client(client: &str, family: Family) -> IssueCode {
         family: Family { client_id: client.into(), ..family },
         origins: ORIGINS,
         code,
-        consented: None,
-        answers: None,
+        required_consent: None,
+        pushed_request: None,
     }
 }
 
@@ -50,10 +50,10 @@ fn end_session(name: &str, user: &UserRow) -> EndSession {
     }
 }
 
-fn end_user(user: &UserRow, ending: UserRevocation) -> EndUser {
-    EndUser {
+fn end_user(user: &UserRow, ending: UserRevocation) -> RevokeUser {
+    RevokeUser {
         user_id: user.id.clone(),
-        ending,
+        account_change: ending,
         revocation: revocation("user"),
         deliver_until: Some(NOW.plus(HOUR)),
         now: NOW.plus(LATER),
@@ -61,7 +61,7 @@ fn end_user(user: &UserRow, ending: UserRevocation) -> EndUser {
 }
 
 async fn due(store: &Store) -> Vec<Delivery> {
-    let take = TakeDue { limit: 100, put_off: LATER, now: NOW.plus(LATER) };
+    let take = TakeDueDeliveries { limit: 100, retry_after: LATER, now: NOW.plus(LATER) };
     let mut due = store.write(take).await.unwrap();
     due.sort_by(|a, b| a.id.cmp(&b.id));
     due
@@ -73,7 +73,7 @@ fn delivery(client: &str, user: &UserRow, name: &str) -> Delivery {
         client_id: client.into(),
         user_id: user.id.clone(),
         sid: format!("sid-{name}"),
-        tries: 1,
+        attempts: 1,
     }
 }
 
@@ -94,15 +94,15 @@ on_both! {
         assert!(store.write(decide).await.unwrap());
         assert!(store.write(end_session("s", &ada)).await.unwrap());
 
-        let issue = IssueCode { answers: Some(digest("p")), ..of_client("notebook", within("f", &ada, "s")) };
-        assert_eq!(store.write(issue).await.unwrap(), Issued::Over);
+        let issue = IssueCode { pushed_request: Some(digest("p")), ..of_client("notebook", within("f", &ada, "s")) };
+        assert_eq!(store.write(issue).await.unwrap(), Issued::GrantEnded);
         let pushed = store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap();
         assert!(pushed.is_some(), "it is not used up");
         let in_session = begin_family(within("f", &ada, "s"), Some(refresh("r")), access("a", Some(&ada)));
         assert!(!store.write(in_session).await.unwrap());
         let mut redeem = redeem_device("d", "1", &ada, NOW);
         redeem.family = within("f", &ada, "s");
-        assert_eq!(store.write(redeem).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(redeem).await.unwrap(), RedeemResult::Invalid);
         assert_eq!(store.family("f").await.unwrap(), None);
         assert_eq!(store.access_token(&digest("a")).await.unwrap(), None);
 
@@ -110,12 +110,12 @@ on_both! {
         assert!(store.write(alive).await.unwrap());
         assert!(store.write(end_user(&ada, UserRevocation::Everything)).await.unwrap());
         assert!(!store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap(), "made before everything ended");
-        let late = Family { read_at: store.read_at().await.unwrap(), ..family("h", &ada) };
-        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Now);
+        let late = Family { read_at: store.log_time().await.unwrap(), ..family("h", &ada) };
+        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Stored);
         assert!(store.write(end_user(&ada, UserRevocation::Disabled)).await.unwrap());
-        let late = Family { read_at: store.read_at().await.unwrap(), ..family("i", &ada) };
-        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Over);
-        assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), Redeemed::Dead);
+        let late = Family { read_at: store.log_time().await.unwrap(), ..family("i", &ada) };
+        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::GrantEnded);
+        assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), RedeemResult::Invalid);
         let late = SessionRow { created_at: NOW.plus(HOUR), ..session("t", &ada) };
         assert_eq!(store.write(begin(late, None)).await.unwrap(), None);
         assert_eq!(store.session_by_sid("sid-t").await.unwrap(), None);
@@ -135,12 +135,12 @@ on_both! {
             }
             let end = stores[round % stores.len()].write(end_session(&name, &ada));
             let (issued, ended) = tokio::join!(racers.join_all(), end);
-            assert!(ended.unwrap() && !issued.contains(&Issued::Answered));
+            assert!(ended.unwrap() && !issued.contains(&Issued::RequestUsed));
             let alive = alive_families(&stores[0], &ada, NOW).await;
             assert_eq!(alive, [], "round {round}");
             let told = due(&stores[0]).await.len();
-            assert_eq!(told, usize::from(issued.contains(&Issued::Now)), "round {round}");
-            stores[0].write(Delivered { id: format!("sid-{name}/notebook") }).await.unwrap();
+            assert_eq!(told, usize::from(issued.contains(&Issued::Stored)), "round {round}");
+            stores[0].write(RemoveDelivery { id: format!("sid-{name}/notebook") }).await.unwrap();
         }
     }
 
@@ -184,7 +184,7 @@ on_both! {
             let ((issued, redeemed), deleted) = tokio::join!(granted, other.write(delete));
             assert!(deleted.unwrap());
             issued.expect("granted or not");
-            assert_ne!(redeemed.unwrap(), Redeemed::Before);
+            assert_ne!(redeemed.unwrap(), RedeemResult::Replayed);
             assert_eq!(alive_families(&stores[0], &ada, NOW).await, []);
             for kind in ["a", "b", "f"] {
                 assert_eq!(stores[0].access_token(&digest(&name(kind))).await.unwrap(), None);
@@ -208,7 +208,7 @@ on_both! {
                 racers.spawn(async move {
                     match store.write(add).await {
                         Ok(added) => (name, added),
-                        Err(StoreError::Dangling) => (name, false),
+                        Err(StoreError::MissingReference) => (name, false),
                         Err(error) => panic!("{error}"),
                     }
                 });
@@ -234,7 +234,7 @@ on_both! {
             ("4", "mail", &ada, "t"), ("5", "mail", &eve, "e"),
         ] {
             let lasting = Family { outlives_session: id == "3", ..within(id, user, name) };
-            assert_eq!(store.write(of_client(client, lasting)).await.unwrap(), Issued::Now);
+            assert_eq!(store.write(of_client(client, lasting)).await.unwrap(), Issued::Stored);
         }
         assert_eq!(due(&store).await, []);
         assert!(store.write(end_session("s", &ada)).await.unwrap());
@@ -252,16 +252,16 @@ on_both! {
         for name in ["s", "t"] {
             store.write(begin(session(name, &ada), None)).await.unwrap();
             let brief = Family { expires_at: NOW.plus(LATER), ..within(name, &ada, name) };
-            assert_eq!(store.write(of_client("notebook", brief)).await.unwrap(), Issued::Now);
+            assert_eq!(store.write(of_client("notebook", brief)).await.unwrap(), Issued::Stored);
         }
-        assert_eq!(store.sweep(NOW.plus(HOUR), HOUR).await.unwrap().expired, 2, "the codes");
+        assert_eq!(store.delete_expired(NOW.plus(HOUR), HOUR).await.unwrap().expired, 2, "the codes");
         assert!(store.write(end_session("s", &ada)).await.unwrap());
         assert_eq!(due(&store).await, [delivery("notebook", &ada, "s")]);
         assert!(store.family("s").await.unwrap().is_some());
-        store.sweep(NOW.plus(HOUR), HOUR).await.unwrap();
+        store.delete_expired(NOW.plus(HOUR), HOUR).await.unwrap();
         assert_eq!(store.family("s").await.unwrap(), None, "its session is over");
         assert!(store.family("t").await.unwrap().is_some());
-        store.sweep(NOW.plus(24 * HOUR), HOUR).await.unwrap();
+        store.delete_expired(NOW.plus(24 * HOUR), HOUR).await.unwrap();
         assert_eq!(store.family("t").await.unwrap(), None, "its session has expired");
     }
 
@@ -269,11 +269,11 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("a", &ada), None)).await.unwrap();
-        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Stored);
         let later = NOW.plus(LATER);
         let again = SessionRow {
             authenticated_at: later, methods: "pwd otp".into(), acr: Some("2".into()), created_at: later,
-            seen_at: later, expires_at: later.plus(HOUR), ..session("b", &ada)
+            last_used_at: later, expires_at: later.plus(HOUR), ..session("b", &ada)
         };
         let begun = store.write(begin(again.clone(), Some("a"))).await.unwrap();
         assert_eq!(begun.as_deref(), Some("sid-a"));
@@ -292,7 +292,7 @@ on_both! {
         let store = database.open().await;
         let (ada, eve) = (add_user(&store, "ada").await, add_user(&store, "eve").await);
         store.write(begin(session("a", &ada), None)).await.unwrap();
-        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Stored);
         let instead = |session| BeginSession {
             revocation: Some(revocation("a")), deliver_until: Some(NOW.plus(HOUR)), ..begin(session, Some("a"))
         };
@@ -306,7 +306,7 @@ on_both! {
         assert!(!store.family("f").await.unwrap().unwrap().is_alive(NOW));
         assert_eq!(due(&store).await, [delivery("notebook", &ada, "a")]);
         assert_eq!(store.events(0, 9).await.unwrap()[0].tags, [tag("a")]);
-        let read_at = store.read_at().await.unwrap();
+        let read_at = store.log_time().await.unwrap();
         assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [SessionRow { read_at, ..session("b", &eve) }]);
     }
 
@@ -315,47 +315,47 @@ on_both! {
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("s", &ada), None)).await.unwrap();
         for id in ["f", "g"] {
-            assert_eq!(store.write(of_client("notebook", within(id, &ada, "s"))).await.unwrap(), Issued::Now);
+            assert_eq!(store.write(of_client("notebook", within(id, &ada, "s"))).await.unwrap(), Issued::Stored);
         }
-        let claimed = ClaimedStatus {
+        let claimed = JwtClaims {
             family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", read_at: NOW, tag: tag("jti"),
             key: tag("key"), origins: ORIGINS,
         };
-        let standing = store.claimed(claimed).await.unwrap();
-        let expected = ClaimJwtStatus {
+        let standing = store.jwt_status(claimed).await.unwrap();
+        let expected = JwtStatus {
             unrevoked: true, user_name: Some("ada".into()), sid: Some("sid-s".into()), as_of: store.head().await.unwrap(),
         };
         assert_eq!(standing, expected);
-        let of_client = ClaimedStatus { family_id: None, user_id: None, ..claimed };
-        let expected = ClaimJwtStatus { user_name: None, sid: None, ..expected };
-        assert_eq!(store.claimed(of_client).await.unwrap(), expected);
+        let of_client = JwtClaims { family_id: None, user_id: None, ..claimed };
+        let expected = JwtStatus { user_name: None, sid: None, ..expected };
+        assert_eq!(store.jwt_status(of_client).await.unwrap(), expected);
         for unknown in [
-            ClaimedStatus { family_id: Some("none"), ..claimed },
-            ClaimedStatus { user_id: Some("nobody"), ..claimed },
+            JwtClaims { family_id: Some("none"), ..claimed },
+            JwtClaims { user_id: Some("nobody"), ..claimed },
         ] {
-            assert!(!store.claimed(unknown).await.unwrap().unrevoked);
+            assert!(!store.jwt_status(unknown).await.unwrap().unrevoked);
         }
-        let before = store::Revocation { reach: RevocationReach::Before(NOW.plus(LATER)), ..revocation("jti") };
-        store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
-        let standing = store.claimed(of_client).await.unwrap();
+        let before = store::Revocation { reach: RevocationReach::IssuedBefore(NOW.plus(LATER)), ..revocation("jti") };
+        store.write(AppendRevocation { revocation: before, now: NOW }).await.unwrap();
+        let standing = store.jwt_status(of_client).await.unwrap();
         assert_eq!((standing.unrevoked, standing.as_of.seq), (false, 1));
         for origins in [[tag("jti"), tag("consent")], [tag("client"), tag("jti")]] {
-            let of_denied = ClaimedStatus { tag: tag("other"), origins, ..of_client };
-            assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
+            let of_denied = JwtClaims { tag: tag("other"), origins, ..of_client };
+            assert!(!store.jwt_status(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
         }
-        let of_leaked = ClaimedStatus { tag: tag("other"), key: tag("jti"), ..of_client };
-        assert!(!store.claimed(of_leaked).await.unwrap().unrevoked, "its key is");
-        let late = ClaimedStatus { read_at: NOW.plus(LATER), ..claimed };
-        assert!(store.claimed(late).await.unwrap().unrevoked);
-        let other = ClaimedStatus { tag: tag("other"), ..claimed };
-        assert!(store.claimed(other).await.unwrap().unrevoked);
+        let of_leaked = JwtClaims { tag: tag("other"), key: tag("jti"), ..of_client };
+        assert!(!store.jwt_status(of_leaked).await.unwrap().unrevoked, "its key is");
+        let late = JwtClaims { read_at: NOW.plus(LATER), ..claimed };
+        assert!(store.jwt_status(late).await.unwrap().unrevoked);
+        let other = JwtClaims { tag: tag("other"), ..claimed };
+        assert!(store.jwt_status(other).await.unwrap().unrevoked);
         assert!(store.write(end_session("s", &ada)).await.unwrap());
-        assert!(!store.claimed(other).await.unwrap().unrevoked);
-        let alone = ClaimedStatus { family_id: None, ..other };
-        assert!(store.claimed(alone).await.unwrap().unrevoked);
+        assert!(!store.jwt_status(other).await.unwrap().unrevoked);
+        let alone = JwtClaims { family_id: None, ..other };
+        assert!(store.jwt_status(alone).await.unwrap().unrevoked);
         assert!(store.write(end_user(&ada, UserRevocation::Everything)).await.unwrap());
-        assert!(!store.claimed(alone).await.unwrap().unrevoked);
-        let fresh = ClaimedStatus { read_at: store.read_at().await.unwrap(), ..alone };
-        assert!(store.claimed(fresh).await.unwrap().unrevoked);
+        assert!(!store.jwt_status(alone).await.unwrap().unrevoked);
+        let fresh = JwtClaims { read_at: store.log_time().await.unwrap(), ..alone };
+        assert!(store.jwt_status(fresh).await.unwrap().unrevoked);
     }
 }

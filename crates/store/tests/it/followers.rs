@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::event_loops::Log as _;
-use coherence::{ConsumerId, ConsumerName};
-use store::access_tokens::Revoke;
-use store::followers::{Canary, ForgetFollower, MarkFollower};
+use coherence::{ConsumerId, PeerName};
+use store::access_tokens::AppendRevocation;
+use store::followers::{Canary, DeleteFollower, MarkFollower};
 use store::{Epoch, LogHead};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
-fn follower(number: u8, applied: Option<(Epoch, u64)>) -> Follower {
-    Follower {
+fn follower(number: u8, applied: Option<(Epoch, u64)>) -> ConsumerRecord {
+    ConsumerRecord {
         id: ConsumerId([number; 16]),
-        called: ConsumerName::new(&format!("gateway-{number}")).unwrap(),
+        name: PeerName::new(&format!("gateway-{number}")).unwrap(),
         lease: Duration::from_secs(5),
         applied: applied.map(|(epoch, seq)| LogHead { epoch, seq }),
     }
@@ -24,18 +24,18 @@ on_both! {
     async fn followers_are_one_list_for_all_nodes(database: Database) {
         let stores = database.open_all().await;
         let all = [follower(2, Some((EPOCH, 7))), follower(1, None)];
-        assert!(stores[0].note(&all).await);
+        assert!(stores[0].record_consumers(&all).await);
         let listed = stores[stores.len() - 1].followers().await.unwrap();
         let followers: Vec<_> = listed.iter().map(|listed| listed.follower.clone()).collect();
         assert_eq!(followers, [follower(1, None), follower(2, Some((EPOCH, 7)))], "by name");
-        assert!(listed.iter().all(|listed| listed.beat == 1 && listed.since < Duration::from_secs(20)));
+        assert!(listed.iter().all(|listed| listed.beat == 1 && listed.age < Duration::from_secs(20)));
     }
 
     async fn nobody_is_set_back(database: Database) {
         let store = database.open().await;
         let other = Epoch([9; 16]);
         let applied = async |said| {
-            assert!(store.note(&[follower(1, said)]).await);
+            assert!(store.record_consumers(&[follower(1, said)]).await);
             let listed = store.followers().await.unwrap();
             listed[0].follower.applied.map(|head| (head.epoch, head.seq))
         };
@@ -50,19 +50,19 @@ on_both! {
     async fn only_who_said_nothing_meanwhile_is_forgotten(database: Database) {
         let store = database.open().await;
         let id = ConsumerId([1; 16]);
-        let forget = |beat| ForgetFollower { id, beat };
+        let forget = |beat| DeleteFollower { id, beat };
         let entry = async || {
             let listed = store.followers().await.unwrap();
             listed.first().map(|listed| (listed.beat, listed.marked))
         };
-        store.note(&[follower(1, None)]).await;
-        store.note(&[follower(1, None)]).await;
+        store.record_consumers(&[follower(1, None)]).await;
+        store.record_consumers(&[follower(1, None)]).await;
         store.write(MarkFollower { id, beat: 1 }).await.unwrap();
         store.write(forget(2)).await.unwrap();
         assert_eq!(entry().await, Some((2, false)), "not before it is marked");
         store.write(MarkFollower { id, beat: 2 }).await.unwrap();
         assert_eq!(entry().await, Some((2, true)));
-        store.note(&[follower(1, None)]).await;
+        store.record_consumers(&[follower(1, None)]).await;
         store.write(forget(2)).await.unwrap();
         assert_eq!(entry().await, Some((3, false)), "it was heard of");
         store.write(MarkFollower { id, beat: 3 }).await.unwrap();
@@ -76,7 +76,7 @@ on_both! {
         let canary = |now| Canary { tag: tag("canary"), quiet: minute, now };
         assert!(store.write(canary(NOW)).await.unwrap(), "nothing was ever appended");
         assert!(!store.write(canary(NOW)).await.unwrap());
-        store.write(Revoke { revocation: revocation("t"), now: NOW.plus(minute / 2) }).await.unwrap();
+        store.write(AppendRevocation { revocation: revocation("t"), now: NOW.plus(minute / 2) }).await.unwrap();
         assert!(!store.write(canary(NOW.plus(minute))).await.unwrap(), "something was");
         assert!(store.write(canary(NOW.plus(2 * minute))).await.unwrap());
         let events = store.events(0, 10).await.unwrap();
@@ -94,7 +94,7 @@ on_both! {
             if turn % 2 == 1 {
                 all.reverse();
             }
-            writes.spawn(async move { store.note(&all).await });
+            writes.spawn(async move { store.record_consumers(&all).await });
         }
         assert!(writes.join_all().await.into_iter().all(|noted| noted));
         let listed = stores[0].followers().await.unwrap();

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken, RevokeNamed};
+use store::access_tokens::{AccessToken, AppendRevocation, IssueAccessToken, RevokeAccessToken, RevokeByJti};
 use store::codes::{Code, IssueCode, Issued};
-use store::deliveries::{Deliver, Delivered, TakeDue};
+use store::deliveries::{QueueDelivery, RemoveDelivery, TakeDueDeliveries};
 use store::device_codes::{
-    DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, Polled, RedeemDeviceCode,
+    DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, PollResult, RedeemDeviceCode,
 };
 use store::families::{Family, OwnedFamily, RevokeFamily};
 use store::pushed_requests::PushRequest;
-use store::redeem::{BeginFamily, Once, Redeem, Redeemed, Successors};
+use store::redeem::{BeginFamily, Redeem, RedeemResult, SecretKind, Successors};
 use store::refresh_tokens::RefreshToken;
 use store::replay_guard::UseOnce;
 use store::sessions::{EndSession, SessionRow};
@@ -61,7 +61,7 @@ fn redeem_code(name: &str, successor: &str, user: &UserRow, now: Timestamp) -> R
     let (refresh, access) =
         (refresh(&format!("r-{successor}")), access(&format!("a-{successor}"), Some(user)));
     Redeem {
-        what: Once::Code,
+        kind: SecretKind::Code,
         digest: digest(name),
         successors: Successors { refresh: Some(refresh), access: Some(access) },
         on_replay: revocation("family"),
@@ -76,7 +76,7 @@ pub(crate) fn device(name: &str, user_code: &str) -> DeviceCode {
         client_id: "notebook".into(),
         scopes: "openid".into(),
         audiences: "notebook".into(),
-        wait: Duration::from_secs(5),
+        interval: Duration::from_secs(5),
         issued_at: NOW,
         expires_at: NOW.plus(Duration::from_mins(5)),
         kept_until: NOW.plus(Duration::from_mins(30)),
@@ -96,7 +96,7 @@ pub(crate) fn redeem_device(name: &str, successor: &str, user: &UserRow, now: Ti
 
 pub(crate) fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
     Redeem {
-        what: Once::RefreshToken,
+        kind: SecretKind::RefreshToken,
         digest: digest(name),
         successors: Successors { refresh: Some(refresh(successor)), access: None },
         on_replay: revocation("family"),
@@ -116,17 +116,17 @@ on_both! {
     async fn a_code_is_redeemed_once_and_a_second_time_costs_the_family(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: None, answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), required_consent: None, pushed_request: None }).await.unwrap(), Issued::Stored);
         assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), owned("f", &ada))));
 
-        assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), Redeemed::Now);
+        assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a-1", NOW).await);
         assert_eq!(store.head().await.unwrap().seq, 0);
-        assert_eq!(store.write(redeem_code("c", "2", &ada, NOW)).await.unwrap(), Redeemed::Before);
+        assert_eq!(store.write(redeem_code("c", "2", &ada, NOW)).await.unwrap(), RedeemResult::Replayed);
         assert!(!is_active(&store, "a-1", NOW).await, "what the first got is void");
         assert_eq!(store.access_token(&digest("a-2")).await.unwrap(), None, "the second got nothing");
-        assert_eq!(store.write(redeem_refresh("r-1", "r-2", NOW)).await.unwrap(), Redeemed::Dead);
-        assert_eq!(store.write(redeem_code("c", "3", &ada, NOW)).await.unwrap(), Redeemed::Before);
+        assert_eq!(store.write(redeem_refresh("r-1", "r-2", NOW)).await.unwrap(), RedeemResult::Invalid);
+        assert_eq!(store.write(redeem_code("c", "3", &ada, NOW)).await.unwrap(), RedeemResult::Replayed);
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), events[0].seq, &*events[0].tags), (1, 1, &[tag("family")][..]), "told once");
     }
@@ -134,12 +134,12 @@ on_both! {
     async fn a_code_is_worth_nothing_from_its_expiry_on(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: None, answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), required_consent: None, pushed_request: None }).await.unwrap(), Issued::Stored);
         let at = |now| redeem_code("c", "1", &ada, now);
-        assert_eq!(store.write(at(NOW.plus(CODE_LIFE))).await.unwrap(), Redeemed::Dead);
-        assert_eq!(store.write(redeem_code("unknown", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(at(NOW.plus(CODE_LIFE))).await.unwrap(), RedeemResult::Invalid);
+        assert_eq!(store.write(redeem_code("unknown", "1", &ada, NOW)).await.unwrap(), RedeemResult::Invalid);
         let just_before = NOW.plus(CODE_LIFE).minus(Duration::from_millis(1));
-        assert_eq!(store.write(at(just_before)).await.unwrap(), Redeemed::Now);
+        assert_eq!(store.write(at(just_before)).await.unwrap(), RedeemResult::Redeemed);
     }
 
     async fn a_refresh_token_rotates(database: Database) {
@@ -148,11 +148,11 @@ on_both! {
         let issue = begin_family(family("f", &ada), Some(refresh("r1")), access("a", Some(&ada)));
         store.write(issue).await.unwrap();
         assert_eq!(store.refresh_token(&digest("r1")).await.unwrap(), Some((refresh("r1"), owned("f", &ada))));
-        assert_eq!(store.write(redeem_refresh("r1", "r2", NOW)).await.unwrap(), Redeemed::Now);
-        assert_eq!(store.write(redeem_refresh("r2", "r3", NOW)).await.unwrap(), Redeemed::Now);
+        assert_eq!(store.write(redeem_refresh("r1", "r2", NOW)).await.unwrap(), RedeemResult::Redeemed);
+        assert_eq!(store.write(redeem_refresh("r2", "r3", NOW)).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a", NOW).await);
-        assert_eq!(store.write(redeem_refresh("r1", "r4", NOW)).await.unwrap(), Redeemed::Before, "stolen");
-        assert_eq!(store.write(redeem_refresh("r3", "r5", NOW)).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(redeem_refresh("r1", "r4", NOW)).await.unwrap(), RedeemResult::Replayed, "stolen");
+        assert_eq!(store.write(redeem_refresh("r3", "r5", NOW)).await.unwrap(), RedeemResult::Invalid);
         assert!(!is_active(&store, "a", NOW).await);
         assert_eq!(store.refresh_token(&digest("r4")).await.unwrap(), None);
         let (_, OwnedFamily { family, .. }) = store.refresh_token(&digest("r3")).await.unwrap().unwrap();
@@ -176,42 +176,42 @@ on_both! {
         let redeem = async |name: &str, next: &str, now| store.write(redeem_refresh(name, next, now)).await.unwrap();
         let hour_later = NOW.plus(Duration::from_hours(1));
         let shown = async |now| {
-            let mut all: Vec<_> = store.passing_families_of(&ada.id, at(now), 10).await.unwrap().into_iter().map(|f| f.id).collect();
+            let mut all: Vec<_> = store.session_families_of(&ada.id, at(now), 10).await.unwrap().into_iter().map(|f| f.id).collect();
             all.sort();
             all
         };
         assert_eq!(shown(NOW).await, ["closed", "idle", "short", "swept", "used"]);
         // Expiry of the tokens.
-        assert_eq!(redeem("short", "s1", NOW.plus(5 * MINUTE).minus(Duration::from_millis(1))).await, Redeemed::Now);
-        assert_eq!(redeem("s1", "s2", NOW.plus(5 * MINUTE)).await, Redeemed::Dead);
+        assert_eq!(redeem("short", "s1", NOW.plus(5 * MINUTE).minus(Duration::from_millis(1))).await, RedeemResult::Redeemed);
+        assert_eq!(redeem("s1", "s2", NOW.plus(5 * MINUTE)).await, RedeemResult::Invalid);
         // The session is deleted.
-        store.sweep(NOW.plus(5 * MINUTE), Duration::from_hours(1)).await.unwrap();
+        store.delete_expired(NOW.plus(5 * MINUTE), Duration::from_hours(1)).await.unwrap();
         assert_eq!(store.session_by_sid("sid-swept").await.unwrap(), None);
-        assert_eq!(redeem("swept", "w1", NOW.plus(MINUTE)).await, Redeemed::Dead);
+        assert_eq!(redeem("swept", "w1", NOW.plus(MINUTE)).await, RedeemResult::Invalid);
         // The session is ended.
         let end = EndSession { sid: "sid-closed".into(), user_id: ada.id.clone(), revocation: revocation("closed"), deliver_until: None, now: NOW };
         assert!(store.write(end).await.unwrap());
-        assert_eq!(redeem("closed", "c1", NOW.plus(MINUTE)).await, Redeemed::Dead);
+        assert_eq!(redeem("closed", "c1", NOW.plus(MINUTE)).await, RedeemResult::Invalid);
         // The browser does not use the session, but a refresh counts as a use.
         let next = Successors { refresh: Some(RefreshToken { expires_at: NOW.plus(Duration::from_hours(8)), ..refresh("u1") }), access: None };
-        assert_eq!(store.write(Redeem { successors: next, ..redeem_refresh("used", "u1", hour_later) }).await.unwrap(), Redeemed::Now);
-        assert_eq!(store.session_by_sid("sid-used").await.unwrap().unwrap().seen_at, hour_later);
+        assert_eq!(store.write(Redeem { successors: next, ..redeem_refresh("used", "u1", hour_later) }).await.unwrap(), RedeemResult::Redeemed);
+        assert_eq!(store.session_by_sid("sid-used").await.unwrap().unwrap().last_used_at, hour_later);
         let idle = NOW.plus(Duration::from_hours(2));
-        assert_eq!(redeem("l-idle", "li", idle.minus(Duration::from_millis(1))).await, Redeemed::Now);
+        assert_eq!(redeem("l-idle", "li", idle.minus(Duration::from_millis(1))).await, RedeemResult::Redeemed);
         assert_eq!(shown(idle).await, ["used"]);
-        assert_eq!(redeem("idle", "i1", idle).await, Redeemed::Dead, "what outlives it does not use it");
-        assert_eq!(redeem("u1", "u2", idle).await, Redeemed::Now);
+        assert_eq!(redeem("idle", "i1", idle).await, RedeemResult::Invalid, "what outlives it does not use it");
+        assert_eq!(redeem("u1", "u2", idle).await, RedeemResult::Redeemed);
         let alive: Vec<_> = alive_families(&store, &ada, idle).await.into_iter().map(|f| f.id).collect();
         assert_eq!(alive, ["lasting-closed", "lasting-idle", "lasting-short", "lasting-swept", "lasting-used", "used"]);
         for name in ["l-short", "l-swept", "l-closed", "l-used"] {
-            assert_eq!(redeem(name, &format!("{name}1"), idle).await, Redeemed::Now, "{name}");
+            assert_eq!(redeem(name, &format!("{name}1"), idle).await, RedeemResult::Redeemed, "{name}");
         }
     }
 
     async fn of_a_thousand_attempts_one_succeeds(database: Database) {
         let stores = database.open_all().await;
         let ada = add_user(&stores[0], "ada").await;
-        assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: None, answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), required_consent: None, pushed_request: None }).await.unwrap(), Issued::Stored);
         let issue = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
         stores[0].write(issue).await.unwrap();
         let mut seen = Vec::new();
@@ -229,9 +229,9 @@ on_both! {
             }
             seen.extend(attempts.join_all().await);
         }
-        for of in [|s: &(Redeemed, Redeemed)| s.0, |s: &(Redeemed, Redeemed)| s.1] {
+        for of in [|s: &(RedeemResult, RedeemResult)| s.0, |s: &(RedeemResult, RedeemResult)| s.1] {
             let count = |what| seen.iter().filter(|s| of(s) == what).count();
-            assert_eq!((count(Redeemed::Now), count(Redeemed::Before)), (1, 999));
+            assert_eq!((count(RedeemResult::Redeemed), count(RedeemResult::Replayed)), (1, 999));
         }
         let told: Vec<_> = stores[0].events(0, 10).await.unwrap().into_iter().flat_map(|event| event.tags).collect();
         assert_eq!(told.len(), 2, "each family is revoked once");
@@ -250,7 +250,7 @@ on_both! {
         // One `jti` appears twice.
         let jtis: Vec<String> = names.iter().chain([&names[7]]).cloned().collect();
         let revocations = jtis.iter().map(|jti| revocation(jti)).collect();
-        store.write(RevokeNamed { jtis, revocations, now: NOW }).await.unwrap();
+        store.write(RevokeByJti { jtis, revocations, now: NOW }).await.unwrap();
         for name in names.iter().step_by(7) {
             assert!(!is_active(&store, name, NOW).await, "{name}");
         }
@@ -287,26 +287,26 @@ on_both! {
         assert!(store.write(revoke.clone()).await.unwrap());
         assert!(!store.write(revoke).await.unwrap());
         assert!(!is_active(&store, "a", NOW).await);
-        assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), RedeemResult::Invalid);
     }
 
     async fn what_is_over_is_swept_and_nothing_else(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: None, answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), required_consent: None, pushed_request: None }).await.unwrap(), Issued::Stored);
         store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap();
         let short = Revocation { until: NOW.plus(CODE_LIFE), ..revocation("x") };
-        store.write(Revoke { revocation: short, now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: short, now: NOW }).await.unwrap();
         let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
-        let swept = store.sweep(NOW, hour).await.unwrap();
+        let swept = store.delete_expired(NOW, hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (0, 0));
-        let swept = store.sweep(NOW.plus(Duration::from_mins(29)), hour).await.unwrap();
+        let swept = store.delete_expired(NOW.plus(Duration::from_mins(29)), hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (1, 0), "the access token");
         let used = redeem_code("c", "1", &ada, NOW);
-        assert_eq!(store.write(used).await.unwrap(), Redeemed::Now, "codes are remembered for longer");
-        let swept = store.sweep(NOW.plus(hour), hour).await.unwrap();
+        assert_eq!(store.write(used).await.unwrap(), RedeemResult::Redeemed, "codes are remembered for longer");
+        let swept = store.delete_expired(NOW.plus(hour), hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (3, 1), "code, access and refresh token");
-        let swept = store.sweep(NOW.plus(day), hour).await.unwrap();
+        let swept = store.delete_expired(NOW.plus(day), hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (2, 0), "the family, and the denial, which clocks that are wrong may need for longer");
         assert_eq!(store.head().await.unwrap().seq, 1, "the head stays");
     }
@@ -325,11 +325,11 @@ on_both! {
         assert_eq!(store.pushed_request(&digest("p"), "another", NOW).await.unwrap(), None);
         assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW.plus(CODE_LIFE)).await.unwrap(), None);
         let issue = |name: &str, pushed: &str| IssueCode {
-            family: family(name, &ada), origins: ORIGINS, code: code(name), consented: None, answers: Some(digest(pushed)),
+            family: family(name, &ada), origins: ORIGINS, code: code(name), required_consent: None, pushed_request: Some(digest(pushed)),
         };
-        assert_eq!(store.write(issue("x", "unknown")).await.unwrap(), Issued::Answered);
-        assert_eq!(store.write(issue("c", "p")).await.unwrap(), Issued::Now);
-        assert_eq!(store.write(issue("d", "p")).await.unwrap(), Issued::Answered, "one code for one request");
+        assert_eq!(store.write(issue("x", "unknown")).await.unwrap(), Issued::RequestUsed);
+        assert_eq!(store.write(issue("c", "p")).await.unwrap(), Issued::Stored);
+        assert_eq!(store.write(issue("d", "p")).await.unwrap(), Issued::RequestUsed, "one code for one request");
         assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap(), None);
         assert_eq!(store.code(&digest("d")).await.unwrap(), None);
     }
@@ -346,32 +346,32 @@ on_both! {
 
         let second = |n| NOW.plus(Duration::from_secs(n));
         let poll = |n| PollDeviceCode { digest: digest("d"), client_id: "notebook".into(), now: second(n) };
-        assert_eq!(store.write(poll(0)).await.unwrap(), Polled::Pending);
-        assert_eq!(store.write(poll(4)).await.unwrap(), Polled::TooSoon, "it waits 10 s from now on");
-        assert_eq!(store.write(poll(13)).await.unwrap(), Polled::TooSoon, "15 s");
-        assert_eq!(store.write(poll(28)).await.unwrap(), Polled::Pending);
+        assert_eq!(store.write(poll(0)).await.unwrap(), PollResult::Pending);
+        assert_eq!(store.write(poll(4)).await.unwrap(), PollResult::TooSoon, "it waits 10 s from now on");
+        assert_eq!(store.write(poll(13)).await.unwrap(), PollResult::TooSoon, "15 s");
+        assert_eq!(store.write(poll(28)).await.unwrap(), PollResult::Pending);
         let other = PollDeviceCode { client_id: "another".into(), ..poll(60) };
-        assert_eq!(store.write(other).await.unwrap(), Polled::Unknown);
+        assert_eq!(store.write(other).await.unwrap(), PollResult::Unknown);
 
         let decide = |approved| DecideDeviceCode {
             user_code: digest("u"), approved, user_id: ada.id.clone(), sid: "sid-1".into(), details: "{}".into(),
             now: second(30),
         };
-        assert_eq!(store.write(redeem_device("d", "early", &ada, second(30))).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(redeem_device("d", "early", &ada, second(30))).await.unwrap(), RedeemResult::Invalid);
         assert!(store.write(decide(true)).await.unwrap());
         assert!(!store.write(decide(false)).await.unwrap(), "decided once");
         assert_eq!(store.device_code(&digest("u"), NOW).await.unwrap(), None);
-        let approved = Polled::Approved { user_id: ada.id.clone(), sid: "sid-1".into(), details: "{}".into() };
+        let approved = PollResult::Approved { user_id: ada.id.clone(), sid: "sid-1".into(), details: "{}".into() };
         assert_eq!(store.write(poll(45)).await.unwrap(), approved);
 
-        assert_eq!(store.write(redeem_device("d", "1", &ada, second(45))).await.unwrap(), Redeemed::Now);
+        assert_eq!(store.write(redeem_device("d", "1", &ada, second(45))).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a-1", second(45)).await);
-        assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), Redeemed::Before);
+        assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), RedeemResult::Replayed);
         assert!(!is_active(&store, "a-1", second(46)).await, "a replay costs the family");
         // The device itself may come after its code has expired, when a thief has redeemed it: the
         // replay is detected all the same.
         assert_eq!(store.write(poll(600)).await.unwrap(), approved);
-        assert_eq!(store.write(redeem_device("d", "3", &ada, second(600))).await.unwrap(), Redeemed::Before);
+        assert_eq!(store.write(redeem_device("d", "3", &ada, second(600))).await.unwrap(), RedeemResult::Replayed);
     }
 
     async fn a_device_that_comes_too_late_hears_that(database: Database) {
@@ -385,8 +385,8 @@ on_both! {
         };
         assert!(store.write(decide).await.unwrap());
         let poll = PollDeviceCode { digest: digest("d"), client_id: "notebook".into(), now: device.expires_at };
-        assert_eq!(store.write(poll).await.unwrap(), Polled::Expired);
-        assert_eq!(store.write(redeem_device("d", "1", &ada, device.expires_at)).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(poll).await.unwrap(), PollResult::Expired);
+        assert_eq!(store.write(redeem_device("d", "1", &ada, device.expires_at)).await.unwrap(), RedeemResult::Invalid);
     }
 
     async fn a_device_hears_a_refusal(database: Database) {
@@ -399,8 +399,8 @@ on_both! {
         };
         assert!(store.write(decide).await.unwrap());
         let poll = PollDeviceCode { digest: digest("d"), client_id: "notebook".into(), now: NOW };
-        assert_eq!(store.write(poll).await.unwrap(), Polled::Denied);
-        assert_eq!(store.write(redeem_device("d", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.write(poll).await.unwrap(), PollResult::Denied);
+        assert_eq!(store.write(redeem_device("d", "1", &ada, NOW)).await.unwrap(), RedeemResult::Invalid);
     }
 
     async fn what_may_be_used_once_is_used_once(database: Database) {
@@ -418,26 +418,26 @@ on_both! {
     async fn what_is_due_is_taken_by_one(database: Database) {
         let stores = database.open_all().await;
         for n in 0..60 {
-            let deliver = Deliver {
+            let deliver = QueueDelivery {
                 id: format!("d{n:02}"), client_id: "notebook".into(), user_id: "u".into(), sid: "s".into(),
                 due_at: NOW.plus(Duration::from_secs(n / 30)), expires_at: NOW.plus(Duration::from_hours(1)),
             };
             stores[0].write(deliver).await.unwrap();
         }
-        let take = |seconds, limit| TakeDue {
-            limit, put_off: Duration::from_secs(10), now: NOW.plus(Duration::from_secs(seconds)),
+        let take = |seconds, limit| TakeDueDeliveries {
+            limit, retry_after: Duration::from_secs(10), now: NOW.plus(Duration::from_secs(seconds)),
         };
         let mut nodes = tokio::task::JoinSet::new();
         for n in 0..8 {
             let (store, take) = (stores[n % stores.len()].clone(), take(0, 10));
             nodes.spawn(async move { store.write(take).await.unwrap() });
         }
-        let mut taken: Vec<_> = nodes.join_all().await.into_iter().flatten().map(|d| (d.id, d.tries)).collect();
+        let mut taken: Vec<_> = nodes.join_all().await.into_iter().flatten().map(|d| (d.id, d.attempts)).collect();
         // Two nodes may have selected the same rows, so that one of them got fewer.
-        taken.extend(stores[0].write(take(0, 30)).await.unwrap().into_iter().map(|d| (d.id, d.tries)));
+        taken.extend(stores[0].write(take(0, 30)).await.unwrap().into_iter().map(|d| (d.id, d.attempts)));
         taken.sort();
         assert_eq!(taken, (0..30).map(|n| (format!("d{n:02}"), 1)).collect::<Vec<_>>());
-        stores[0].write(Delivered { id: "d00".into() }).await.unwrap();
+        stores[0].write(RemoveDelivery { id: "d00".into() }).await.unwrap();
         assert_eq!(stores[0].write(take(9, 100)).await.unwrap().len(), 30, "the later ones");
         assert_eq!(stores[0].write(take(10, 100)).await.unwrap().len(), 29, "nobody said they were heard");
         assert_eq!(stores[0].write(take(29, 100)).await.unwrap().len(), 30);

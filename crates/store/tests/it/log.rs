@@ -6,9 +6,11 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
-use store::access_tokens::Revoke;
-use store::security_events::{OccurrenceKey, TellAll};
-use store::{AnnouncedEvent, Denied, Dialect, Epoch, LogHead, ProveHead, Revocation, RevocationReach, Store};
+use store::access_tokens::AppendRevocation;
+use store::security_events::{AppendRevocations, Occurrence};
+use store::{
+    DenylistRow, Dialect, Epoch, LogHead, ProveHead, Revocation, RevocationEvent, RevocationReach, Store,
+};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
@@ -24,11 +26,11 @@ on_both! {
 
     async fn a_denial_that_is_renewed_while_it_is_swept_stays(database: Database) {
         let store = database.open().await;
-        store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
-        let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denylist::KEPT);
+        store.write(AppendRevocation { revocation: revocation("t"), now: NOW }).await.unwrap();
+        let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denylist::RETENTION);
         if store.dialect() == Dialect::Sqlite {
             // SQLite has no concurrent writer.
-            assert_eq!(store.sweep(over, HOUR).await.unwrap().expired, 1);
+            assert_eq!(store.delete_expired(over, HOUR).await.unwrap().expired, 1);
             return;
         }
         let mut other = AnyConnection::connect(&database.url).await.unwrap();
@@ -36,15 +38,15 @@ on_both! {
         other.execute("UPDATE denials SET expires_at = 9000000000000").await.unwrap();
         let swept = tokio::spawn({
             let store = store.clone();
-            async move { store.sweep(over, HOUR).await.unwrap().expired }
+            async move { store.delete_expired(over, HOUR).await.unwrap().expired }
         });
         // Long enough for a transaction that waits for the row to be waiting.
         tokio::time::sleep(Duration::from_millis(200)).await;
         other.execute("COMMIT").await.unwrap();
         assert_eq!(swept.await.unwrap(), 0);
         assert_eq!(store.prove_denied(None, 10).await.unwrap().1.len(), 1);
-        let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denylist::KEPT);
-        assert_eq!(store.sweep(last, HOUR).await.unwrap().expired, 1, "and goes in its time");
+        let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denylist::RETENTION);
+        assert_eq!(store.delete_expired(last, HOUR).await.unwrap().expired, 1, "and goes in its time");
     }
 
     async fn the_sequence_has_no_holes_whoever_writes(database: Database) {
@@ -52,7 +54,7 @@ on_both! {
         let mut writes = tokio::task::JoinSet::new();
         for n in 0..400 {
             let store = stores[n % stores.len()].clone();
-            let revoke = Revoke { revocation: revocation(&format!("t{n}")), now: NOW };
+            let revoke = AppendRevocation { revocation: revocation(&format!("t{n}")), now: NOW };
             writes.spawn(async move { store.write(revoke).await.unwrap() });
         }
         writes.join_all().await;
@@ -81,7 +83,7 @@ on_both! {
         for n in 0..300 {
             let store = stores[n % stores.len()].clone();
             writes.spawn(async move {
-                store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+                store.write(AppendRevocation { revocation: revocation("t"), now: NOW }).await.unwrap();
             });
         }
         writes.join_all().await;
@@ -95,8 +97,8 @@ on_both! {
         for n in 0..100 {
             let (store, reader) = (store.clone(), store.clone());
             writes.spawn(async move {
-                let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(&format!("t{n}")) };
-                store.write(Revoke { revocation, now: NOW }).await.unwrap();
+                let revocation = Revocation { reach: RevocationReach::IssuedBefore(NOW), ..revocation(&format!("t{n}")) };
+                store.write(AppendRevocation { revocation, now: NOW }).await.unwrap();
                 assert!(reader.head().await.unwrap().seq > 0);
             });
         }
@@ -119,7 +121,7 @@ on_both! {
         let store = database.open().await;
         let tags: Vec<_> = (0..150).map(|n| tag(&format!("t{n}"))).collect();
         let revocation = Revocation { tags: tags.clone(), ..revocation("x") };
-        store.write(Revoke { revocation, now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation, now: NOW }).await.unwrap();
         assert_eq!(store.head().await.unwrap().seq, 3);
         let events = store.events(0, 10).await.unwrap();
         assert!(events.iter().all(|event| event.tags.len() <= coherence::wire::MAX_TAGS));
@@ -133,22 +135,22 @@ on_both! {
         let later = Some(NOW.plus(minute));
         let both = vec![tag("a"), tag("b")];
         let revocations = vec![
-            Revocation { reach: RevocationReach::Before(NOW), ..a.clone() },
-            Revocation { tags: vec![tag("b")], reach: RevocationReach::Before(NOW.plus(minute)), ..a.clone() },
-            Revocation { tags: both, reach: RevocationReach::Before(NOW), until: a.until.plus(minute), ..a.clone() },
+            Revocation { reach: RevocationReach::IssuedBefore(NOW), ..a.clone() },
+            Revocation { tags: vec![tag("b")], reach: RevocationReach::IssuedBefore(NOW.plus(minute)), ..a.clone() },
+            Revocation { tags: both, reach: RevocationReach::IssuedBefore(NOW), until: a.until.plus(minute), ..a.clone() },
             a.clone(),
         ];
-        store.write(TellAll { revocations, now: NOW }).await.unwrap();
+        store.write(AppendRevocations { revocations, now: NOW }).await.unwrap();
         let mut denied = store.prove_denied(None, 10).await.unwrap().1;
         denied.sort_by_key(|denied| denied.seq);
         let until = a.until.plus(minute);
-        let b = Denied { tag: tag("b"), seq: 3, not_before: later, until };
-        assert_eq!(denied, [b, Denied { tag: tag("a"), seq: 4, not_before: None, until }]);
+        let b = DenylistRow { tag: tag("b"), seq: 3, not_before: later, until };
+        assert_eq!(denied, [b, DenylistRow { tag: tag("a"), seq: 4, not_before: None, until }]);
     }
 
     async fn what_is_revoked_together_is_told_in_few_events(database: Database) {
         let store = database.open().await;
-        let revoke = |n: u32| Revoke { revocation: revocation(&format!("t{n}")), now: NOW };
+        let revoke = |n: u32| AppendRevocation { revocation: revocation(&format!("t{n}")), now: NOW };
         let all: Vec<_> = (0..150).map(revoke).collect();
         assert_eq!(store.write(all).await.unwrap().len(), 150);
         let events = store.events(0, 10).await.unwrap();
@@ -158,13 +160,13 @@ on_both! {
         // Events that differ in more than their tags are not merged.
         let revocations = vec![
             revocation("a"),
-            Revocation { reach: RevocationReach::Before(NOW), ..revocation("b") },
+            Revocation { reach: RevocationReach::IssuedBefore(NOW), ..revocation("b") },
             Revocation { reason: "another", ..revocation("c") },
-            Revocation { occurrence: Some(OccurrenceKey::new(EventKind::SessionRevoked)), ..revocation("d") },
+            Revocation { occurrence: Some(Occurrence::new(EventKind::SessionRevoked)), ..revocation("d") },
             revocation("e"),
             Revocation { until: NOW, ..revocation("f") },
         ];
-        store.write(TellAll { revocations, now: NOW }).await.unwrap();
+        store.write(AppendRevocations { revocations, now: NOW }).await.unwrap();
         let events = store.events(3, 10).await.unwrap();
         let names: [&[&str]; 5] = [&["a"], &["b"], &["c"], &["d"], &["e", "f"]];
         let tags = names.map(|names| names.iter().map(|name| tag(name)).collect::<Vec<_>>());
@@ -180,8 +182,8 @@ on_both! {
             let store = stores[n % stores.len()].clone();
             writes.spawn(async move {
                 let before = store.write(ProveHead).await.unwrap();
-                store.write(Revoke { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
-                let (after, denied) = store.confirm(vec![tag(&format!("t{n}"))]).await.unwrap();
+                store.write(AppendRevocation { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
+                let (after, denied) = store.prove_tags(vec![tag(&format!("t{n}"))]).await.unwrap();
                 assert!(before.seq < after.seq && denied.len() == 1);
             });
         }
@@ -195,7 +197,7 @@ on_both! {
         assert_eq!(Log::head(&store).await, Some(LogHead { epoch: EPOCH, seq: 0 }));
         for n in 0..5 {
             let revocation = revocation(&format!("t{n}"));
-            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+            store.write(AppendRevocation { revocation, now: NOW }).await.unwrap();
         }
         assert_eq!(Log::head(&store).await, Some(LogHead { epoch: EPOCH, seq: 5 }));
         let (epoch, events) = store.range(2, 2).await.unwrap();
@@ -208,8 +210,8 @@ on_both! {
         let store = database.open().await;
         let names: Vec<_> = (0..7).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(name) };
-            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+            let revocation = Revocation { reach: RevocationReach::IssuedBefore(NOW), ..revocation(name) };
+            store.write(AppendRevocation { revocation, now: NOW }).await.unwrap();
         }
         let (mut told, mut after) = (Vec::new(), None);
         loop {
@@ -227,12 +229,12 @@ on_both! {
 
     async fn what_is_denied_is_copied_whole(database: Database) {
         use coherence::denylist::Denylist;
-        use coherence::event_loops::DenylistCopy;
+        use coherence::event_loops::DenylistSource;
         let store = database.open().await;
         let names: Vec<_> = (0..30).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(name) };
-            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+            let revocation = Revocation { reach: RevocationReach::IssuedBefore(NOW), ..revocation(name) };
+            store.write(AppendRevocation { revocation, now: NOW }).await.unwrap();
         }
         let denials = Denylist::new(100);
         assert_eq!(store.load(&denials).await, Some(LogHead { epoch: EPOCH, seq: 30 }));
@@ -245,15 +247,15 @@ on_both! {
     async fn events_come_as_they_were_written(database: Database) {
         let store = database.open().await;
         let not_before = Some(NOW);
-        let told = Revocation { tags: vec![tag("a"), tag("b")], reach: RevocationReach::Before(NOW), ..revocation("a") };
-        store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
-        store.write(Revoke { revocation: revocation("c"), now: NOW.plus(Duration::from_millis(1)) }).await.unwrap();
+        let told = Revocation { tags: vec![tag("a"), tag("b")], reach: RevocationReach::IssuedBefore(NOW), ..revocation("a") };
+        store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: revocation("c"), now: NOW.plus(Duration::from_millis(1)) }).await.unwrap();
         let reason = "a test says so".to_owned();
         let until = revocation("c").until;
         let tags = vec![tag("a"), tag("b")];
-        let first = AnnouncedEvent { seq: 1, tags, not_before, until, reason: reason.clone(), at: NOW };
+        let first = RevocationEvent { seq: 1, tags, not_before, until, reason: reason.clone(), at: NOW };
         let later = NOW.plus(Duration::from_millis(1));
-        let second = AnnouncedEvent { seq: 2, tags: vec![tag("c")], not_before: None, until, reason, at: later };
+        let second = RevocationEvent { seq: 2, tags: vec![tag("c")], not_before: None, until, reason, at: later };
         assert_eq!(store.events(0, 10).await.unwrap(), [first.clone(), second.clone()]);
         assert_eq!(store.events(1, 10).await.unwrap(), [second]);
         assert_eq!(store.events(0, 1).await.unwrap(), [first]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _};
-use store::login_endings::LoginEndings;
+use store::ended_logins::LoginEndings;
 use store::login_sessions::{
     BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSessionRow,
     LoginSessionsOf, ReleaseLoginSession, ReplaceLoginSession,
@@ -26,8 +26,8 @@ pub(crate) fn login_session(name: &str) -> LoginSessionRow {
         id: digest(name),
         subject: digest("ada"),
         sid: None,
-        began: NOW,
-        ends: NOW.plus(HOUR),
+        began_at: NOW,
+        expires_at: NOW.plus(HOUR),
         version: 0,
         content: (0..=255).collect(),
     }
@@ -102,21 +102,21 @@ on_both! {
         let (one, other) = (&stores[0], stores.last().unwrap());
         let within = Duration::from_mins(1);
         let read = async |store: &Store, after| store.login_endings(after, within).await.unwrap();
-        assert_eq!(read(other, 0).await, LoginEndings { upto: 0, sessions: Vec::new(), more: false });
+        assert_eq!(read(other, 0).await, LoginEndings { continue_after: 0, sessions: Vec::new(), more: false });
         for name in ["a", "b", "c"] {
             one.write(BeginLoginSession(login_session(name))).await.unwrap();
         }
         assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_some());
         assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_none());
-        assert_eq!(read(other, 0).await, LoginEndings { upto: 1, sessions: vec![digest("b")], more: false });
+        assert_eq!(read(other, 0).await, LoginEndings { continue_after: 1, sessions: vec![digest("b")], more: false });
         let of = LoginSessionsOf::Subject(login_session("a").subject);
-        assert_eq!(other.write(EndLoginSessions { of, began: NOW }).await.unwrap().len(), 2);
-        let LoginEndings { upto, sessions, .. } = read(one, 1).await;
+        assert_eq!(other.write(EndLoginSessions { selection: of, began: NOW }).await.unwrap().len(), 2);
+        let LoginEndings { continue_after: position, sessions, .. } = read(one, 1).await;
         let told: BTreeSet<_> = sessions.iter().map(|id| id.0).collect();
-        assert_eq!((upto, told), (3, BTreeSet::from([digest("a").0, digest("c").0])));
-        assert_eq!(read(one, 3).await, LoginEndings { upto: 3, sessions: Vec::new(), more: false });
-        assert_eq!(read(one, 77).await.upto, 3, "of another database: from the beginning");
-        let over = LoginEndings { upto: 3, sessions: Vec::new(), more: false };
+        assert_eq!((position, told), (3, BTreeSet::from([digest("a").0, digest("c").0])));
+        assert_eq!(read(one, 3).await, LoginEndings { continue_after: 3, sessions: Vec::new(), more: false });
+        assert_eq!(read(one, 77).await.continue_after, 3, "of another database: from the beginning");
+        let over = LoginEndings { continue_after: 3, sessions: Vec::new(), more: false };
         assert_eq!(one.login_endings(0, Duration::ZERO).await.unwrap(), over, "too long ago to matter, and to be looked through again");
 
         // Endings of several nodes are in one order, without gaps.
@@ -131,28 +131,28 @@ on_both! {
         }
         let (mut after, mut heard) = (3, 0);
         while heard < 40 {
-            let LoginEndings { upto, sessions, .. } = read(one, after).await;
-            assert_eq!(upto - after, sessions.len() as u64, "nothing is left out");
-            (after, heard) = (upto, heard + sessions.len());
+            let LoginEndings { continue_after: position, sessions, .. } = read(one, after).await;
+            assert_eq!(position - after, sessions.len() as u64, "nothing is left out");
+            (after, heard) = (position, heard + sessions.len());
         }
         nodes.join_all().await;
-        assert_eq!(read(other, 43).await.upto, 43);
+        assert_eq!(read(other, 43).await.continue_after, 43);
     }
 
     async fn a_login_session_is_found_until_it_ends(database: Database) {
         let store = database.open().await;
         let one = login_session("one");
         let other = LoginSessionRow {
-            id: digest("other"), sid: Some(digest("sid")), content: Vec::new(), ends: Timestamp::MAX, ..one.clone()
+            id: digest("other"), sid: Some(digest("sid")), content: Vec::new(), expires_at: Timestamp::MAX, ..one.clone()
         };
         keep(&store, &one).await;
         keep(&store, &other).await;
         assert_eq!(store.login_session(&one.id, NOW).await.unwrap(), Some(one.clone()));
         assert_eq!(store.login_session(&other.id, NOW).await.unwrap(), Some(other.clone()));
         assert_eq!(store.login_session(&digest("none"), NOW).await.unwrap(), None);
-        let before = Timestamp::from_millis(one.ends.as_millis() - 1);
+        let before = Timestamp::from_millis(one.expires_at.as_millis() - 1);
         assert_eq!(store.login_session(&one.id, before).await.unwrap(), Some(one.clone()));
-        assert_eq!(store.login_session(&one.id, one.ends).await.unwrap(), None, "ended means now >= ends");
+        assert_eq!(store.login_session(&one.id, one.expires_at).await.unwrap(), None, "ended means now >= ends");
         let never = Timestamp::from_millis(i64::MAX.unsigned_abs() - 1);
         assert_eq!(store.login_session(&other.id, never).await.unwrap(), Some(other));
 
@@ -192,7 +192,7 @@ on_both! {
         let store = database.open().await;
         let kept = login_session("s");
         keep(&store, &kept).await;
-        for refused in [claim("s", 1, NOW), claim("s", u64::MAX, NOW), claim("none", 0, NOW), claim("s", 0, kept.ends)] {
+        for refused in [claim("s", 1, NOW), claim("s", u64::MAX, NOW), claim("none", 0, NOW), claim("s", 0, kept.expires_at)] {
             assert!(!store.write(refused.clone()).await.unwrap(), "{refused:?}");
         }
         assert!(store.write(claim("s", 0, NOW)).await.unwrap());
@@ -273,9 +273,9 @@ on_both! {
             // A provider session and a user with the same digest must not be confused.
             ("x-ada", "x", Some(digest("ada")), NOW),
         ] {
-            keep(&store, &LoginSessionRow { subject: digest(subject), sid, began, ..login_session(name) }).await;
+            keep(&store, &LoginSessionRow { subject: digest(subject), sid, began_at: began, ..login_session(name) }).await;
         }
-        let ends = |of, began| store.write(EndLoginSessions { of, began });
+        let ends = |of, began| store.write(EndLoginSessions { selection: of, began });
         let nobody = ends(LoginSessionsOf::Sid(digest("z")), Timestamp::MAX).await.unwrap();
         assert_eq!(nobody, []);
         let ended = ends(LoginSessionsOf::Sid(digest("x")), NOW).await.unwrap();
@@ -296,7 +296,7 @@ on_both! {
             keep(&stores[0], &LoginSessionRow { sid: Some(digest("sid")), ..login_session(name) }).await;
         }
         let ends = (0..20).map(|n| EndLoginSessions {
-            of: if n % 2 == 0 { LoginSessionsOf::Sid(digest("sid")) } else { LoginSessionsOf::Subject(digest("ada")) },
+            selection: if n % 2 == 0 { LoginSessionsOf::Sid(digest("sid")) } else { LoginSessionsOf::Subject(digest("ada")) },
             began: NOW,
         });
         let told: Vec<StoredDigest> = at_once(&stores, ends).await.concat();
@@ -310,13 +310,13 @@ on_both! {
         let kept = login_session("s");
         keep(&store, &kept).await;
         keep_ended(&database, 20_300).await;
-        assert_eq!(store.sweep_login_sessions(Timestamp::from_millis(0)).await.unwrap(), 0);
-        assert_eq!(store.sweep_login_sessions(NOW).await.unwrap(), 20_300);
-        assert_eq!(store.sweep_login_sessions(NOW).await.unwrap(), 0);
+        assert_eq!(store.delete_expired_login_sessions(Timestamp::from_millis(0)).await.unwrap(), 0);
+        assert_eq!(store.delete_expired_login_sessions(NOW).await.unwrap(), 20_300);
+        assert_eq!(store.delete_expired_login_sessions(NOW).await.unwrap(), 0);
         assert_eq!(store.login_session(&kept.id, NOW).await.unwrap(), Some(kept.clone()));
         keep_ended(&database, 3).await;
-        assert_eq!(store.sweep(NOW, HOUR).await.unwrap().expired, 3, "the provider's sweep does it too");
-        assert_eq!(store.sweep_login_sessions(kept.ends).await.unwrap(), 1);
+        assert_eq!(store.delete_expired(NOW, HOUR).await.unwrap().expired, 3, "the provider's sweep does it too");
+        assert_eq!(store.delete_expired_login_sessions(kept.expires_at).await.unwrap(), 1);
     }
 
     async fn a_gateway_and_a_provider_share_a_database(database: Database) {
@@ -343,7 +343,7 @@ on_both! {
         assert!(writes.join_all().await.into_iter().all(|made| made));
         assert_eq!(provider.sessions(None, "", 500, NOW).await.unwrap().len(), 200);
         let of = LoginSessionsOf::Subject(digest("ada"));
-        assert_eq!(gateway.write(EndLoginSessions { of, began: NOW }).await.unwrap().len(), 200);
+        assert_eq!(gateway.write(EndLoginSessions { selection: of, began: NOW }).await.unwrap().len(), 200);
         assert_eq!(provider.sessions(None, "", 500, NOW).await.unwrap().len(), 200);
     }
 

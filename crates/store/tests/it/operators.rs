@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use store::access_tokens::IssueAccessToken;
-use store::audit::{AnnouncedEntry, Audited};
+use store::audit::{AuditEntry, Audited};
 use store::clients::{AddClient, DeleteClient};
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
-use store::deliveries::TakeDue;
-use store::families::{Family, FamilyFilter, RevokeGrants, RevokeSome, TOGETHER};
+use store::deliveries::TakeDueDeliveries;
+use store::families::{BATCH_SIZE, Family, FamilyFilter, RevokeFamilyBatch, RevokeGrants};
 use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, UserRow};
@@ -95,7 +95,7 @@ on_both! {
             assert_eq!(store.access_token(&digest(name)).await.unwrap(), None);
         }
         assert_eq!(store.session_by_sid("sid-s").await.unwrap(), None);
-        let due = store.write(TakeDue { limit: 9, put_off: LATER, now: NOW }).await.unwrap();
+        let due = store.write(TakeDueDeliveries { limit: 9, retry_after: LATER, now: NOW }).await.unwrap();
         assert_eq!(due.iter().map(|d| &*d.id).collect::<Vec<_>>(), ["sid-s/notebook"]);
         assert_eq!(store.head().await.unwrap().seq, 3);
     }
@@ -128,7 +128,7 @@ on_both! {
             now: NOW.plus(LATER),
         };
         let (some, all) = (delete(&["id-Ada"]), delete(&["id-Ada", "id-cleo", "id-eve"]));
-        assert_eq!(store.write(some).await.unwrap(), Deleted::Joined, "cleo would not be told of");
+        assert_eq!(store.write(some).await.unwrap(), Deleted::MembersChanged, "cleo would not be told of");
         assert!(is_active(&store, "Ada", NOW.plus(LATER)).await);
         assert_eq!(store.write(all.clone()).await.unwrap(), Deleted::Now);
         assert_eq!(store.write(all).await.unwrap(), Deleted::Unknown);
@@ -146,8 +146,8 @@ on_both! {
         for (name, user) in [("a", Some(&ada)), ("e", Some(&eve)), ("own", None)] {
             store.write(IssueAccessToken(access(name, user))).await.unwrap();
         }
-        let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), consented: None, answers: None };
-        assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
+        let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), required_consent: None, pushed_request: None };
+        assert_eq!(store.write(issue).await.unwrap(), Issued::Stored);
         let revoke = |client: &str, user: Option<&UserRow>| RevokeGrants {
             client_id: client.into(),
             user_id: user.map(|user| user.id.clone()),
@@ -171,15 +171,15 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         // Not in the order of their ids.
-        for n in (0..TOGETHER + 7).rev() {
+        for n in (0..BATCH_SIZE + 7).rev() {
             let begin = begin_family(family(&format!("f{n:04}"), &ada), None, access(&format!("a{n}"), Some(&ada)));
             assert!(store.write(begin).await.unwrap());
         }
-        let some = |client: &str, after: &str| RevokeSome { client_id: client.into(), after: after.into(), now: NOW };
+        let some = |client: &str, after: &str| RevokeFamilyBatch { client_id: client.into(), after: after.into(), now: NOW };
         assert_eq!(store.write(some("another", "")).await.unwrap(), (0, None));
-        let last = format!("f{:04}", TOGETHER - 1);
-        assert_eq!(store.write(some("notebook", "")).await.unwrap(), (TOGETHER, Some(last.clone())));
-        assert!(!is_active(&store, "a0", NOW).await && is_active(&store, &format!("a{TOGETHER}"), NOW).await);
+        let last = format!("f{:04}", BATCH_SIZE - 1);
+        assert_eq!(store.write(some("notebook", "")).await.unwrap(), (BATCH_SIZE, Some(last.clone())));
+        assert!(!is_active(&store, "a0", NOW).await && is_active(&store, &format!("a{BATCH_SIZE}"), NOW).await);
         assert_eq!(store.write(some("notebook", &last)).await.unwrap(), (7, None));
         assert_eq!(store.write(some("notebook", "")).await.unwrap(), (0, None));
         assert_eq!(store.head().await.unwrap().seq, 0, "nobody was told yet");
@@ -192,7 +192,7 @@ on_both! {
         let consent = Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: "openid".into(), given_at: NOW,
         };
-        assert!(store.write(GiveConsent { consent, before: None }).await.unwrap());
+        assert!(store.write(GiveConsent { consent, previous_scopes: None }).await.unwrap());
         let issue = begin_family(family("f", &ada), None, access("a", Some(&ada)));
         store.write(issue).await.unwrap();
         store.write(IssueAccessToken(access("b", None))).await.unwrap();
@@ -215,7 +215,7 @@ on_both! {
             for client in ["mail", "notes"] {
                 let family = Family { client_id: client.into(), ..family(&format!("{client}-{name}"), user) };
                 let code = code(&family.id);
-                assert_eq!(store.write(IssueCode { family, origins: ORIGINS, code, consented: None, answers: None }).await.unwrap(), Issued::Now);
+                assert_eq!(store.write(IssueCode { family, origins: ORIGINS, code, required_consent: None, pushed_request: None }).await.unwrap(), Issued::Stored);
             }
         }
         for (user, after, limit, expected) in [
@@ -243,7 +243,7 @@ on_both! {
 
     async fn what_did_not_happen_is_not_told(database: Database) {
         let store = database.open().await;
-        let entry = AnnouncedEntry {
+        let entry = AuditEntry {
             actor: "operator:root".into(), action: "key.rotate".into(), target: "system".into(),
             detail: "{}".into(), at: NOW,
         };

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use store::access_tokens::{AccessToken, IssueAccessToken};
-use store::attempts::{Attempts, ForgetAttempts, RecordAttempt};
 use store::clients::{AddClient, ChangeClient};
 use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::groups::{AddGroup, AddMember, RemoveMember};
-use store::sessions::{BeginSession, EndSession, SeeSession, SessionRow};
-use store::users::{AddUser, EnableUser, EndUser, UpgradePassword, UserRevocation, UserRow};
+use store::login_attempts::{Attempts, DeleteAttempts, RecordAttempt};
+use store::sessions::{BeginSession, EndSession, SessionRow, TouchSession};
+use store::users::{AddUser, EnableUser, RevokeUser, UpgradePassword, UserRevocation, UserRow};
 use store::{Store, StoreError, StoredDigest};
 
 use crate::databases::{
@@ -45,10 +45,10 @@ pub(crate) fn session(name: &str, user: &UserRow) -> SessionRow {
         authenticated_at: NOW,
         methods: "pwd".into(),
         acr: None,
-        agent: "Firefox".into(),
+        user_agent: "Firefox".into(),
         address: "192.0.2.7".into(),
         created_at: NOW,
-        seen_at: NOW,
+        last_used_at: NOW,
         expires_at: NOW.plus(Duration::from_hours(8)),
         ended_at: None,
         read_at: user.read_at,
@@ -116,8 +116,8 @@ on_both! {
         store.write(IssueAccessToken(token("alone", &ada))).await.unwrap();
         assert!(is_active(&store, &digest("t")).await && is_active(&store, &digest("alone")).await);
 
-        let end = |ending| EndUser {
-            user_id: ada.id.clone(), ending, revocation: revocation("ada"), deliver_until: None, now: NOW.plus(LATER),
+        let end = |account_change| RevokeUser {
+            user_id: ada.id.clone(), account_change, revocation: revocation("ada"), deliver_until: None, now: NOW.plus(LATER),
         };
         assert!(store.write(end(UserRevocation::Password(password("new")))).await.unwrap());
         assert!(!is_active(&store, &digest("t")).await && !is_active(&store, &digest("alone")).await);
@@ -127,10 +127,10 @@ on_both! {
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), &events[0].tags), (1, &revocation("ada").tags));
 
-        let fresh = AccessToken { read_at: store.read_at().await.unwrap(), ..token("fresh", &ada) };
+        let fresh = AccessToken { read_at: store.log_time().await.unwrap(), ..token("fresh", &ada) };
         store.write(IssueAccessToken(fresh)).await.unwrap();
         assert!(is_active(&store, &digest("fresh")).await, "what is issued afterwards counts");
-        assert!(!store.write(EndUser { user_id: "nobody".into(), ..end(UserRevocation::Everything) }).await.unwrap());
+        assert!(!store.write(RevokeUser { user_id: "nobody".into(), ..end(UserRevocation::Everything) }).await.unwrap());
     }
 
     async fn a_closed_account_has_neither_session_nor_token(database: Database) {
@@ -138,8 +138,8 @@ on_both! {
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("s", &ada), None)).await.unwrap();
         store.write(IssueAccessToken(token("t", &ada))).await.unwrap();
-        let close = EndUser {
-            user_id: ada.id.clone(), ending: UserRevocation::Disabled, revocation: revocation("ada"),
+        let close = RevokeUser {
+            user_id: ada.id.clone(), account_change: UserRevocation::Disabled, revocation: revocation("ada"),
             deliver_until: None, now: NOW.plus(LATER),
         };
         assert!(store.write(close).await.unwrap());
@@ -165,7 +165,7 @@ on_both! {
         assert!(matches!(twice, Err(StoreError::Taken("the group's name"))), "{twice:?}");
         for (group, user_id) in [("nobody", &*ada.id), ("staff", "nobody")] {
             let add = AddMember { group: group.into(), user_id: user_id.into() };
-            assert!(matches!(store.write(add).await, Err(StoreError::Dangling)), "{group} {user_id}");
+            assert!(matches!(store.write(add).await, Err(StoreError::MissingReference)), "{group} {user_id}");
         }
         assert_eq!(store.groups_of(&ada.id).await.unwrap(), ["admins", "staff"]);
 
@@ -207,9 +207,9 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         assert_eq!(store.write(begin(session("b", &ada), None)).await.unwrap().as_deref(), Some("sid-b"));
-        store.write(SeeSession { digest: digest("b"), now: NOW.plus(LATER) }).await.unwrap();
+        store.write(TouchSession { digest: digest("b"), now: NOW.plus(LATER) }).await.unwrap();
         let seen = store.session(&digest("b"), NOW).await.unwrap().unwrap();
-        assert_eq!(seen, SessionRow { seen_at: NOW.plus(LATER), ..session("b", &ada) });
+        assert_eq!(seen, SessionRow { last_used_at: NOW.plus(LATER), ..session("b", &ada) });
         assert_eq!(store.session(&digest("b"), seen.expires_at).await.unwrap(), None, "expired is now >= exp");
         assert_eq!(store.sessions_of(&ada.id, NOW).await.unwrap(), [seen]);
 
@@ -248,7 +248,7 @@ on_both! {
                         locked_until: NOW,
                         expires_at: NOW.plus(LATER),
                     };
-                    let record = RecordAttempt { subject: "user:ada".into(), from, to };
+                    let record = RecordAttempt { subject: "user:ada".into(), previous: from, next: to };
                     if store.write(record).await.unwrap() {
                         return;
                     }
@@ -258,8 +258,8 @@ on_both! {
         failures.join_all().await;
         let store = &stores[0];
         assert_eq!(store.attempts("user:ada").await.unwrap().unwrap().failures, 40);
-        assert_eq!(store.sweep(NOW, LATER).await.unwrap().expired, 0);
-        store.write(ForgetAttempts { subject: "user:ada".into() }).await.unwrap();
+        assert_eq!(store.delete_expired(NOW, LATER).await.unwrap().expired, 0);
+        store.write(DeleteAttempts { subject: "user:ada".into() }).await.unwrap();
         assert_eq!(store.attempts("user:ada").await.unwrap(), None);
     }
 
@@ -270,7 +270,7 @@ on_both! {
         let consent = |scopes: &str| Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: scopes.into(), given_at: NOW,
         };
-        let give = |before: Option<&str>, scopes: &str| GiveConsent { consent: consent(scopes), before: before.map(str::to_owned) };
+        let give = |before: Option<&str>, scopes: &str| GiveConsent { consent: consent(scopes), previous_scopes: before.map(str::to_owned) };
         assert!(!store.write(give(Some("openid"), "openid mail")).await.unwrap(), "there is none any more");
         assert!(store.write(give(None, "openid")).await.unwrap());
         assert!(!store.write(give(None, "mail")).await.unwrap(), "there is one meanwhile");

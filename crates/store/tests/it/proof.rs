@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::denylist::Denylist;
-use coherence::event_loops::{DenylistCopy as _, Log as _};
-use coherence::{ConsumerId, ConsumerName};
+use coherence::event_loops::{DenylistSource as _, Log as _};
+use coherence::{ConsumerId, PeerName};
 use sqlx::{AnyConnection, Connection as _, Executor as _};
-use store::access_tokens::Revoke;
+use store::access_tokens::AppendRevocation;
 use store::followers::MarkFollower;
 use store::{LogHead, Store, Tag};
 
@@ -17,10 +17,10 @@ use crate::databases::{Database, EPOCH, NOW, on_both, revocation, tag, told};
 /// Set for the process that proves reads without disk space: the database's URL.
 const CRAMPED: &str = "POSTERN_TEST_STORE_PROVES";
 
-fn follower(number: u8) -> Follower {
-    Follower {
+fn follower(number: u8) -> ConsumerRecord {
+    ConsumerRecord {
         id: ConsumerId([number; 16]),
-        called: ConsumerName::new(&format!("gateway-{number}")).unwrap(),
+        name: PeerName::new(&format!("gateway-{number}")).unwrap(),
         lease: Duration::from_secs(5),
         applied: None,
     }
@@ -31,12 +31,12 @@ fn ids(numbers: &[u8]) -> Vec<ConsumerId> {
 }
 
 async fn revoke(store: &Store, name: &str) -> bool {
-    store.write(Revoke { revocation: revocation(name), now: NOW }).await.is_ok()
+    store.write(AppendRevocation { revocation: revocation(name), now: NOW }).await.is_ok()
 }
 
 /// The sequence number of the head, and those of the tags that are on the denylist.
 async fn confirmed(store: &Store, names: &[&str]) -> (u64, Vec<Tag>) {
-    let (head, denied) = store.confirm(names.iter().map(|name| tag(name)).collect()).await.unwrap();
+    let (head, denied) = store.prove_tags(names.iter().map(|name| tag(name)).collect()).await.unwrap();
     (head.seq, denied.into_iter().map(|denied| denied.tag).collect())
 }
 
@@ -67,15 +67,15 @@ on_both! {
 
     async fn who_stands_in_the_list_is_told_with_the_head(database: Database) {
         let store = database.open().await;
-        assert!(store.note(&[follower(1), follower(2)]).await);
-        let listed = async || store.listed(&ids(&[1, 2, 3])).await.unwrap();
+        assert!(store.record_consumers(&[follower(1), follower(2)]).await);
+        let listed = async || store.head_and_listed(&ids(&[1, 2, 3])).await.unwrap();
         assert_eq!(listed().await, (LogHead { epoch: EPOCH, seq: 0 }, ids(&[1, 2])));
         let (head, all) = store.prove_followers().await.unwrap();
         assert_eq!((head, all.len()), (LogHead { epoch: EPOCH, seq: 0 }, 2));
         assert_eq!(all[0].follower, follower(1));
         store.write(MarkFollower { id: ConsumerId([1; 16]), beat: 1 }).await.unwrap();
         assert_eq!(listed().await.1, ids(&[2]), "about to be struck off");
-        assert!(store.note(&[follower(1)]).await);
+        assert!(store.record_consumers(&[follower(1)]).await);
         assert_eq!(listed().await.1, ids(&[1, 2]));
     }
 }
@@ -112,14 +112,14 @@ async fn soon(holds: impl AsyncFn() -> bool) {
 async fn a_server_that_takes_no_changes_proves_what_it_says() {
     let database = Database::postgres().await;
     let store = database.open().await;
-    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    assert!(revoke(&store, "before").await && store.record_consumers(&[follower(1)]).await);
     set_read_only(&database, "on").await;
     settled(&store).await;
-    assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
-    assert!(store.storing().fault().is_some(), "it is known that nothing is kept");
+    assert!(!revoke(&store, "meanwhile").await && !store.record_consumers(&[follower(1)]).await);
+    assert!(store.storage_health().fault().is_some(), "it is known that nothing is kept");
     assert_eq!(store.prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: 1 });
     assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
-    let (head, listed) = store.listed(&ids(&[1, 2])).await.unwrap();
+    let (head, listed) = store.head_and_listed(&ids(&[1, 2])).await.unwrap();
     assert_eq!((head.seq, listed), (1, ids(&[1])));
     let page = store.prove_denied(None, 10).await.unwrap();
     assert_eq!((page.0.seq, page.1.len(), store.prove_followers().await.unwrap().1.len()), (1, 1, 1));
@@ -146,7 +146,7 @@ async fn a_row_that_somebody_holds_keeps_nobody_from_being_answered() {
 async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
     let database = Database::postgres().await;
     let store = database.open().await;
-    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    assert!(revoke(&store, "before").await && store.record_consumers(&[follower(1)]).await);
     let mut other = AnyConnection::connect(&database.url).await.unwrap();
     for table in ["denials", "followers", "invalidation_log"] {
         for statement in [
@@ -168,7 +168,7 @@ async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
     assert_eq!((epoch, events.len()), (EPOCH, 1));
     let (at, listed) = store.prove_followers().await.unwrap();
     assert_eq!((at, listed.len()), (head, 1));
-    assert_eq!(store.listed(&ids(&[1])).await, Some((head, ids(&[1]))));
+    assert_eq!(store.head_and_listed(&ids(&[1])).await, Some((head, ids(&[1]))));
     assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
 }
 
@@ -219,7 +219,7 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
     }
     let (_, address) = server.rsplit_once('@').unwrap();
     let store = Store::open(&format!("postgres://{role}@{address}/{name}"), EPOCH).await.unwrap();
-    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    assert!(revoke(&store, "before").await && store.record_consumers(&[follower(1)]).await);
     assert_eq!(store.prove_head().await.unwrap().seq, 1);
     assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
     let page = store.prove_denied(None, 10).await.unwrap();
@@ -227,8 +227,8 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
     set_read_only(&database, "on").await;
     soon(async || store.head().await.is_ok()).await;
     assert!(store.prove_denied(None, 10).await.is_err() && store.prove_followers().await.is_err());
-    assert!(store.prove_head().await.is_err() && store.confirm(vec![tag("before")]).await.is_err());
-    assert_eq!(store.listed(&ids(&[1])).await, None, "without a change nothing is proved");
+    assert!(store.prove_head().await.is_err() && store.prove_tags(vec![tag("before")]).await.is_err());
+    assert_eq!(store.head_and_listed(&ids(&[1])).await, None, "without a change nothing is proved");
 }
 
 /// The process without disk space.
@@ -236,14 +236,14 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
 async fn a_node_that_proves_without_room() {
     let Some(url) = told(CRAMPED) else { return };
     let store = Store::open(&url, EPOCH).await.unwrap();
-    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    assert!(revoke(&store, "before").await && store.record_consumers(&[follower(1)]).await);
     let process = std::process::id().to_string();
     let limited = Command::new("prlimit").args(["--pid", &process, "--fsize=4096:"]).status().unwrap();
     assert!(limited.success());
-    assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
+    assert!(!revoke(&store, "meanwhile").await && !store.record_consumers(&[follower(1)]).await);
     assert_eq!(store.prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: 1 });
     assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
-    assert_eq!(store.listed(&ids(&[1, 2])).await.unwrap().1, ids(&[1]));
+    assert_eq!(store.head_and_listed(&ids(&[1, 2])).await.unwrap().1, ids(&[1]));
     println!("proved");
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
-use store::access_tokens::Revoke;
+use store::access_tokens::AppendRevocation;
 use store::security_events::{
-    Acknowledge, GiveBack, OccurrenceKey, Register, ShareSecret, TakeReceiver, TakenReceiver, TellAll,
+    Acknowledge, AppendRevocations, Occurrence, RegisterReceiver, ReleaseReceiver, StoreSharedSecret,
+    TakeReceiver, TakenReceiver,
 };
 use store::{Revocation, Store};
 
@@ -16,53 +17,53 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 async fn happen(store: &Store, user: &str, now: Timestamp) -> u64 {
     let occurrence =
-        OccurrenceKey { user_id: Some(user.into()), ..OccurrenceKey::new(EventKind::CredentialChange) };
+        Occurrence { user_id: Some(user.into()), ..Occurrence::new(EventKind::CredentialChange) };
     let revocation = Revocation { occurrence: Some(occurrence), ..revocation(user) };
-    store.write(Revoke { revocation, now }).await.unwrap();
+    store.write(AppendRevocation { revocation, now }).await.unwrap();
     store.head().await.unwrap().seq
 }
 
 async fn register(store: &Store, name: &str) {
-    store.write(Register { receiver: name.into(), now: NOW }).await.unwrap();
+    store.write(RegisterReceiver { receiver: name.into(), now: NOW }).await.unwrap();
 }
 
 fn take(name: &str, now: Timestamp) -> TakeReceiver {
-    TakeReceiver { receiver: name.into(), lasts: MINUTE, now }
+    TakeReceiver { receiver: name.into(), lease: MINUTE, now }
 }
 
 async fn unheard(store: &Store, name: &str) -> Vec<u64> {
-    store.unheard(name, 100).await.unwrap().iter().map(|event| event.seq).collect()
+    store.unacknowledged(name, 100).await.unwrap().iter().map(|event| event.seq).collect()
 }
 
 async fn acknowledge(store: &Store, name: &str, heard: &[u64], before: Timestamp) -> u64 {
-    store.write(Acknowledge { receiver: name.into(), heard: heard.to_vec(), before }).await.unwrap()
+    store.write(Acknowledge { receiver: name.into(), acknowledged: heard.to_vec(), before }).await.unwrap()
 }
 
 on_both! {
     async fn what_happened_stands_beside_the_log(database: Database) {
         let store = database.open().await;
-        let mut all = OccurrenceKey::new(EventKind::SessionRevoked);
+        let mut all = Occurrence::new(EventKind::SessionRevoked);
         all.user_id = Some("u".into());
         all.sid = Some("s".into());
         all.jti = Some("j".into());
         all.client_id = Some("c".into());
         all.granted_by = Some("g".into());
         let told = Revocation { occurrence: Some(all.clone()), ..revocation("x") };
-        store.write(Revoke { revocation: revocation("silent"), now: NOW }).await.unwrap();
-        store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: revocation("silent"), now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
         let occurred = store.occurred(0, 10).await.unwrap();
         assert_eq!(occurred.len(), 1);
         assert_eq!((occurred[0].seq, occurred[0].at, &occurred[0].what), (2, NOW, &all));
         assert_eq!(store.occurred(2, 10).await.unwrap(), []);
         for kind in EventKind::ALL {
-            let told = Revocation { occurrence: Some(OccurrenceKey::new(kind)), ..revocation("x") };
-            store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
+            let told = Revocation { occurrence: Some(Occurrence::new(kind)), ..revocation("x") };
+            store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
             let seq = store.head().await.unwrap().seq;
             assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].what.kind, kind);
         }
         // Occurrences are deleted when they are no longer delivered.
         let later = NOW.plus(MINUTE * 60 * 24 * 9);
-        store.sweep(later, MINUTE).await.unwrap();
+        store.delete_expired(later, MINUTE).await.unwrap();
         assert_eq!(store.occurred(0, 10).await.unwrap(), []);
     }
 
@@ -70,10 +71,10 @@ on_both! {
         let store = database.open().await;
         happen(&store, "before", NOW).await;
         register(&store, "r").await;
-        assert!(!store.is_to_be_told("r", NOW).await.unwrap());
+        assert!(!store.is_delivery_due("r", NOW).await.unwrap());
         let seq = happen(&store, "after", NOW).await;
         register(&store, "r").await;
-        assert!(store.is_to_be_told("r", NOW).await.unwrap(), "known is known");
+        assert!(store.is_delivery_due("r", NOW).await.unwrap(), "known is known");
         assert_eq!(unheard(&store, "r").await, [seq]);
         assert_eq!(unheard(&store, "nobody").await, [0; 0]);
     }
@@ -90,18 +91,18 @@ on_both! {
             taking.spawn(async move { store.write(take("r", NOW)).await.unwrap() });
         }
         let taken: Vec<TakenReceiver> = taking.join_all().await.into_iter().flatten().collect();
-        assert_eq!(taken, [TakenReceiver { seq: 0, tries: 0 }]);
+        assert_eq!(taken, [TakenReceiver { seq: 0, failures: 0 }]);
         let store = &stores[0];
-        assert!(!store.is_to_be_told("r", NOW).await.unwrap(), "somebody has it");
+        assert!(!store.is_delivery_due("r", NOW).await.unwrap(), "somebody has it");
         // The node that took the receiver has died.
         let later = NOW.plus(MINUTE);
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 0, tries: 0 }));
-        let back = |from, to, tries| GiveBack { receiver: "r".into(), from, to, tries, due_at: later };
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 0, failures: 0 }));
+        let back = |from, to, tries| ReleaseReceiver { receiver: "r".into(), from, to, tries, due_at: later };
         assert!(store.write(back(0, 2, 0)).await.unwrap());
         assert!(!store.write(back(0, 1, 0)).await.unwrap(), "the one before comes back too late");
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, tries: 0 }));
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, failures: 0 }));
         assert!(store.write(back(2, 2, 3)).await.unwrap());
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, tries: 3 }));
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, failures: 3 }));
         assert_eq!(store.write(take("nobody", later)).await.unwrap(), None);
     }
 
@@ -113,7 +114,7 @@ on_both! {
         for user in ["a", "b", "c", "d"] {
             seqs.push(happen(&store, user, NOW).await);
             // An event without an occurrence is not a gap.
-            store.write(Revoke { revocation: revocation("silent"), now: NOW }).await.unwrap();
+            store.write(AppendRevocation { revocation: revocation("silent"), now: NOW }).await.unwrap();
         }
         let [a, b, c, d] = seqs.clone().try_into().unwrap();
         let never = Timestamp::from_secs(0);
@@ -138,7 +139,7 @@ on_both! {
     async fn what_others_told_is_appended_at_once_or_not_at_all(database: Database) {
         let store = database.open().await;
         let revocations = vec![revocation("a"), revocation("b")];
-        store.write(TellAll { revocations, now: NOW }).await.unwrap();
+        store.write(AppendRevocations { revocations, now: NOW }).await.unwrap();
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), &*events[0].tags), (1, &[tag("a"), tag("b")][..]));
     }
@@ -148,7 +149,7 @@ on_both! {
         let mut drawing = tokio::task::JoinSet::new();
         for n in 0..8_u8 {
             let store = stores[usize::from(n) % stores.len()].clone();
-            drawing.spawn(async move { store.write(ShareSecret([n; 64])).await.unwrap() });
+            drawing.spawn(async move { store.write(StoreSharedSecret([n; 64])).await.unwrap() });
         }
         let drawn = drawing.join_all().await;
         assert!(drawn.iter().all(|secret| *secret == drawn[0]));

@@ -4,9 +4,9 @@
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
 
-use coherence::consumers::Follower;
+use coherence::consumers::ConsumerRecord;
 use coherence::event_loops::Log as _;
-use coherence::{ConsumerId, ConsumerName};
+use coherence::{ConsumerId, PeerName};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 use store::backup::BackupError;
 use store::groups::AddGroup;
@@ -171,14 +171,14 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
     }
     way.fall_silent();
     go.send_replace(true);
-    assert!(store.storing().fault().is_none());
+    assert!(store.storage_health().fault().is_none());
     for made in writes.join_all().await {
         let made = made.expect("an answer, if only that nobody knows");
         assert!(matches!(made, Err(StoreError::Unavailable(_))), "{made:?}");
     }
     // The lane gives up a moment after its callers.
     let began = Instant::now();
-    while store.storing().fault().is_none() {
+    while store.storage_health().fault().is_none() {
         assert!(began.elapsed() < PATIENCE, "nobody is told that nothing is stored");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -211,9 +211,9 @@ async fn kept(table: &str, database: &Database) -> AnyConnection {
     other
 }
 
-fn follower(number: u8) -> Follower {
-    let (id, called) = (ConsumerId([number; 16]), ConsumerName::new("gateway").unwrap());
-    Follower { id, called, lease: Duration::from_secs(5), applied: None }
+fn follower(number: u8) -> ConsumerRecord {
+    let (id, name) = (ConsumerId([number; 16]), PeerName::new("gateway").unwrap());
+    ConsumerRecord { id, name, lease: Duration::from_secs(5), applied: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -226,7 +226,7 @@ async fn who_follows_is_not_written_down_by_a_silent_database_and_takes_no_lane_
     let noting = (0..4).map(|n| {
         let store = store.clone();
         let patience = if n < 2 { Duration::from_secs(3) } else { PATIENCE };
-        tokio::spawn(async move { timeout(patience, store.note(&[follower(n)])).await })
+        tokio::spawn(async move { timeout(patience, store.record_consumers(&[follower(n)])).await })
     });
     let noting: Vec<_> = noting.collect();
     fall_silent_once_waited_for(4, &database, &way).await;
@@ -239,7 +239,7 @@ async fn who_follows_is_not_written_down_by_a_silent_database_and_takes_no_lane_
     }
     way.fail_over();
     store.write(group("after")).await.expect("it is back, and nobody had to restart");
-    assert!(store.note(&[follower(9)]).await);
+    assert!(store.record_consumers(&[follower(9)]).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,9 +252,9 @@ async fn a_sweep_that_a_silent_database_does_not_answer_ends_and_takes_no_lane_w
         let store = store.clone();
         let sweep = async move {
             if n < 2 {
-                store.sweep(NOW, Duration::from_hours(1)).await.map(|_| ())
+                store.delete_expired(NOW, Duration::from_hours(1)).await.map(|_| ())
             } else {
-                store.sweep_login_sessions(NOW).await.map(|_| ())
+                store.delete_expired_login_sessions(NOW).await.map(|_| ())
             }
         };
         tokio::spawn(timeout(PATIENCE, sweep))
@@ -268,7 +268,7 @@ async fn a_sweep_that_a_silent_database_does_not_answer_ends_and_takes_no_lane_w
     }
     way.fail_over();
     store.write(group("after")).await.expect("it is back, and nobody had to restart");
-    store.sweep(NOW, Duration::from_hours(1)).await.unwrap();
+    store.delete_expired(NOW, Duration::from_hours(1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -279,7 +279,7 @@ async fn whoever_lets_go_of_a_silent_database_is_not_kept() {
     let mut other = kept("followers", &database).await;
     let noting = tokio::spawn({
         let store = store.clone();
-        async move { store.note(&[follower(0)]).await }
+        async move { store.record_consumers(&[follower(0)]).await }
     });
     fall_silent_once_waited_for(1, &database, &way).await;
     other.execute("COMMIT").await.unwrap();

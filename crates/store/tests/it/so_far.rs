@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use store::access_tokens::{AccessToken, IssueAccessToken, Revoke};
+use store::access_tokens::{AccessToken, AppendRevocation, IssueAccessToken};
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::families::{Family, RevokeGrants};
 use store::groups::{AddGroup, AddMember, RemoveMember};
-use store::jwt_status::ClaimedStatus;
-use store::users::{ChangeOwnPassword, EndUser, UserRevocation, UserRow};
+use store::jwt_status::JwtClaims;
+use store::users::{ChangeOwnPassword, RevokeUser, UserRevocation, UserRow};
 use store::{Change, Dialect, Revocation, RevocationReach, Store};
 
 use crate::databases::{
@@ -22,13 +22,13 @@ use crate::people::{begin, session};
 const HOUR: Duration = Duration::from_hours(1);
 
 fn so_far(name: &str) -> Revocation {
-    Revocation { reach: RevocationReach::SoFar, ..revocation(name) }
+    Revocation { reach: RevocationReach::UntilDurable, ..revocation(name) }
 }
 
-fn end(user: &UserRow, now: Timestamp) -> EndUser {
-    EndUser {
+fn end(user: &UserRow, now: Timestamp) -> RevokeUser {
+    RevokeUser {
         user_id: user.id.clone(),
-        ending: UserRevocation::Everything,
+        account_change: UserRevocation::Everything,
         revocation: so_far("user"),
         deliver_until: None,
         now,
@@ -37,7 +37,7 @@ fn end(user: &UserRow, now: Timestamp) -> EndUser {
 
 /// Whether a JWT is valid that was signed with state read at `read_at`.
 async fn counts(store: &Store, user: &UserRow, read_at: Timestamp) -> bool {
-    let claimed = ClaimedStatus {
+    let claimed = JwtClaims {
         family_id: None,
         user_id: Some(&user.id),
         client_id: "notebook",
@@ -46,7 +46,7 @@ async fn counts(store: &Store, user: &UserRow, read_at: Timestamp) -> bool {
         key: tag("key"),
         origins: ORIGINS,
     };
-    store.claimed(claimed).await.unwrap().unrevoked
+    store.jwt_status(claimed).await.unwrap().unrevoked
 }
 
 async fn read(store: &Store, user: &UserRow) -> UserRow {
@@ -56,11 +56,11 @@ async fn read(store: &Store, user: &UserRow) -> UserRow {
 on_both! {
     async fn the_time_of_the_log_grows_whatever_clocks_say(database: Database) {
         let store = database.open().await;
-        assert_eq!(store.read_at().await.unwrap().as_millis(), 0);
+        assert_eq!(store.log_time().await.unwrap().as_millis(), 0);
         let (mut times, clocks) = (Vec::new(), [NOW, NOW, NOW.plus(HOUR), NOW, Timestamp::from_millis(5)]);
         for now in clocks {
-            store.write(Revoke { revocation: so_far("a"), now }).await.unwrap();
-            times.push(store.read_at().await.unwrap());
+            store.write(AppendRevocation { revocation: so_far("a"), now }).await.unwrap();
+            times.push(store.log_time().await.unwrap());
         }
         let first = NOW.as_millis();
         let later = NOW.plus(HOUR).as_millis();
@@ -71,9 +71,9 @@ on_both! {
         let denied = store.prove_denied(None, 10).await.unwrap().1;
         assert_eq!(denied[0].not_before, Some(expected[4]), "the last of them counts");
         // Any other event advances log time, but a read does not.
-        store.write(Revoke { revocation: revocation("b"), now: NOW }).await.unwrap();
+        store.write(AppendRevocation { revocation: revocation("b"), now: NOW }).await.unwrap();
         store.write(store::ProveHead).await.unwrap();
-        assert_eq!(store.read_at().await.unwrap().as_millis(), later + 3);
+        assert_eq!(store.log_time().await.unwrap().as_millis(), later + 3);
         assert_eq!(store.events(5, 1).await.unwrap()[0].not_before, None);
     }
 
@@ -105,7 +105,7 @@ on_both! {
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("old", &ada), None)).await.unwrap();
         let change = |name: &str, as_read: &UserRow| ChangeOwnPassword {
-            end: EndUser { ending: UserRevocation::Password(password(name)), ..end(&ada, NOW) },
+            end: RevokeUser { account_change: UserRevocation::Password(password(name)), ..end(&ada, NOW) },
             read_at: as_read.read_at,
             session: session(name, as_read),
         };
@@ -180,14 +180,14 @@ on_both! {
 
     async fn what_a_client_had_so_far_is_void_however_late_it_is_kept(database: Database) {
         let store = database.open().await;
-        let early = store.read_at().await.unwrap();
+        let early = store.log_time().await.unwrap();
         let ada = add_user(&store, "ada").await;
         let told = Revocation { tags: vec![ORIGINS[0]], ..so_far("client") };
         let revoke = RevokeGrants { client_id: "notebook".into(), user_id: None, revocation: told, now: NOW };
         store.write(revoke).await.unwrap();
         let own = |name: &str, read_at| AccessToken { read_at, ..access(name, None) };
         store.write(IssueAccessToken(own("early", early))).await.unwrap();
-        store.write(IssueAccessToken(own("late", store.read_at().await.unwrap()))).await.unwrap();
+        store.write(IssueAccessToken(own("late", store.log_time().await.unwrap()))).await.unwrap();
         assert!(!is_active(&store, "early", NOW).await && is_active(&store, "late", NOW).await);
         let kept = store.access_token(&digest("late")).await.unwrap().unwrap().token;
         assert_eq!(kept, own("late", kept.read_at));
@@ -202,24 +202,24 @@ on_both! {
         let ada = add_user(&store, "ada").await;
         let issue = |name: &str| {
             let family = Family { client_id: "notebook".into(), ..family(name, &ada) };
-            IssueCode { family, origins: ORIGINS, code: code(name), consented: Some(vec!["openid".into()]), answers: None }
+            IssueCode { family, origins: ORIGINS, code: code(name), required_consent: Some(vec!["openid".into()]), pushed_request: None }
         };
-        assert_eq!(store.write(issue("never")).await.unwrap(), Issued::Over);
-        let of_nothing = |name: &str| IssueCode { consented: Some(vec![]), ..issue(name) };
-        assert_eq!(store.write(of_nothing("nothing")).await.unwrap(), Issued::Over, "not even that");
+        assert_eq!(store.write(issue("never")).await.unwrap(), Issued::GrantEnded);
+        let of_nothing = |name: &str| IssueCode { required_consent: Some(vec![]), ..issue(name) };
+        assert_eq!(store.write(of_nothing("nothing")).await.unwrap(), Issued::GrantEnded, "not even that");
         let consent = Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: "openid".into(), given_at: NOW,
         };
-        assert!(store.write(GiveConsent { consent, before: None }).await.unwrap());
-        assert_eq!(store.write(issue("given")).await.unwrap(), Issued::Now);
-        assert_eq!(store.write(of_nothing("less")).await.unwrap(), Issued::Now);
-        let more = IssueCode { consented: Some(vec!["openid".into(), "mail".into()]), ..issue("more") };
-        assert_eq!(store.write(more).await.unwrap(), Issued::Over, "that much was never allowed");
+        assert!(store.write(GiveConsent { consent, previous_scopes: None }).await.unwrap());
+        assert_eq!(store.write(issue("given")).await.unwrap(), Issued::Stored);
+        assert_eq!(store.write(of_nothing("less")).await.unwrap(), Issued::Stored);
+        let more = IssueCode { required_consent: Some(vec!["openid".into(), "mail".into()]), ..issue("more") };
+        assert_eq!(store.write(more).await.unwrap(), Issued::GrantEnded, "that much was never allowed");
         let withdraw = WithdrawConsent {
             user_id: ada.id.clone(), client_id: "notebook".into(), revocation: so_far("consent"), now: NOW,
         };
         assert!(store.write(withdraw).await.unwrap());
-        assert_eq!(store.write(issue("withdrawn")).await.unwrap(), Issued::Over);
+        assert_eq!(store.write(issue("withdrawn")).await.unwrap(), Issued::GrantEnded);
         assert_eq!(store.family("withdrawn").await.unwrap(), None);
     }
 }

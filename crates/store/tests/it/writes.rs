@@ -17,7 +17,7 @@ impl Change for Fails {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         self.0.apply(tx).await?;
-        Err(StoreError::Dangling)
+        Err(StoreError::MissingReference)
     }
 }
 

@@ -26,7 +26,7 @@ pub enum Style {
 
 /// Maximum length of a field's text in bytes before escaping. A path may have 8 KiB; its beginning
 /// suffices.
-const LONGEST: usize = 2048;
+const MAX_FIELD: usize = 2048;
 
 /// Appends lines in one format.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Formatter {
     pub(super) fn append(&mut self, record: &AccessRecord<'_>, out: &mut Vec<u8>) {
         let time = self.clock.text(record.time);
         match self.style {
-            Style::Json => fields(&mut Line::<JSON> { out }, time, record),
-            Style::Text => fields(&mut Line::<TEXT> { out }, time, record),
+            Style::Json => write_fields(&mut Line::<JSON> { out }, time, record),
+            Style::Text => write_fields(&mut Line::<TEXT> { out }, time, record),
         }
     }
 }
@@ -67,49 +67,49 @@ macro_rules! key {
 const JSON: bool = true;
 const TEXT: bool = false;
 
-fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &AccessRecord<'_>) {
+fn write_fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &AccessRecord<'_>) {
     line.begin(time);
-    line.text(key!("listener"), record.listener);
+    line.untrusted(key!("listener"), record.listener);
     line.peer(key!("peer"), record.peer);
     if let Some(client) = record.client {
         line.address(key!("client"), client);
     }
-    line.plain(key!("protocol"), record.protocol.as_str());
+    line.constant(key!("protocol"), record.protocol.as_str());
     if let Some(target) = &record.target {
-        line.text(key!("method"), target.method);
-        line.text(key!("host"), target.host);
-        line.text(key!("path"), target.path);
+        line.untrusted(key!("method"), target.method);
+        line.untrusted(key!("host"), target.host);
+        line.untrusted(key!("path"), target.path);
     }
     if record.status != 0 {
         line.number(key!("status"), record.status.into());
     }
-    line.plain(key!("outcome"), record.outcome.as_str());
+    line.constant(key!("outcome"), record.outcome.as_str());
     if let Some(reason) = record.reason {
-        line.text(key!("reason"), reason);
+        line.untrusted(key!("reason"), reason);
     }
     if let Some(route) = record.route {
-        line.text(key!("route"), route);
+        line.untrusted(key!("route"), route);
     }
     if let Some(identity) = record.identity {
-        line.text(key!("subject"), &identity.subject);
+        line.untrusted(key!("subject"), &identity.subject);
         if let Some(user) = &identity.user {
-            line.text(key!("user"), user);
+            line.untrusted(key!("user"), user);
         }
-        line.text(key!("issuer"), &identity.issuer);
+        line.untrusted(key!("issuer"), &identity.issuer);
     }
     if let Some(forwarded) = &record.forwarded {
-        line.text(key!("upstream"), forwarded.upstream);
-        line.text(key!("endpoint"), forwarded.endpoint);
-        line.millis(key!("upstream_ms"), forwarded.nanos);
+        line.untrusted(key!("upstream"), forwarded.upstream);
+        line.untrusted(key!("endpoint"), forwarded.endpoint);
+        line.millis(key!("upstream_ms"), forwarded.duration_nanos);
     }
     line.number(key!("bytes_in"), record.bytes_in);
     line.number(key!("bytes_out"), record.bytes_out);
     line.millis(key!("duration_ms"), record.total_nanos);
-    if let Some(cache) = record.cache {
-        line.plain(key!("cache"), cache.as_str());
+    if let Some(cache) = record.cache_result {
+        line.constant(key!("cache"), cache.as_str());
     }
     if let Some(trace) = record.trace {
-        line.plain(key!("trace"), trace.hex().as_str());
+        line.constant(key!("trace"), trace.hex().as_str());
     }
     line.end();
 }
@@ -142,7 +142,7 @@ impl<const STYLE: bool> Line<'_, STYLE> {
 
     /// A constant of this program: it needs no quotes or escapes.
     #[inline]
-    fn plain(&mut self, key: Key, word: &str) {
+    fn constant(&mut self, key: Key, word: &str) {
         self.key(key);
         self.quote();
         self.out.extend_from_slice(word.as_bytes());
@@ -193,20 +193,20 @@ impl<const STYLE: bool> Line<'_, STYLE> {
 
     /// A text that may come from a peer.
     #[inline]
-    fn text(&mut self, key: Key, text: &str) {
+    fn untrusted(&mut self, key: Key, text: &str) {
         self.key(key);
-        if text.len() <= LONGEST && !text.is_empty() && is_plain::<STYLE>(text) {
+        if text.len() <= MAX_FIELD && !text.is_empty() && is_plain::<STYLE>(text) {
             self.quote();
             self.out.extend_from_slice(text.as_bytes());
             self.quote();
         } else {
-            self.quoted(text);
+            self.escaped(text);
         }
     }
 
     #[cold]
-    fn quoted(&mut self, text: &str) {
-        let shown = clip(text, LONGEST);
+    fn escaped(&mut self, text: &str) {
+        let shown = clip(text, MAX_FIELD);
         self.out.push(b'"');
         escape(shown, self.out);
         if shown.len() < text.len() {
@@ -261,7 +261,7 @@ fn escape_char(c: char, out: &mut Vec<u8>) {
         '\n' => out.extend_from_slice(b"\\n"),
         '\r' => out.extend_from_slice(b"\\r"),
         '\t' => out.extend_from_slice(b"\\t"),
-        c if c.is_control() || deceives(c) => {
+        c if c.is_control() || is_deceptive(c) => {
             const HEX: &[u8; 16] = b"0123456789abcdef";
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
@@ -275,7 +275,7 @@ fn escape_char(c: char, out: &mut Vec<u8>) {
 
 /// Characters that some readers treat as line ends, that are invisible, or that change the display
 /// order.
-const fn deceives(c: char) -> bool {
+const fn is_deceptive(c: char) -> bool {
     matches!(c,
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
@@ -305,7 +305,7 @@ impl Clock {
     }
 
     fn render(&mut self, second: u64) {
-        let (year, month, day) = civil(second / 86_400);
+        let (year, month, day) = civil_date(second / 86_400);
         let of_day = second % 86_400;
         self.text.clear();
         for (n, width, after) in [
@@ -333,7 +333,7 @@ fn push_padded(out: &mut String, n: u64, width: u32) {
 ///
 /// Years start on 1 March, so that the leap day is the last day of a year and five months always
 /// have 153 days.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
     let day_of_era = days % 146_097;

@@ -78,7 +78,7 @@ pub struct ForwardedTo<'a> {
     /// `host:port` or socket path.
     pub endpoint: &'a str,
     /// Nanoseconds from the start of forwarding, connecting included, to the end of the response.
-    pub nanos: u64,
+    pub duration_nanos: u64,
 }
 
 /// A finished request.
@@ -115,7 +115,7 @@ pub struct AccessRecord<'a> {
     /// Nanoseconds from `time` to the last byte sent.
     pub total_nanos: u64,
     /// Result of the decision cache.
-    pub cache: Option<CacheUse>,
+    pub cache_result: Option<CacheUse>,
     /// The trace of the request.
     pub trace: Option<TraceId>,
 }

@@ -23,9 +23,9 @@ const FLUSH_BYTES: usize = 32 * 1024;
 /// Initial capacity of a buffer: the flush size plus the line that exceeds it.
 const BUFFER_BYTES: usize = FLUSH_BYTES + 4 * 1024;
 /// Buffers that have grown larger than this (through long paths) are not reused.
-const LARGEST_SPARE: usize = 2 * BUFFER_BYTES;
+const MAX_REUSED_CAPACITY: usize = 2 * BUFFER_BYTES;
 /// Maximum number of buffers that wait for the writer: about 2 MiB, or 5000 lines.
-const WAITING: usize = 64;
+const MAX_WAITING_BUFFERS: usize = 64;
 
 /// Destination of the lines.
 pub enum Destination {
@@ -131,9 +131,9 @@ impl AccessLog {
     pub fn start(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = Sink::open(options.destination)?;
         let shared = Arc::new(WriterState::default());
-        let (sender, messages) = sync_channel(WAITING);
+        let (sender, messages) = sync_channel(MAX_WAITING_BUFFERS);
         let (ending, ended) = sync_channel(1);
-        let outage = Outage::of("access log").with_effect("access log lines are lost");
+        let outage = Outage::new("access log").with_effect("access log lines are lost");
         let writer = Writer { sink, shared: Arc::clone(&shared), outage };
         std::thread::Builder::new()
             .name("access-log".into())
@@ -194,7 +194,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Appends a line; passes on the buffer at 32 KiB. Never blocks.
-    pub fn log(&mut self, record: &AccessRecord<'_>) {
+    pub fn append(&mut self, record: &AccessRecord<'_>) {
         if self.text.capacity() == 0 {
             let spare = self.shared.spare.lock().pop();
             self.text = spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
@@ -314,9 +314,9 @@ impl Writer {
         }
         let mut text = std::mem::take(&mut batch.text);
         text.clear();
-        if text.capacity() <= LARGEST_SPARE {
+        if text.capacity() <= MAX_REUSED_CAPACITY {
             let mut spare = self.shared.spare.lock();
-            if spare.len() < WAITING {
+            if spare.len() < MAX_WAITING_BUFFERS {
                 spare.push(text);
             }
         }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use http_engine::labels::Consulted;
 
 use super::encode::{Encoder, FamilyKind};
-use super::histogram::{Histogram, REQUEST_BOUND, Total};
-use super::local::{Local, Shard, shards, sum};
+use super::histogram::{FIRST_REQUEST_BOUND, Histogram, Total};
+use super::local::{LocalCounter, Shard, shards, sum};
 use super::{Metrics, WorkerMetrics};
 
 #[derive(Debug, Default)]
 struct AuthorizerShard {
-    consulted: [Local; Consulted::COUNT],
+    results: [LocalCounter; Consulted::COUNT],
     duration: Histogram,
 }
 
@@ -32,19 +32,19 @@ impl AuthorizerMetrics {
 
     /// Counts a result for which no query was sent.
     #[inline]
-    pub fn answered(&self, worker: &WorkerMetrics, what: Consulted) {
-        self.shards[worker.index()].0.consulted[what as usize].add(1);
+    pub fn count_result(&self, worker: &WorkerMetrics, what: Consulted) {
+        self.shards[worker.index()].0.results[what as usize].add(1);
     }
 
     /// Counts a query, with the nanoseconds until its answer or until its caller gave up.
-    pub fn asked(&self, worker: &WorkerMetrics, what: Consulted, nanos: u64) {
-        self.answered(worker, what);
+    pub fn count_query(&self, worker: &WorkerMetrics, what: Consulted, nanos: u64) {
+        self.count_result(worker, what);
         self.shards[worker.index()].0.duration.record(nanos);
     }
 }
 
 impl Metrics {
-    pub(super) fn consulted(&self, e: &mut Encoder) {
+    pub(super) fn render_authorizers(&self, e: &mut Encoder) {
         let all: Vec<_> = self.authorizers.lock().values().cloned().collect();
         if all.is_empty() {
             return;
@@ -53,15 +53,15 @@ impl Metrics {
         let mut family = e.family("postern_authorizer_requests", FamilyKind::Counter, help);
         for authorizer in &all {
             for what in Consulted::ALL {
-                let count = sum(&authorizer.shards, |shard| shard.consulted[what as usize].get());
+                let count = sum(&authorizer.shards, |shard| shard.results[what as usize].get());
                 family.sample(&[("authorizer", &*authorizer.name), ("result", what.as_str())], count);
             }
         }
         let help = "Time from a query to an authorizer to its complete answer or to giving up.";
         let mut family = e.family("postern_authorizer_duration_seconds", FamilyKind::Histogram, help);
         for authorizer in &all {
-            let total = Total::of(authorizer.shards.iter().map(|shard| &shard.0.duration));
-            total.write(&mut family, ("authorizer", &authorizer.name), REQUEST_BOUND);
+            let total = Total::sum_of(authorizer.shards.iter().map(|shard| &shard.0.duration));
+            total.write(&mut family, ("authorizer", &authorizer.name), FIRST_REQUEST_BOUND);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! thirds of its lower bound.
 
 use super::encode::Family;
-use super::local::Local;
+use super::local::LocalCounter;
 
 /// Steps within a decade, in hundredths of the decade's first bound.
 const STEPS: [u64; 6] = [100, 150, 250, 350, 500, 750];
@@ -19,7 +19,7 @@ const BUCKETS: usize = BOUNDS + 1;
 
 /// Upper bounds in nanoseconds, inclusive, ascending. Three unreachable bounds follow, so that the
 /// index computation needs no range check.
-const NANOS: [u64; BOUNDS + 3] = {
+const BOUNDS_NANOS: [u64; BOUNDS + 3] = {
     let mut bounds = [u64::MAX; BOUNDS + 3];
     let mut scale = 1;
     let mut i = 0;
@@ -35,12 +35,12 @@ const NANOS: [u64; BOUNDS + 3] = {
 
 /// For each power of two, the index of the first bound that is at least as large.
 #[expect(clippy::cast_possible_truncation, reason = "BOUNDS is 55")]
-const FIRST: [u8; 64] = {
+const FIRST_BOUND: [u8; 64] = {
     let mut first = [0; 64];
     let mut e = 0;
     while e < 64 {
         let mut i = 0;
-        while i < BOUNDS && NANOS[i] < 1 << e {
+        while i < BOUNDS && BOUNDS_NANOS[i] < 1 << e {
             i += 1;
         }
         first[e] = i as u8;
@@ -54,42 +54,42 @@ const FIRST: [u8; 64] = {
 /// The highest set bit gives the first bound of the octave. At most three bounds lie within a
 /// factor of two, so three comparisons complete the search without a branch.
 #[inline]
-pub(super) fn index(nanos: u64) -> usize {
-    let first = FIRST[63 - (nanos | 1).leading_zeros() as usize] as usize;
+pub(super) fn bucket_index(nanos: u64) -> usize {
+    let first = FIRST_BOUND[63 - (nanos | 1).leading_zeros() as usize] as usize;
     first
-        + usize::from(nanos > NANOS[first])
-        + usize::from(nanos > NANOS[first + 1])
-        + usize::from(nanos > NANOS[first + 2])
+        + usize::from(nanos > BOUNDS_NANOS[first])
+        + usize::from(nanos > BOUNDS_NANOS[first + 1])
+        + usize::from(nanos > BOUNDS_NANOS[first + 2])
 }
 
 /// The upper bound of bucket `i` in seconds.
 pub(super) fn bound_seconds(i: usize) -> f64 {
-    NANOS[i] as f64 / 1e9
+    BOUNDS_NANOS[i] as f64 / 1e9
 }
 
 /// Buckets of one worker, and the sum of the recorded values.
 #[derive(Debug)]
 pub(super) struct Histogram {
-    buckets: [Local; BUCKETS],
-    sum: Local,
+    buckets: [LocalCounter; BUCKETS],
+    sum: LocalCounter,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: std::array::from_fn(|_| Local::default()), sum: Local::default() }
+        Self { buckets: std::array::from_fn(|_| LocalCounter::default()), sum: LocalCounter::default() }
     }
 }
 
 impl Histogram {
     #[inline]
     pub(super) fn record(&self, nanos: u64) {
-        self.buckets[index(nanos)].add(1);
+        self.buckets[bucket_index(nanos)].add(1);
         self.sum.add(nanos);
     }
 }
 
 /// Index of the first exposed bound of request durations (10 µs): no request is faster.
-pub(super) const REQUEST_BOUND: usize = 12;
+pub(super) const FIRST_REQUEST_BOUND: usize = 12;
 
 /// The sum of several workers' histograms.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ impl Total {
         family.histogram(&[label], buckets, self.count(), self.sum_seconds());
     }
 
-    pub(super) fn of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
+    pub(super) fn sum_of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
         let mut total = Self { buckets: [0; BUCKETS], sum_nanos: 0 };
         for histogram in histograms {
             for (sum, bucket) in total.buckets.iter_mut().zip(&histogram.buckets) {
@@ -142,33 +142,33 @@ mod tests {
     use super::*;
 
     fn slow_index(nanos: u64) -> usize {
-        NANOS[..BOUNDS].iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS)
+        BOUNDS_NANOS[..BOUNDS].iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS)
     }
 
     #[test]
     fn bounds_ascend_and_hold_the_usual_objectives() {
-        assert!(NANOS[..BOUNDS].is_sorted_by(|a, b| a < b));
-        assert_eq!((NANOS[0], NANOS[BOUNDS - 1]), (100, 100_000_000_000));
+        assert!(BOUNDS_NANOS[..BOUNDS].is_sorted_by(|a, b| a < b));
+        assert_eq!((BOUNDS_NANOS[0], BOUNDS_NANOS[BOUNDS - 1]), (100, 100_000_000_000));
         for millis in [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000] {
-            assert!(NANOS.contains(&(millis * 1_000_000)), "{millis} ms");
+            assert!(BOUNDS_NANOS.contains(&(millis * 1_000_000)), "{millis} ms");
         }
     }
 
     #[test]
     fn every_bound_and_its_neighbours() {
-        for bound in NANOS[..BOUNDS].iter().copied() {
+        for bound in BOUNDS_NANOS[..BOUNDS].iter().copied() {
             for nanos in [bound - 1, bound, bound + 1] {
-                assert_eq!(index(nanos), slow_index(nanos), "{nanos}");
+                assert_eq!(bucket_index(nanos), slow_index(nanos), "{nanos}");
             }
         }
-        assert_eq!((index(0), index(u64::MAX)), (0, BOUNDS));
+        assert_eq!((bucket_index(0), bucket_index(u64::MAX)), (0, BOUNDS));
     }
 
     proptest! {
         #[test]
         fn quick_index_is_the_slow_one(shift in 0u32..64, bits: u64) {
             let nanos = bits >> shift;
-            prop_assert_eq!(index(nanos), slow_index(nanos));
+            prop_assert_eq!(bucket_index(nanos), slow_index(nanos));
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
         a.record(100);
         a.record(101);
         b.record(200_000_000_000);
-        let total = Total::of([&a, &b].into_iter());
+        let total = Total::sum_of([&a, &b].into_iter());
         assert_eq!(total.count(), 3);
         assert_eq!(total.cumulative().take(3).collect::<Vec<_>>(), [1, 2, 2]);
         assert_eq!(total.cumulative().last(), Some(3));

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// and nothing worse. So all writing methods require a [`super::WorkerMetrics`], which is not
 /// `Sync` and exists once per shard.
 #[derive(Debug, Default)]
-pub(super) struct Local(AtomicU64);
+pub(super) struct LocalCounter(AtomicU64);
 
-impl Local {
+impl LocalCounter {
     #[inline]
     pub(super) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -36,8 +36,8 @@ impl Local {
 /// sees a negative difference.
 #[derive(Debug, Default)]
 pub(super) struct LocalGauge {
-    begun: Local,
-    ended: Local,
+    begun: LocalCounter,
+    ended: LocalCounter,
 }
 
 impl LocalGauge {
@@ -55,7 +55,7 @@ impl LocalGauge {
         self.begun.get()
     }
 
-    pub(super) fn ended(&self) -> u64 {
+    pub(super) fn finished(&self) -> u64 {
         self.ended.get()
     }
 

@@ -31,7 +31,7 @@ pub use authorizer::AuthorizerMetrics;
 pub use encode::{Encoder, Family, FamilyKind, Format, Labels, Number};
 use histogram::Histogram;
 pub use http_engine::labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
-use local::{Local, LocalGauge, Shard, shards};
+use local::{LocalCounter, LocalGauge, Shard, shards};
 use parking_lot::{Mutex, RwLock};
 pub use provider::{DatabaseState, ProviderStats};
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics, WorkerEndpoint};
@@ -55,21 +55,21 @@ pub trait Collect: Sized {
 struct WorkerShard {
     phases: [Histogram; Phase::COUNT],
     requests: LocalGauge,
-    cache: [Local; CacheUse::ALL.len()],
+    cache: [LocalCounter; CacheUse::ALL.len()],
 }
 
 /// Metrics by name, kept while they are referenced.
-type Named<K, T> = Mutex<BTreeMap<K, Arc<T>>>;
+type ByName<K, T> = Mutex<BTreeMap<K, Arc<T>>>;
 
 /// All metrics of a process.
 pub struct Metrics {
     workers: Box<[Shard<WorkerShard>]>,
-    taken: Mutex<Box<[bool]>>,
+    shards_taken: Mutex<Box<[bool]>>,
     unrouted: Arc<RouteMetrics>,
-    routes: Named<Box<str>, RouteMetrics>,
-    listeners: Named<Box<str>, ListenerMetrics>,
-    endpoints: Named<(Box<str>, Box<str>), EndpointMetrics>,
-    authorizers: Named<Box<str>, AuthorizerMetrics>,
+    routes: ByName<Box<str>, RouteMetrics>,
+    listeners: ByName<Box<str>, ListenerMetrics>,
+    endpoints: ByName<(Box<str>, Box<str>), EndpointMetrics>,
+    authorizers: ByName<Box<str>, AuthorizerMetrics>,
     denials: Reasons,
     exchange_failures: Reasons,
     reloads: Reloads,
@@ -86,7 +86,7 @@ impl Metrics {
         let workers = workers.max(1);
         Arc::new(Self {
             workers: shards(workers),
-            taken: Mutex::new(vec![false; workers].into()),
+            shards_taken: Mutex::new(vec![false; workers].into()),
             unrouted: Arc::new(RouteMetrics::new(UNROUTED, workers)),
             routes: Mutex::default(),
             listeners: Mutex::default(),
@@ -108,7 +108,7 @@ impl Metrics {
     /// Exclusive write access to shard `index`, for one thread. `None`: there is no such shard, or
     /// another thread has it. Dropping the [`WorkerMetrics`] releases it.
     pub fn worker(self: &Arc<Self>, index: usize) -> Option<WorkerMetrics> {
-        let mut taken = self.taken.lock();
+        let mut taken = self.shards_taken.lock();
         let slot = taken.get_mut(index)?;
         if *slot {
             return None;
@@ -150,7 +150,7 @@ impl Metrics {
     /// Removes routes, listeners, authorizers and endpoints that are no longer referenced, so that
     /// memory does not grow when reloads change names for years. Call it some time after a reload,
     /// when the last request of the previous configuration has finished.
-    pub fn forget_unused(&self) {
+    pub fn remove_unused(&self) {
         self.routes.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
         self.listeners.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
         self.endpoints.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
@@ -158,12 +158,12 @@ impl Metrics {
     }
 
     /// Counts a refused request by reason: a constant code, never text of a peer.
-    pub fn denied(&self, reason: &'static str) {
+    pub fn count_denial(&self, reason: &'static str) {
         self.denials.count(reason);
     }
 
     /// Counts an authorized request whose exchange failed, by reason: a constant code as well.
-    pub fn exchange_failed(&self, reason: &'static str) {
+    pub fn count_exchange_failure(&self, reason: &'static str) {
         self.exchange_failures.count(reason);
     }
 
@@ -222,7 +222,7 @@ impl Metrics {
 
     /// Number of finished requests, over all routes and workers.
     pub fn requests_finished(&self) -> u64 {
-        self.workers.iter().map(|shard| shard.0.requests.ended()).fold(0, u64::wrapping_add)
+        self.workers.iter().map(|shard| shard.0.requests.finished()).fold(0, u64::wrapping_add)
     }
 }
 
@@ -292,19 +292,19 @@ impl WorkerMetrics {
 
     /// Counts a lookup in the decision cache by its result.
     #[inline]
-    pub fn cache_asked(&self, what: CacheUse) {
+    pub fn count_cache_lookup(&self, what: CacheUse) {
         self.shard().cache[what as usize].add(1);
     }
 
     /// Records nanoseconds spent in one phase.
     #[inline]
-    pub fn phase(&self, phase: Phase, nanos: u64) {
+    pub fn record_phase(&self, phase: Phase, nanos: u64) {
         self.shard().phases[phase as usize].record(nanos);
     }
 
     /// Records all phases of a request.
     #[inline]
-    pub fn phases(&self, recorder: &Recorder) {
+    pub fn record_phases(&self, recorder: &Recorder) {
         let shard = self.shard();
         recorder.for_each_slot(|slot, nanos| shard.phases[slot].record(nanos));
     }
@@ -312,7 +312,7 @@ impl WorkerMetrics {
 
 impl Drop for WorkerMetrics {
     fn drop(&mut self) {
-        self.metrics.taken.lock()[self.index] = false;
+        self.metrics.shards_taken.lock()[self.index] = false;
     }
 }
 
@@ -336,11 +336,11 @@ mod tests {
         let metrics = Metrics::new(1);
         let worker = metrics.worker(0).unwrap();
         let api = metrics.route("api");
-        api.finish(&worker, Outcome::Allowed, 200, 1_000);
+        api.count_finished(&worker, Outcome::Allowed, 200, 1_000);
         assert!(Arc::ptr_eq(&api, &metrics.route("api")), "the next configuration finds the same counts");
         let gone = metrics.endpoint("app", "10.0.0.1:80");
         drop(gone);
-        metrics.forget_unused();
+        metrics.remove_unused();
         assert!(metrics.endpoints.lock().is_empty());
         assert!(Arc::ptr_eq(&api, &metrics.route("api")));
     }
@@ -352,8 +352,8 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        metrics.denied("expired");
-                        metrics.denied("bad_signature");
+                        metrics.count_denial("expired");
+                        metrics.count_denial("bad_signature");
                     }
                 });
             }
@@ -379,7 +379,7 @@ mod tests {
         endpoint.set_ejected(&b, false);
         endpoint.set_down(true);
         endpoint.set_down(true);
-        assert_eq!((share().as_str(), endpoint.went_down.load(Relaxed)), ("0", 1));
+        assert_eq!((share().as_str(), endpoint.down_count.load(Relaxed)), ("0", 1));
         endpoint.set_down(false);
         assert_eq!(share(), "2");
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::encode::{Encoder, FamilyKind};
-use super::histogram::{Histogram, REQUEST_BOUND, Total};
+use super::histogram::{FIRST_REQUEST_BOUND, Histogram, Total};
 
 /// Requests to the provider by endpoint, and the state of its database.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Endpoint {
 
 impl ProviderStats {
     /// Counts a response, with the time from the complete request head to the response head.
-    pub fn answered(&self, endpoint: &'static str, status: u16, took: Duration) {
+    pub fn count_response(&self, endpoint: &'static str, status: u16, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(known) = self.endpoints.read().get(endpoint) {
             return known.lock().count(status, nanos);
@@ -52,7 +52,7 @@ impl ProviderStats {
     }
 
     /// Sets the state of the database.
-    pub fn database(&self, state: DatabaseState) {
+    pub fn set_database_state(&self, state: DatabaseState) {
         *self.database.write() = Some(state);
     }
 
@@ -91,8 +91,8 @@ impl ProviderStats {
             "Time from the complete request head to the response head, by endpoint.",
         );
         for (name, endpoint) in &*endpoints {
-            let total = Total::of(std::iter::once(&endpoint.lock().duration));
-            total.write(&mut family, ("endpoint", name), REQUEST_BOUND);
+            let total = Total::sum_of(std::iter::once(&endpoint.lock().duration));
+            total.write(&mut family, ("endpoint", name), FIRST_REQUEST_BOUND);
         }
     }
 }

@@ -11,7 +11,7 @@ use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusCl
 
 use super::Metrics;
 use super::encode::{Encoder, FamilyKind, Format};
-use super::histogram::{REQUEST_BOUND, Total};
+use super::histogram::{FIRST_REQUEST_BOUND, Total};
 use super::local::sum;
 use super::series::{EndpointMetrics, EndpointShard, ListenerMetrics, RouteMetrics};
 use super::sources::{IssuerSample, Sources};
@@ -33,7 +33,7 @@ impl Metrics {
         let sources = self.sources.read();
         self.cache(e, &sources);
         issuers(e, &sources);
-        self.consulted(e);
+        self.render_authorizers(e);
         for (_, write) in &sources.registered {
             write(e);
         }
@@ -140,8 +140,8 @@ impl Metrics {
             "Time from the complete request head to the last byte of the response, by route.",
         );
         for route in self.all_routes() {
-            let total = Total::of(route.shards.iter().map(|shard| &shard.0.duration));
-            total.write(&mut family, ("route", &route.name), REQUEST_BOUND);
+            let total = Total::sum_of(route.shards.iter().map(|shard| &shard.0.duration));
+            total.write(&mut family, ("route", &route.name), FIRST_REQUEST_BOUND);
         }
         let mut family = e.family(
             "postern_phase_duration_seconds",
@@ -149,7 +149,7 @@ impl Metrics {
             "Time spent in each phase by the requests that were timed.",
         );
         for phase in Phase::ALL {
-            let total = Total::of(self.workers.iter().map(|shard| &shard.0.phases[phase as usize]));
+            let total = Total::sum_of(self.workers.iter().map(|shard| &shard.0.phases[phase as usize]));
             total.write(&mut family, ("phase", phase.as_str()), 0);
         }
     }
@@ -208,7 +208,7 @@ impl Metrics {
             "Idle connections closed to make room for others.",
         );
         for l in &listeners {
-            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.crowded_out.get()));
+            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.closed_for_room.get()));
         }
         let mut family = e.family(
             "postern_tls_handshake_errors",
@@ -238,7 +238,7 @@ impl Metrics {
         );
         for endpoint in &endpoints {
             let ejections = sum(&endpoint.shards, |shard| shard.ejections.get());
-            family.sample(&endpoint_labels(endpoint), ejections + endpoint.went_down.load(Relaxed));
+            family.sample(&endpoint_labels(endpoint), ejections + endpoint.down_count.load(Relaxed));
         }
         for (name, kind, help, read) in ENDPOINT_FAMILIES {
             let mut family = e.family(name, *kind, help);

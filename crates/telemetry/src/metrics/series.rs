@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use http_engine::endpoint_stats::EndpointStats;
 use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
-use outage::{CALM, Outage};
+use outage::{Outage, RECOVERY_PERIOD};
 
 use super::WorkerMetrics;
 use super::histogram::Histogram;
-use super::local::{Local, LocalGauge, Shard, shards};
+use super::local::{LocalCounter, LocalGauge, Shard, shards};
 
 #[derive(Debug, Default)]
 pub(super) struct RouteShard {
-    pub(super) requests: [[Local; StatusClass::COUNT]; Outcome::COUNT],
+    pub(super) requests: [[LocalCounter; StatusClass::COUNT]; Outcome::COUNT],
     pub(super) duration: Histogram,
-    pub(super) received: Local,
-    pub(super) sent: Local,
-    pub(super) headers_removed: Local,
+    pub(super) received: LocalCounter,
+    pub(super) sent: LocalCounter,
+    pub(super) headers_removed: LocalCounter,
 }
 
 /// Metrics of one route. Kept by name, so that a reload does not reset them.
@@ -46,7 +46,7 @@ impl RouteMetrics {
     /// from its head to the last byte of the response. Must be called exactly once per request,
     /// even if the client went away.
     #[inline]
-    pub fn finish(&self, worker: &WorkerMetrics, outcome: Outcome, status: u16, total_nanos: u64) {
+    pub fn count_finished(&self, worker: &WorkerMetrics, outcome: Outcome, status: u16, total_nanos: u64) {
         let shard = &self.shards[worker.index()].0;
         shard.requests[outcome as usize][StatusClass::of(status) as usize].add(1);
         shard.duration.record(total_nanos);
@@ -54,7 +54,7 @@ impl RouteMetrics {
 
     /// Counts body bytes of a request and its response, without framing.
     #[inline]
-    pub fn bytes(&self, worker: &WorkerMetrics, received: u64, sent: u64) {
+    pub fn count_bytes(&self, worker: &WorkerMetrics, received: u64, sent: u64) {
         let shard = &self.shards[worker.index()].0;
         shard.received.add(received);
         shard.sent.add(sent);
@@ -68,12 +68,12 @@ impl RouteMetrics {
 
 #[derive(Debug, Default)]
 pub(super) struct ListenerShard {
-    pub(super) accepted: Local,
-    pub(super) accept_errors: Local,
+    pub(super) accepted: LocalCounter,
+    pub(super) accept_errors: LocalCounter,
     pub(super) open: [LocalGauge; Protocol::COUNT],
-    pub(super) refused: [Local; Refusal::COUNT],
-    pub(super) crowded_out: Local,
-    pub(super) handshake: [Local; HandshakeFailure::COUNT],
+    pub(super) refused: [LocalCounter; Refusal::COUNT],
+    pub(super) closed_for_room: LocalCounter,
+    pub(super) handshake: [LocalCounter; HandshakeFailure::COUNT],
 }
 
 /// Metrics of the connections of one listener.
@@ -108,8 +108,8 @@ impl ListenerMetrics {
     }
 
     /// Idle connections were asked to close, to make room for others.
-    pub fn crowded_out(&self, worker: &WorkerMetrics, how_many: usize) {
-        self.shard(worker).crowded_out.add(how_many as u64);
+    pub fn closed_for_room(&self, worker: &WorkerMetrics, how_many: usize) {
+        self.shard(worker).closed_for_room.add(how_many as u64);
     }
 
     /// A TLS handshake failed.
@@ -133,12 +133,12 @@ impl ListenerMetrics {
 pub(super) struct EndpointShard {
     pub(super) requests: LocalGauge,
     pub(super) connections: LocalGauge,
-    pub(super) connect_errors: Local,
-    pub(super) retries: Local,
-    pub(super) resets: Local,
-    pub(super) timeouts: Local,
-    pub(super) ejected: Local,
-    pub(super) ejections: Local,
+    pub(super) connect_errors: LocalCounter,
+    pub(super) retries: LocalCounter,
+    pub(super) resets: LocalCounter,
+    pub(super) timeouts: LocalCounter,
+    pub(super) ejected: LocalCounter,
+    pub(super) ejections: LocalCounter,
 }
 
 /// Metrics of one endpoint of an upstream.
@@ -148,7 +148,7 @@ pub struct EndpointMetrics {
     pub(super) endpoint: Arc<str>,
     pub(super) shards: Box<[Shard<EndpointShard>]>,
     pub(super) down: AtomicBool,
-    pub(super) went_down: AtomicU64,
+    pub(super) down_count: AtomicU64,
     outage: Outage,
 }
 
@@ -159,8 +159,9 @@ impl EndpointMetrics {
             endpoint: endpoint.into(),
             shards: shards(workers),
             down: AtomicBool::new(false),
-            went_down: AtomicU64::new(0),
-            outage: Outage::of(format!("endpoint {endpoint} of upstream {upstream}")).with_calm(CALM),
+            down_count: AtomicU64::new(0),
+            outage: Outage::new(format!("endpoint {endpoint} of upstream {upstream}"))
+                .with_recovery_period(RECOVERY_PERIOD),
         }
     }
 
@@ -226,7 +227,7 @@ impl EndpointMetrics {
     /// centrally. May be called from any thread.
     pub fn set_down(&self, down: bool) {
         if down && !self.down.swap(true, Relaxed) {
-            self.went_down.fetch_add(1, Relaxed);
+            self.down_count.fetch_add(1, Relaxed);
         } else if !down {
             self.down.store(false, Relaxed);
         }

@@ -138,7 +138,7 @@ struct Point {
 
 impl Point {
     /// CPU seconds per request since `self`; `None`: too little traffic since.
-    fn until(self, now: Self) -> Option<f64> {
+    fn per_request_until(self, now: Self) -> Option<f64> {
         let requests = now.requests.saturating_sub(self.requests);
         let cpu = now.cpu_seconds - self.cpu_seconds;
         (requests >= CpuPerRequest::REQUESTS && cpu >= CpuPerRequest::CPU_SECONDS)
@@ -155,11 +155,11 @@ impl CpuPerRequest {
     pub(super) fn observe(&mut self, cpu_seconds: f64, requests: u64) -> Option<f64> {
         let now = Point { cpu_seconds, requests };
         let newer = *self.newer.get_or_insert(now);
-        if newer.until(now).is_some() {
+        if newer.per_request_until(now).is_some() {
             self.older = Some(newer);
             self.newer = Some(now);
         }
-        self.older.and_then(|older| older.until(now))
+        self.older.and_then(|older| older.per_request_until(now))
     }
 }
 

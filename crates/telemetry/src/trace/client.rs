@@ -14,7 +14,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_engine::config::ServerConfig;
-use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient, HttpVersion};
+use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse, HttpVersion};
 use prost::Message as _;
 use rustls::pki_types::ServerName;
 use tokio::runtime::Handle;
@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use super::otlp::ExportResponse;
 
 /// Maximum length of a collector's response body in bytes.
-const ANSWER_BYTES: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// A collector: its URL and credentials.
 #[derive(Clone)]
@@ -132,12 +132,12 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Endpoint
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CollectorAnswer {
     /// The collector accepted the batch, except for the rejected spans.
-    Taken {
+    Accepted {
         /// Number of spans that the collector rejected.
         rejected: u64,
     },
     /// The collector asks to retry later, after this time if it gave one.
-    Later(Option<Duration>),
+    RetryLater(Option<Duration>),
     /// The collector refused the batch; a retry is pointless.
     Refused(StatusCode),
 }
@@ -164,7 +164,7 @@ impl Client {
         let client = http.get_or_insert_with(|| {
             let server = ServerConfig::anonymous(endpoint.tls.clone());
             let options = ClientOptions {
-                max_body: ANSWER_BYTES,
+                max_body: MAX_RESPONSE_BYTES,
                 idle_connections: 1,
                 version: HttpVersion::Http1,
                 ..ClientOptions::default()
@@ -185,7 +185,7 @@ impl Client {
 
 /// Interprets a response (OTLP/HTTP): 200 with an optional partial success; 429, 502, 503 and 504
 /// may be retried.
-fn interpret(answer: &HttpAnswer) -> CollectorAnswer {
+fn interpret(answer: &HttpResponse) -> CollectorAnswer {
     let retry_after = answer.headers.get(RETRY_AFTER);
     let later = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     match answer.status {
@@ -193,12 +193,12 @@ fn interpret(answer: &HttpAnswer) -> CollectorAnswer {
             // a 200 response that is not valid protobuf still means that the spans were accepted
             let response = ExportResponse::decode(answer.body.clone()).unwrap_or_default();
             let rejected = response.partial_success.map_or(0, |partial| partial.rejected_spans);
-            CollectorAnswer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }
+            CollectorAnswer::Accepted { rejected: u64::try_from(rejected).unwrap_or(0) }
         }
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(later.map(Duration::from_secs)),
+        | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::RetryLater(later.map(Duration::from_secs)),
         other => CollectorAnswer::Refused(other),
     }
 }

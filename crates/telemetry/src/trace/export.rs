@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{Client, CollectorAnswer, CollectorEndpoint};
 use super::otlp::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span};
-use super::span::Finished;
+use super::span::FinishedRequest;
 
 /// Settings of the span export.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub struct ExportOptions {
     pub attempts: u32,
     /// Pause after the first attempt; doubled after each further one, up to 30 s. If the collector
     /// states a time, that is used instead. Default 1 s.
-    pub pause: Duration,
+    pub initial_pause: Duration,
     /// How long sending the remaining spans may take when the process ends. Default 5 s.
     pub drain: Duration,
 }
@@ -56,7 +56,7 @@ impl ExportOptions {
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
             attempts: 5,
-            pause: Duration::from_secs(1),
+            initial_pause: Duration::from_secs(1),
             drain: Duration::from_secs(5),
         }
     }
@@ -102,7 +102,7 @@ pub struct Queue {
 
 impl Queue {
     /// Queues the spans of a request, or drops and counts them. Never blocks.
-    pub(super) fn offer(&self, finished: &Finished<'_>) {
+    pub(super) fn enqueue(&self, finished: &FinishedRequest<'_>) {
         // checked first: creating spans for a full queue would cost most under the highest load
         if self.sender.capacity() == 0 {
             let spans = 1 + u64::from(finished.record.forwarded.is_some());
@@ -142,7 +142,7 @@ impl Exporter {
         let stats = Arc::<TraceStats>::default();
         let client = Client::new(options.endpoint.clone(), options.timeout);
         let queue = Queue { sender, stats: Arc::clone(&stats) };
-        let outage = Outage::of("span collector").with_effect("spans are lost");
+        let outage = Outage::new("span collector").with_effect("spans are lost");
         (Arc::new(queue), Self { options, spans, stats, client, outage })
     }
 
@@ -159,7 +159,7 @@ impl Exporter {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                gathered = gather(&mut self.spans, &mut batch, self.options.batch, self.options.interval) => {
+                gathered = fill_batch(&mut self.spans, &mut batch, self.options.batch, self.options.interval) => {
                     if !gathered {
                         break;
                     }
@@ -202,10 +202,10 @@ impl Exporter {
     async fn send(&mut self, batch: &[Span]) {
         let spans = batch.len() as u64;
         let body = self.encode(batch);
-        let mut wait = self.options.pause;
+        let mut wait = self.options.initial_pause;
         for attempt in 1..=self.options.attempts {
             let pause = match self.client.post(body.clone()).await {
-                Ok(CollectorAnswer::Taken { rejected }) => {
+                Ok(CollectorAnswer::Accepted { rejected }) => {
                     self.outage.succeeded();
                     let rejected = rejected.min(spans);
                     self.stats.rejected.fetch_add(rejected, Relaxed);
@@ -217,7 +217,7 @@ impl Exporter {
                     self.stats.rejected.fetch_add(spans, Relaxed);
                     return;
                 }
-                Ok(CollectorAnswer::Later(after)) => {
+                Ok(CollectorAnswer::RetryLater(after)) => {
                     self.outage.failed("collector asked to retry later");
                     after.unwrap_or(wait)
                 }
@@ -227,10 +227,10 @@ impl Exporter {
                 }
             };
             if attempt < self.options.attempts {
-                let until = Instant::now() + spread(pause.min(LONGEST_PAUSE), batch);
+                let until = Instant::now() + jitter(pause.min(MAX_PAUSE), batch);
                 sleep_until(until).await;
             }
-            wait = (wait * 2).min(LONGEST_PAUSE);
+            wait = (wait * 2).min(MAX_PAUSE);
         }
         tracing::debug!(endpoint = ?self.options.endpoint, spans, "spans given up");
         self.stats.failed.fetch_add(spans, Relaxed);
@@ -259,18 +259,23 @@ impl Exporter {
 }
 
 /// Maximum pause, even if the collector asks for a longer one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// A random pause from half of `pause` to `pause`, so that many gateways do not retry at the same
 /// instant. The id of a span provides the randomness.
-fn spread(pause: Duration, batch: &[Span]) -> Duration {
+fn jitter(pause: Duration, batch: &[Span]) -> Duration {
     let byte = batch.first().and_then(|span| span.span_id.first()).copied().unwrap_or(255);
     pause / 2 + pause / 2 * u32::from(byte) / 255
 }
 
 /// Fills `batch` until it is full, or until `interval` after its first span. `false`: no more spans
 /// will come. Cancel-safe, because the caller owns `batch`.
-async fn gather(spans: &mut Receiver<Span>, batch: &mut Vec<Span>, most: usize, interval: Duration) -> bool {
+async fn fill_batch(
+    spans: &mut Receiver<Span>,
+    batch: &mut Vec<Span>,
+    most: usize,
+    interval: Duration,
+) -> bool {
     if batch.is_empty() && spans.recv_many(batch, most).await == 0 {
         return false;
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 pub use client::{CollectorEndpoint, EndpointFault};
 pub use export::{ExportOptions, Exporter, Queue, TraceStats};
-pub use span::Finished;
+pub use span::FinishedRequest;
 pub use state::TraceState;
 
 use crate::trace_context::{Flags, IdGenerator, SpanId, TraceId, TraceParent};
@@ -104,7 +104,7 @@ impl Tracer {
     }
 
     /// Whether spans are recorded at all. If not, phases need not be timed for them.
-    pub fn records(&self) -> bool {
+    pub fn is_recording(&self) -> bool {
         self.queue.is_some()
     }
 
@@ -114,22 +114,22 @@ impl Tracer {
     /// Without a queue the caller's decision is passed on unchanged: this gateway records nothing,
     /// but others may.
     pub fn begin(&self, incoming: Option<&TraceParent>, ids: &mut IdGenerator) -> TraceContext {
-        let trace = incoming.map_or_else(|| ids.trace(), |parent| parent.trace);
+        let trace = incoming.map_or_else(|| ids.next_trace_id(), |parent| parent.trace);
         let chosen = trace.randomness() < self.threshold;
         let flags = match incoming {
             Some(parent) if self.follow_parent || self.queue.is_none() => parent.flags,
             Some(parent) => parent.flags.with_sampled(chosen),
             None => Flags::new(chosen && self.queue.is_some()),
         };
-        let (server, client) = (ids.span(), ids.span());
+        let (server, client) = (ids.next_span_id(), ids.next_span_id());
         TraceContext { trace, parent: incoming.map(|parent| parent.span), server, client, flags }
     }
 
     /// Queues the spans of a finished request for export if it is sampled. Never blocks; if the
     /// queue is full the spans are dropped and counted.
-    pub fn finish(&self, finished: &Finished<'_>) {
+    pub fn finish(&self, finished: &FinishedRequest<'_>) {
         if let Some(queue) = self.queue.as_ref().filter(|_| finished.trace.sampled()) {
-            queue.offer(finished);
+            queue.enqueue(finished);
         }
     }
 }

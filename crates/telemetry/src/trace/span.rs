@@ -13,7 +13,7 @@ use crate::phases::{CacheUse, Phase, Recorder};
 
 /// A finished request and its trace.
 #[derive(Debug, Clone, Copy)]
-pub struct Finished<'a> {
+pub struct FinishedRequest<'a> {
     /// Ids of the request.
     pub trace: &'a TraceContext,
     /// The caller's `tracestate`.
@@ -26,7 +26,7 @@ pub struct Finished<'a> {
     pub record: &'a AccessRecord<'a>,
 }
 
-impl Finished<'_> {
+impl FinishedRequest<'_> {
     /// The server span, and the client span if the request was forwarded to an upstream.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> {
         let client = self.record.forwarded.as_ref().map(|forwarded| self.client(forwarded));
@@ -61,7 +61,7 @@ impl Finished<'_> {
 
     fn client(&self, forwarded: &ForwardedTo<'_>) -> Span {
         let record = self.record;
-        let begin = self.start_unix_nanos.saturating_add(self.before_upstream());
+        let begin = self.start_unix_nanos.saturating_add(self.nanos_before_upstream());
         let mut attributes = vec![KeyValue::text("postern.upstream", forwarded.upstream)];
         match forwarded.endpoint.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
             Some((host, Ok(port))) => {
@@ -84,7 +84,7 @@ impl Finished<'_> {
             name: record.target.map_or_else(|| "HTTP".to_owned(), |target| target.method.to_owned()),
             kind: Kind::Client.into(),
             start_unix_nanos: begin,
-            end_unix_nanos: begin.saturating_add(forwarded.nanos).min(self.end_unix_nanos()),
+            end_unix_nanos: begin.saturating_add(forwarded.duration_nanos).min(self.end_unix_nanos()),
             attributes,
             events: Vec::new(),
             // in a client span a 4xx response of the peer is an error as well
@@ -123,7 +123,7 @@ impl Finished<'_> {
         let optional = [
             ("postern.route", record.route),
             ("postern.reason", record.reason),
-            ("postern.cache", record.cache.map(CacheUse::as_str)),
+            ("postern.cache", record.cache_result.map(CacheUse::as_str)),
             ("postern.issuer", record.identity.map(|identity| &*identity.issuer)),
             ("enduser.id", record.identity.map(|identity| &*identity.subject)),
         ];
@@ -150,7 +150,7 @@ impl Finished<'_> {
     }
 
     /// Nanoseconds from the request's head to the start of forwarding.
-    fn before_upstream(&self) -> u64 {
+    fn nanos_before_upstream(&self) -> u64 {
         [Phase::Parse, Phase::Match, Phase::Authenticate, Phase::Decide]
             .into_iter()
             .filter_map(|phase| self.phases.nanos(phase))

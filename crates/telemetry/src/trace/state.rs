@@ -6,9 +6,9 @@
 use std::borrow::Cow;
 
 /// Maximum number of members in a list.
-const MEMBERS: usize = 32;
+const MAX_MEMBERS: usize = 32;
 /// Maximum length that is passed on, in bytes; the standard requires at least 512.
-const LONGEST: usize = 512;
+const MAX_LENGTH: usize = 512;
 
 /// A valid list of at most 512 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl<'a> TraceState<'a> {
         let mut keys: Vec<&str> = Vec::new();
         for member in members(&list) {
             let (key, value) = member.split_once('=')?;
-            if !is_key(key) || !is_value(value) || keys.len() == MEMBERS || keys.contains(&key) {
+            if !is_key(key) || !is_value(value) || keys.len() == MAX_MEMBERS || keys.contains(&key) {
                 return None;
             }
             keys.push(key);
@@ -40,7 +40,7 @@ impl<'a> TraceState<'a> {
         if keys.is_empty() {
             return None;
         }
-        if list.len() > LONGEST {
+        if list.len() > MAX_LENGTH {
             list = Cow::Owned(shorten(&list));
         }
         (!list.is_empty()).then_some(Self(list))
@@ -87,7 +87,7 @@ fn is_value(value: &str) -> bool {
 fn shorten(list: &str) -> String {
     let mut kept: Vec<&str> = members(list).collect();
     let length = |kept: &[&str]| kept.iter().map(|member| member.len() + 1).sum::<usize>().saturating_sub(1);
-    while length(&kept) > LONGEST {
+    while length(&kept) > MAX_LENGTH {
         match kept.iter().rposition(|member| member.len() > 128) {
             Some(large) => drop(kept.remove(large)),
             None => drop(kept.pop()),

@@ -38,7 +38,7 @@ fn record(path: &str) -> AccessRecord<'_> {
         bytes_in: 0,
         bytes_out: 2,
         total_nanos: 1_000,
-        cache: None,
+        cache_result: None,
         trace: None,
     }
 }
@@ -78,7 +78,7 @@ fn lines_of_all_workers_reach_the_file() {
             let mut buffer = log.buffer();
             scope.spawn(move || {
                 for n in 0..500 {
-                    buffer.log(&record(&format!("/{worker}/{n}")));
+                    buffer.append(&record(&format!("/{worker}/{n}")));
                 }
             });
         }
@@ -100,20 +100,20 @@ fn a_rotated_file_is_reopened_and_appended_to() {
     let (file, old) = (scratch.0.join("access.log"), scratch.0.join("access.log.1"));
     let log = start(Destination::File(file.clone()));
     let mut buffer = log.buffer();
-    buffer.log(&record("/before"));
+    buffer.append(&record("/before"));
     buffer.flush();
     // log rotation renames the file; the writer continues in the old one until it is told to reopen
     wait_for(|| log.stats().written() == 1);
     std::fs::rename(&file, &old).unwrap();
     log.reopen();
-    buffer.log(&record("/after"));
+    buffer.append(&record("/after"));
     drop(buffer);
     assert!(log.close(LONG));
     assert_eq!(paths(&old), ["/before"]);
     assert_eq!(paths(&file), ["/after"]);
 
     let again = start(Destination::File(file.clone()));
-    again.buffer().log(&record("/second-process"));
+    again.buffer().append(&record("/second-process"));
     assert!(again.close(LONG));
     assert_eq!(paths(&file), ["/after", "/second-process"], "appended, not truncated");
 }
@@ -128,7 +128,7 @@ fn a_reopen_that_fails_keeps_the_old_file() {
     let moved = scratch.0.join("moved");
     std::fs::rename(&directory, &moved).unwrap();
     log.reopen();
-    log.buffer().log(&record("/still-written"));
+    log.buffer().append(&record("/still-written"));
     assert!(log.close(LONG));
     assert_eq!(paths(&moved.join("access.log")), ["/still-written"]);
 }
@@ -172,7 +172,7 @@ fn a_blocked_destination_costs_lines_and_no_time() {
     let taken = Arc::default();
     let log = start(Destination::Writer(Box::new(Gate { reached, open, taken: Arc::clone(&taken) })));
     let mut buffer = log.buffer();
-    buffer.log(&record("/first"));
+    buffer.append(&record("/first"));
     buffer.flush();
     writing.recv_timeout(LONG).unwrap();
     // the writer is blocked in its write now; only a limited number of buffers can wait, the rest
@@ -180,7 +180,7 @@ fn a_blocked_destination_costs_lines_and_no_time() {
     let line_bytes = 240;
     let lines = 200 * 32 * 1024 / line_bytes;
     for n in 0..lines {
-        buffer.log(&record(&format!("/{n}")));
+        buffer.append(&record(&format!("/{n}")));
     }
     let dropped = log.stats().dropped();
     assert!(dropped > lines / 2, "{dropped} of {lines}");
@@ -209,12 +209,12 @@ fn a_failing_destination_is_counted() {
     }
     let log = start(Destination::Writer(Box::new(Full)));
     let mut buffer = log.buffer();
-    buffer.log(&record("/a"));
-    buffer.log(&record("/b"));
+    buffer.append(&record("/a"));
+    buffer.append(&record("/b"));
     drop(buffer);
     assert!(log.close(LONG));
     assert_eq!((log.stats().written(), log.stats().dropped()), (0, 2));
-    log.buffer().log(&record("/too-late"));
+    log.buffer().append(&record("/too-late"));
     assert_eq!(log.stats().dropped(), 3, "the log is closed");
 }
 

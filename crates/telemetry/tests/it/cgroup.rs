@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use telemetry::cgroup::{Cgroup, workers};
+use telemetry::cgroup::{Cgroup, suggested_workers};
 use telemetry::metrics::{Format, Metrics};
 use telemetry::test_support::exposition::read;
 
@@ -68,9 +68,9 @@ fn throttling_is_seen_at_the_group_that_has_the_quota() {
         }
     };
     let process = PathBuf::from(format!("/proc/{}", throttled.busy.id()));
-    let cgroup = Cgroup::of(&process).unwrap().unwrap();
+    let cgroup = Cgroup::of_process(&process).unwrap().unwrap();
     assert_eq!(cgroup.quota_cores(), Some(0.05), "the parent's quota binds the child");
-    assert_eq!(workers(cgroup.quota_cores(), 64), 1);
+    assert_eq!(suggested_workers(cgroup.quota_cores(), 64), 1);
     let began = Instant::now();
     let sample = loop {
         let sample = cgroup.sample().unwrap();

@@ -18,20 +18,20 @@ fn counted() -> Arc<Metrics> {
     let route = metrics.route("a\"b");
     for worker in [&a, &b] {
         worker.request_begun();
-        route.finish(worker, Outcome::Allowed, 204, 1_000_000);
-        route.bytes(worker, 10, 20);
+        route.count_finished(worker, Outcome::Allowed, 204, 1_000_000);
+        route.count_bytes(worker, 10, 20);
         worker.request_ended();
     }
     a.request_begun();
-    metrics.unrouted().finish(&b, Outcome::Malformed, 400, 5);
-    metrics.denied("expired");
+    metrics.unrouted().count_finished(&b, Outcome::Malformed, 400, 5);
+    metrics.count_denial("expired");
     let mut recorder = Recorder::start(Instant::now());
     recorder.add(Phase::Decide, 150);
-    a.phases(&recorder);
-    b.phase(Phase::Decide, 151);
-    a.cache_asked(CacheUse::Hit);
-    b.cache_asked(CacheUse::Hit);
-    b.cache_asked(CacheUse::Denied);
+    a.record_phases(&recorder);
+    b.record_phase(Phase::Decide, 151);
+    a.count_cache_lookup(CacheUse::Hit);
+    b.count_cache_lookup(CacheUse::Hit);
+    b.count_cache_lookup(CacheUse::Denied);
 
     let listener = metrics.listener("public");
     listener.accepted(&a);
@@ -152,7 +152,7 @@ fn nothing_is_lost_over_threads_and_reloads() {
                         // a reload requests the handle again
                         let route = metrics.route("api");
                         worker.request_begun();
-                        route.finish(&worker, Outcome::Allowed, 200, request);
+                        route.count_finished(&worker, Outcome::Allowed, 200, request);
                         worker.request_ended();
                     }
                 })

@@ -26,7 +26,7 @@ use telemetry::access_log::{AccessRecord, ForwardedTo, RequestProtocol, RequestT
 use telemetry::metrics::{Format, Metrics, Outcome};
 use telemetry::phases::{CacheUse, Phase, Recorder};
 use telemetry::trace::{
-    CollectorEndpoint, ExportOptions, Exporter, Finished, Sampling, TraceContext, Tracer,
+    CollectorEndpoint, ExportOptions, Exporter, FinishedRequest, Sampling, TraceContext, Tracer,
 };
 use telemetry::trace_context::{IdGenerator, TraceParent};
 use tokio::net::TcpListener;
@@ -142,11 +142,15 @@ fn record(identity: Option<&Identity>) -> AccessRecord<'_> {
         reason: None,
         route: Some("items"),
         identity,
-        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 2_000_000 }),
+        forwarded: Some(ForwardedTo {
+            upstream: "app",
+            endpoint: "10.0.0.1:8080",
+            duration_nanos: 2_000_000,
+        }),
         bytes_in: 0,
         bytes_out: 2,
         total_nanos: 3_000_000,
-        cache: Some(CacheUse::Hit),
+        cache_result: Some(CacheUse::Hit),
         trace: None,
     }
 }
@@ -162,7 +166,13 @@ fn phases() -> Recorder {
 
 fn finish(tracer: &Tracer, trace: &TraceContext, record: &AccessRecord<'_>) {
     let phases = phases();
-    tracer.finish(&Finished { trace, state: Some("a=1"), start_unix_nanos: START, phases: &phases, record });
+    tracer.finish(&FinishedRequest {
+        trace,
+        state: Some("a=1"),
+        start_unix_nanos: START,
+        phases: &phases,
+        record,
+    });
 }
 
 fn texts(attributes: &[KeyValue]) -> HashMap<String, String> {
@@ -360,7 +370,7 @@ async fn answers_decide_what_becomes_of_spans() {
     ] {
         let mut collector = Collector::start(replies, None).await;
         let pause = Duration::from_millis(1);
-        let (queue, exporter) = Exporter::new(ExportOptions { pause, ..collector.options() });
+        let (queue, exporter) = Exporter::new(ExportOptions { initial_pause: pause, ..collector.options() });
         let stats = exporter.stats();
         let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));
         finish(&tracer, &tracer.begin(None, &mut ids()), &record(None));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::index::{HostIndex, HostKey, Place, Ranked};
+use super::index::{HostIndex, HostKey, PathKey, RankedRoute};
 use super::template::Template;
 use super::{Conditions, HeaderCondition, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use crate::headers::is_per_hop;
@@ -11,7 +11,7 @@ use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
 use crate::request::{canonical_host, canonical_path, is_token};
 
 /// A route that has been checked and normalised.
-struct Checked {
+struct CheckedRoute {
     name: String,
     hosts: Vec<HostKey>,
     path: Path,
@@ -34,31 +34,31 @@ impl RouteTable {
     /// one could never be chosen.
     pub fn build(routes: Vec<RouteMatch>) -> Result<Self, Vec<PolicyFault>> {
         let mut faults = Faults::default();
-        let checked: Vec<Checked> =
+        let checked: Vec<CheckedRoute> =
             routes.into_iter().enumerate().map(|(i, route)| check(route, i, &mut faults)).collect();
         let order = by_specificity(&checked);
         find_unreachable(&checked, &order, &mut faults);
         let mut hosts = HostIndex::default();
         for (rank, &i) in order.iter().enumerate() {
             let route = &checked[i];
-            let ranked = Ranked { route: narrow(i), rank: narrow(rank) };
+            let ranked = RankedRoute { route: to_u32(i), rank: to_u32(rank) };
             for host in &route.hosts {
-                hosts.insert(host, &route.path.place(), ranked);
+                hosts.insert(host, &route.path.path_key(), ranked);
             }
         }
-        let conditions = checked.into_iter().map(Checked::into_conditions).collect();
-        faults.or(Self { routes: conditions, hosts })
+        let conditions = checked.into_iter().map(CheckedRoute::into_conditions).collect();
+        faults.into_result(Self { routes: conditions, hosts })
     }
 }
 
 /// More than four thousand million routes do not fit into memory.
-fn narrow(index: usize) -> u32 {
+fn to_u32(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// The order in which routes for the same host and kind of path are tried. Ranks of templates
 /// depend on it too.
-fn by_specificity(routes: &[Checked]) -> Vec<usize> {
+fn by_specificity(routes: &[CheckedRoute]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..routes.len()).collect();
     order.sort_by_cached_key(|&i| {
         let template =
@@ -70,13 +70,13 @@ fn by_specificity(routes: &[Checked]) -> Vec<usize> {
 
 /// Reports each route for which an earlier one with the same host and path leaves nothing to match:
 /// the earlier one has the same header conditions and every method of the later one.
-fn find_unreachable(routes: &[Checked], order: &[usize], faults: &mut Faults) {
+fn find_unreachable(routes: &[CheckedRoute], order: &[usize], faults: &mut Faults) {
     let mut seen: HashMap<(&HostKey, String), Vec<usize>> = HashMap::new();
     for &i in order {
         let route = &routes[i];
         for host in &route.hosts {
             let before = seen.entry((host, route.path.shape())).or_default();
-            if let Some(&by) = before.iter().find(|&&j| routes[j].conditions.cover(&route.conditions)) {
+            if let Some(&by) = before.iter().find(|&&j| routes[j].conditions.covers(&route.conditions)) {
                 // In the order of the file, regardless of which of the two would be chosen.
                 let (first, second) = (i.min(by), i.max(by));
                 let problem = PolicyProblem::Indistinguishable {
@@ -91,7 +91,7 @@ fn find_unreachable(routes: &[Checked], order: &[usize], faults: &mut Faults) {
     }
 }
 
-impl Checked {
+impl CheckedRoute {
     fn into_conditions(self) -> Conditions {
         let template = if let Path::Template(template) = self.path { Some(template) } else { None };
         Conditions { template, ..self.conditions }
@@ -106,7 +106,7 @@ impl Conditions {
 
     /// Whether every request that meets `other` meets this too, as far as can be determined: equal
     /// headers, and no fewer methods.
-    fn cover(&self, other: &Self) -> bool {
+    fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
@@ -117,12 +117,12 @@ impl Conditions {
 }
 
 impl Path {
-    fn place(&self) -> Place<'_> {
+    fn path_key(&self) -> PathKey<'_> {
         match self {
-            Self::Exact(path) => Place::Exact(path),
-            Self::Template(template) => Place::Template(template),
-            Self::Prefix(path) => Place::Prefix(path),
-            Self::Any => Place::Any,
+            Self::Exact(path) => PathKey::Exact(path),
+            Self::Template(template) => PathKey::Template(template),
+            Self::Prefix(path) => PathKey::Prefix(path),
+            Self::Any => PathKey::Any,
         }
     }
 
@@ -147,7 +147,7 @@ impl std::fmt::Display for HostKey {
     }
 }
 
-fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
+fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> CheckedRoute {
     let at = format!("routes[{index}]");
     let mut hosts = Vec::with_capacity(route.hosts.len().max(1));
     for (i, host) in route.hosts.iter().enumerate() {
@@ -161,7 +161,7 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
     if route.hosts.is_empty() {
         hosts.push(HostKey::Any);
     }
-    let path = path(route.path).unwrap_or_else(|problems| {
+    let path = parse_path(route.path).unwrap_or_else(|problems| {
         for problem in problems {
             faults.add(format!("{at}.path"), problem);
         }
@@ -180,7 +180,7 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
     headers.sort_unstable();
     headers.dedup();
     let conditions = Conditions { methods: methods.into(), headers: headers.into(), template: None };
-    Checked { name: route.name, hosts, path, conditions }
+    CheckedRoute { name: route.name, hosts, path, conditions }
 }
 
 fn host_key(pattern: &str) -> Result<HostKey, PolicyProblem> {
@@ -195,20 +195,20 @@ fn host_key(pattern: &str) -> Result<HostKey, PolicyProblem> {
     canonical_host(pattern).map(|name| HostKey::Exact(name.into())).map_err(fault)
 }
 
-fn path(pattern: PathMatch) -> Result<Path, Vec<PolicyProblem>> {
+fn parse_path(pattern: PathMatch) -> Result<Path, Vec<PolicyProblem>> {
     match pattern {
         PathMatch::Any => Ok(Path::Any),
         PathMatch::Exact(path) if path == "*" => Ok(Path::Exact("*".into())),
-        PathMatch::Exact(path) => Ok(Path::Exact(literal(&path)?.into())),
+        PathMatch::Exact(path) => Ok(Path::Exact(normalize_literal(&path)?.into())),
         PathMatch::Prefix(path) => {
-            let path = literal(&path)?;
+            let path = normalize_literal(&path)?;
             Ok(Path::Prefix(path.strip_suffix('/').unwrap_or(&path).into()))
         }
         PathMatch::Template(template) => Template::parse(&template).map(Path::Template),
     }
 }
 
-fn literal(path: &str) -> Result<Cow<'_, str>, Vec<PolicyProblem>> {
+fn normalize_literal(path: &str) -> Result<Cow<'_, str>, Vec<PolicyProblem>> {
     let (normal, several) =
         canonical_path(path).map_err(|fault| vec![PolicyProblem::Path { path: path.into(), fault }])?;
     if several { Err(vec![PolicyProblem::several_readings(path, &normal)]) } else { Ok(normal) }

@@ -5,7 +5,7 @@
 //! checked too. Otherwise a stripped prefix would be a way around their rules. Does not own: the
 //! policies.
 
-use super::{Disputed, RouteMatch, RouteTable};
+use super::{AmbiguousRoute, RouteMatch, RouteTable};
 use crate::headers::Repeats;
 use crate::policy::PolicyFault;
 use crate::request::{Canonical, Field};
@@ -34,9 +34,13 @@ impl Guards {
     ///
     /// # Errors
     /// [`Disputed`] when the readings of the path lead to different routes.
-    pub fn of(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
-        let mut found = self.table.elsewhere(request, fields)?;
-        found.extend(self.table.lookup(request, fields, Repeats::Apart)?);
+    pub fn for_request(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+    ) -> Result<Vec<usize>, AmbiguousRoute> {
+        let mut found = self.table.on_other_hosts(request, fields)?;
+        found.extend(self.table.lookup(request, fields, Repeats::Separate)?);
         for route in &mut found {
             *route = self.routes[*route];
         }

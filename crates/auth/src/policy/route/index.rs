@@ -16,7 +16,7 @@ type Candidates = Vec<u32>;
 
 /// Position of a route among the paths of one host.
 #[derive(Debug)]
-pub(super) enum Place<'a> {
+pub(super) enum PathKey<'a> {
     Exact(&'a str),
     Template(&'a Template),
     /// Without its trailing slash: the root is the empty string.
@@ -43,7 +43,7 @@ pub(super) struct HostIndex {
 
 impl HostIndex {
     /// Adds a route. Its `rank` orders templates; routes are added best first.
-    pub(super) fn insert(&mut self, host: &HostKey, place: &Place<'_>, route: Ranked) {
+    pub(super) fn insert(&mut self, host: &HostKey, place: &PathKey<'_>, route: RankedRoute) {
         let paths = match host {
             HostKey::Exact(name) => self.exact.entry_ref(&**name).or_default(),
             HostKey::Suffix(suffix) => self.suffixes.entry(suffix),
@@ -74,7 +74,12 @@ impl HostIndex {
     }
 
     /// For each host pattern that does not match `host`, the best route for which `holds`.
-    pub(super) fn elsewhere(&self, host: &str, path: &str, holds: &impl Fn(u32) -> bool) -> BTreeSet<u32> {
+    pub(super) fn on_other_hosts(
+        &self,
+        host: &str,
+        path: &str,
+        holds: &impl Fn(u32) -> bool,
+    ) -> BTreeSet<u32> {
         let exact = self.exact.iter().filter(|(name, _)| ***name != *host);
         let takes = |suffix: &str| host.len() > suffix.len() && host.ends_with(suffix);
         let suffixes = self.suffixes.map.iter().filter(|(suffix, _)| !takes(suffix));
@@ -84,7 +89,7 @@ impl HostIndex {
 
 /// A route and its rank among all templates (0 is the most specific).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ranked {
+pub(super) struct RankedRoute {
     pub(super) route: u32,
     pub(super) rank: u32,
 }
@@ -99,12 +104,12 @@ struct PathIndex {
 }
 
 impl PathIndex {
-    fn insert(&mut self, place: &Place<'_>, route: Ranked) {
+    fn insert(&mut self, place: &PathKey<'_>, route: RankedRoute) {
         let candidates = match place {
-            Place::Exact(path) => self.exact.entry_ref(*path).or_default(),
-            Place::Prefix(path) => self.prefixes.entry(path),
-            Place::Any => &mut self.any,
-            Place::Template(template) => {
+            PathKey::Exact(path) => self.exact.entry_ref(*path).or_default(),
+            PathKey::Prefix(path) => self.prefixes.entry(path),
+            PathKey::Any => &mut self.any,
+            PathKey::Template(template) => {
                 return self.templates.get_or_insert_default().insert(&template.segments, route);
             }
         };
@@ -123,7 +128,7 @@ impl PathIndex {
         {
             let mut best = None;
             root.find(Some(rest), holds, &mut best);
-            if let Some(Ranked { route, .. }) = best {
+            if let Some(RankedRoute { route, .. }) = best {
                 return Some(route);
             }
         }
@@ -167,12 +172,12 @@ impl<V: Default> ByLength<V> {
 struct Node {
     literals: HashMap<Box<str>, Node>,
     capture: Option<Box<Node>>,
-    tail: Vec<Ranked>,
-    end: Vec<Ranked>,
+    tail: Vec<RankedRoute>,
+    end: Vec<RankedRoute>,
 }
 
 impl Node {
-    fn insert(&mut self, segments: &[Segment], route: Ranked) {
+    fn insert(&mut self, segments: &[Segment], route: RankedRoute) {
         match segments.split_first() {
             None => self.end.push(route),
             Some((Segment::Tail(_), _)) => self.tail.push(route),
@@ -185,9 +190,9 @@ impl Node {
 
     /// Stores the best-ranked route for which `holds` in `best`. `rest` is the path after the last
     /// slash; `None` when the path has ended. Visits each node at most once.
-    fn find(&self, rest: Option<&str>, holds: &impl Fn(u32) -> bool, best: &mut Option<Ranked>) {
-        let mut offer = |candidates: &[Ranked]| {
-            let better = |c: &&Ranked| best.is_none_or(|best| c.rank < best.rank);
+    fn find(&self, rest: Option<&str>, holds: &impl Fn(u32) -> bool, best: &mut Option<RankedRoute>) {
+        let mut offer = |candidates: &[RankedRoute]| {
+            let better = |c: &&RankedRoute| best.is_none_or(|best| c.rank < best.rank);
             if let Some(&found) = candidates.iter().take_while(better).find(|c| holds(c.route)) {
                 *best = Some(found);
             }

@@ -70,7 +70,7 @@ impl RuleSet {
             .filter_map(|c| if let Attribute::Query(name) = &c.attribute { Some(name.clone()) } else { None })
             .collect();
         let parameters = parameters.into_iter().collect();
-        faults.or(Self { allow, deny, parameters, review: None })
+        faults.into_result(Self { allow, deny, parameters, review: None })
     }
 }
 

@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 
 /// Longest list that is compared value by value: about this length, hashing the text becomes
 /// faster.
-pub(super) const LINEAR: usize = 8;
+pub(super) const MAX_LINEAR: usize = 8;
 
 /// Distinct values, in configured order; never empty.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ impl Values {
                 list.push(value.into());
             }
         }
-        let index = (list.len() > LINEAR).then_some(index);
+        let index = (list.len() > MAX_LINEAR).then_some(index);
         Self { list: list.into(), index }
     }
 
@@ -55,15 +55,15 @@ pub(super) fn show_list<'v>(
     f.write_str("[")?;
     for (i, value) in values.enumerate() {
         let comma = if i > 0 { ", " } else { "" };
-        write!(f, "{comma}{}", Shown(value))?;
+        write!(f, "{comma}{}", Quoted(value))?;
     }
     f.write_str("]")
 }
 
 /// A value for display: quoted and escaped unless it is plain.
-pub(super) struct Shown<'a>(pub(super) &'a str);
+pub(super) struct Quoted<'a>(pub(super) &'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |c: char| c.is_alphanumeric() || "-_./:@=+*~%$!/&".contains(c);
         if !self.0.is_empty() && self.0.chars().all(plain) {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn short_and_long_lists_contain_the_same() {
-        for n in [1, LINEAR, LINEAR + 1, 1000] {
+        for n in [1, MAX_LINEAR, MAX_LINEAR + 1, 1000] {
             let values = Values::new((0..n).map(|i| format!("v{i}")).collect());
             assert!((0..n).all(|i| values.contains(&format!("v{i}"))));
             assert!(!values.contains("v") && !values.contains("") && !values.contains(&format!("v{n}")));

@@ -33,7 +33,7 @@ fn judge<T>(
         clock_skew: Duration::from_secs(30),
     };
     let document = with(changes);
-    security_events(Signed { typ, key: None, claims: document.root() }, &expected, NOW)
+    security_events(SignedClaims { typ, key: None, claims: document.root() }, &expected, NOW)
         .map(|events| read(&events))
 }
 
@@ -48,7 +48,13 @@ fn names(sub_id: &str) -> Result<String, TokenError> {
 fn event(uri: &str, payload: &str) -> Result<String, TokenError> {
     judge(TYP, &format!(r#"{{"events":{{"{uri}":{payload}}}}}"#), |set| {
         let event = &set.events[0];
-        format!("{} {} {} {:?}", event.kind.word(), event.at.as_secs(), event.names.len(), event.state)
+        format!(
+            "{} {} {} {:?}",
+            event.kind.as_str(),
+            event.occurred_at.as_secs(),
+            event.names.len(),
+            event.state
+        )
     })
 }
 
@@ -60,7 +66,7 @@ fn it_says_what_happened_to_whom_and_when() {
             assert_eq!(set.events.len(), 1);
             let event = &set.events[0];
             assert_eq!(
-                (event.kind, event.at),
+                (event.kind, event.occurred_at),
                 (EventKind::SessionRevoked, Timestamp::from_secs(1_799_999_980))
             );
             assert_eq!(event.names, [SubjectName::User(Some("https://id.example"), "ada")]);
@@ -79,30 +85,33 @@ fn it_says_what_happened_to_whom_and_when() {
         ("session-revoked".into(), "other 1799999990 0 None"),
     ] {
         assert_eq!(event(&uri, "{}").unwrap(), expected, "{uri}");
-        let kind = EventKind::of(&uri);
-        assert!(kind == EventKind::Other || EventKind::of(&kind.uri().unwrap()) == kind);
+        let kind = EventKind::from_uri(&uri);
+        assert!(kind == EventKind::Other || EventKind::from_uri(&kind.uri().unwrap()) == kind);
     }
     // A fraction of a second is dropped, and of several times the one nearest to the event counts.
     let uri = format!("{caep}/session-revoked");
     assert!(event(&uri, r#"{"event_timestamp":1799999980.75}"#).unwrap().contains("1799999980"));
-    assert!(judge(TYP, r#"{"toe":1799999970}"#, |set| set.events[0].at.as_secs()).unwrap() == 1_799_999_980);
+    assert!(
+        judge(TYP, r#"{"toe":1799999970}"#, |set| set.events[0].occurred_at.as_secs()).unwrap()
+            == 1_799_999_980
+    );
 }
 
 #[test]
 fn a_time_in_milliseconds_is_read_as_such() {
     let uri = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
     let read = |changes: &str| {
-        judge(TYP, changes, |set| (set.events[0].at.as_millis(), set.events[0].unit)).unwrap()
+        judge(TYP, changes, |set| (set.events[0].occurred_at.as_millis(), set.events[0].unit)).unwrap()
     };
     let at = |value: &str| read(&format!(r#"{{"events":{{"{uri}":{{"event_timestamp":{value}}}}}}}"#));
-    assert_eq!(at("1799999980"), (1_799_999_980_000, Unit::Seconds));
-    assert_eq!(at("1799999980000"), (1_799_999_980_000, Unit::Milliseconds));
-    assert_eq!(at("1799999980123.9"), (1_799_999_980_123, Unit::Milliseconds));
-    assert_eq!(at("1.79999998e12"), (1_799_999_980_000, Unit::Milliseconds));
+    assert_eq!(at("1799999980"), (1_799_999_980_000, TimeUnit::Seconds));
+    assert_eq!(at("1799999980000"), (1_799_999_980_000, TimeUnit::Milliseconds));
+    assert_eq!(at("1799999980123.9"), (1_799_999_980_123, TimeUnit::Milliseconds));
+    assert_eq!(at("1.79999998e12"), (1_799_999_980_000, TimeUnit::Milliseconds));
     // The last second of the year 9999 is the largest number that is read as seconds.
-    assert_eq!(at("253402300800"), (253_402_300_800, Unit::Milliseconds));
+    assert_eq!(at("253402300800"), (253_402_300_800, TimeUnit::Milliseconds));
     let toe = format!(r#"{{"toe":1799999970000,"events":{{"{uri}":{{}}}}}}"#);
-    assert_eq!(read(&toe), (1_799_999_970_000, Unit::Milliseconds));
+    assert_eq!(read(&toe), (1_799_999_970_000, TimeUnit::Milliseconds));
 }
 
 #[test]

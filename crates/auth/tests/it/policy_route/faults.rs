@@ -3,7 +3,7 @@
 use super::{Routes, exact, faults, header, prefix, route, template};
 use crate::fixtures::{request, strings};
 use auth::policy::PolicyProblem;
-use auth::policy::route::{Disputed, Guards, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{AmbiguousRoute, Guards, PathMatch, RouteMatch, RouteTable};
 
 #[test]
 fn a_route_that_depends_on_path_parameters_is_no_route() {
@@ -67,7 +67,7 @@ fn guards_are_whoever_serves_the_path_on_any_host() {
         (11, route("", prefix("/staff"))),
     ];
     let guards = Guards::build(routes).unwrap();
-    let of = |host, path| guards.of(&request("GET", host, path), &[]);
+    let of = |host, path| guards.for_request(&request("GET", host, path), &[]);
     // Routes for other hosts count; for the request's own host the most specific one counts.
     assert_eq!(of("www.example.com", "/admin"), Ok(vec![5, 9]));
     assert_eq!(of("www.example.com", "/pub"), Ok(vec![3, 9]));
@@ -75,7 +75,7 @@ fn guards_are_whoever_serves_the_path_on_any_host() {
     assert_eq!(of("www.example.com", "/a/open"), Ok(vec![8, 9]));
     assert_eq!(of("x.other.com", "/staff"), Ok(vec![9]));
     assert_eq!(of("elsewhere.net", "/staff"), Ok(vec![9, 11]));
-    assert_eq!(of("www.example.com", "/admin;x/users"), Err(Disputed::Path));
+    assert_eq!(of("www.example.com", "/admin;x/users"), Err(AmbiguousRoute::Path));
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod faults;
 
 use auth::headers::Repeats;
 use auth::policy::PolicyProblem;
-use auth::policy::route::{Disputed, HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{AmbiguousRoute, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::request::Field;
 
 use crate::fixtures::{get, request, strings};
@@ -279,7 +279,7 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
     let lookup = |path: &str, fields: &[(&'static str, &'static str)]| {
         let fields: Vec<_> =
             fields.iter().map(|&(name, value)| Field { name, value: value.as_bytes() }).collect();
-        routes.table.lookup(&get(path), &fields, Repeats::Apart)
+        routes.table.lookup(&get(path), &fields, Repeats::Separate)
     };
     for fields in [
         &[("X-Env", "canary"), ("x-env", "canary")][..],
@@ -289,7 +289,7 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
         &[("X-Env", "canary"), ("Connection", "close, x-env")],
         &[("X-Env", "prod"), ("Connection", "x.env")],
     ] {
-        assert_eq!(lookup("/v/1", fields), Err(Disputed::Header("x-env".into())), "{fields:?}");
+        assert_eq!(lookup("/v/1", fields), Err(AmbiguousRoute::Header("x-env".into())), "{fields:?}");
         assert_eq!(lookup("/", fields), Ok(Some(0)), "no condition looked at it");
         assert_eq!(lookup("/m", fields), Ok(Some(0)), "the method was enough");
     }
@@ -317,9 +317,13 @@ fn a_list_that_holds_what_is_asked_for_may_have_been_several_fields() {
         ("/list", "x-list", "a,b,c"),
         ("/list", "x-list", "c,a,b"),
     ] {
-        let ambiguous = Err(Disputed::Header(name.to_ascii_lowercase().into()));
+        let ambiguous = Err(AmbiguousRoute::Header(name.to_ascii_lowercase().into()));
         assert_eq!(lookup(path, name, value, Repeats::Joined), ambiguous, "{value}");
-        assert_eq!(lookup(path, name, value, Repeats::Apart), Ok(Some(4)), "one line is one value: {value}");
+        assert_eq!(
+            lookup(path, name, value, Repeats::Separate),
+            Ok(Some(4)),
+            "one line is one value: {value}"
+        );
         assert_eq!(lookup("/", name, value, Repeats::Joined), Ok(Some(4)), "no condition looked at it");
     }
     for (path, name, value, route) in [

@@ -18,7 +18,7 @@ use fe2o3_amqp::types::sasl::SaslCode;
 use rustls::CertificateError;
 
 use super::AmqpLogin;
-use super::socket::SILENCE;
+use super::socket::IDLE_TIMEOUT;
 
 /// A broker, as the sentences name it.
 #[derive(Debug, Clone, Copy)]
@@ -28,25 +28,25 @@ pub(super) struct Broker<'a> {
 }
 
 impl Broker<'_> {
-    fn says(self, what: impl AsRef<str>) -> String {
+    fn sentence(self, what: impl AsRef<str>) -> String {
         format!("the broker at {} {}", self.address, what.as_ref())
     }
 
     /// The broker's name cannot be resolved.
     pub(super) fn unresolved(self, error: &io::Error) -> String {
-        self.says(format!("cannot be resolved ({error}): check the spelling of its name, and DNS"))
+        self.sentence(format!("cannot be resolved ({error}): check the spelling of its name, and DNS"))
     }
 
     /// The broker does not answer in time.
-    pub(super) fn slow(self) -> String {
-        self.says("does not answer in time: check the network in between, and whether the broker hangs")
+    pub(super) fn timed_out(self) -> String {
+        self.sentence("does not answer in time: check the network in between, and whether the broker hangs")
     }
 
     /// The broker is connected and gives no credit.
-    pub(super) fn takes_nothing(self, address: &str) -> String {
-        self.says(format!(
+    pub(super) fn no_credit(self, address: &str) -> String {
+        self.sentence(format!(
             "has accepted no message for {address} for {} s: check whether its disk or memory is full, and the limits of the address",
-            SILENCE.as_secs()
+            IDLE_TIMEOUT.as_secs()
         ))
     }
 
@@ -55,13 +55,13 @@ impl Broker<'_> {
         if let Some(error) = error.get_ref().and_then(|error| error.downcast_ref()) {
             return self.tls(error);
         }
-        self.says(match error.kind() {
+        self.sentence(match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 "refuses connections: check that it runs, and that this is its port for AMQP".into()
             }
             io::ErrorKind::TimedOut => format!(
                 "has been silent for {} s: check the network in between, and whether the broker hangs",
-                SILENCE.as_secs()
+                IDLE_TIMEOUT.as_secs()
             ),
             io::ErrorKind::UnexpectedEof => {
                 "has closed the connection without an error: check its log, and that this is its port for AMQP"
@@ -89,16 +89,16 @@ impl Broker<'_> {
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                     "presents a certificate for another name: check the broker's name"
                 }
-                _ => return self.says(format!("presents a certificate that is not accepted: {error}")),
+                _ => return self.sentence(format!("presents a certificate that is not accepted: {error}")),
             },
             rustls::Error::AlertReceived(alert) => {
                 let text = format!("ends TLS with the alert {alert:?}: check the client certificate");
-                return self.says(text);
+                return self.sentence(text);
             }
             rustls::Error::InvalidMessage(_) => "does not speak TLS: check that this is its port for TLS",
-            _ => return self.says(format!("fails the TLS handshake: {error}")),
+            _ => return self.sentence(format!("fails the TLS handshake: {error}")),
         };
-        self.says(cause)
+        self.sentence(cause)
     }
 
     /// The connection was not opened (AMQP 1.0 parts 2.4.1 and 5.3).
@@ -108,17 +108,15 @@ impl Broker<'_> {
             OpenError::TransportError(error) => self.transport(error),
             OpenError::SaslError { code: SaslCode::Auth, .. } => self.login(),
             OpenError::SaslError { code, .. } => {
-                self.says(format!("cannot check the login now (SASL outcome {code:?}): check its log"))
+                self.sentence(format!("cannot check the login now (SASL outcome {code:?}): check its log"))
             }
-            OpenError::NotImplemented(Some(what)) if what.contains("is not supported") => {
-                self.says(format!("does not offer {}: check which logins it allows", self.login.mechanism()))
-            }
-            OpenError::ProtocolHeaderMismatch(_) | OpenError::NotImplemented(_) => {
-                self.says("does not speak AMQP 1.0, or asks for a login first: check its port, its plugins")
-            }
+            OpenError::NotImplemented(Some(what)) if what.contains("is not supported") => self
+                .sentence(format!("does not offer {}: check which logins it allows", self.login.mechanism())),
+            OpenError::ProtocolHeaderMismatch(_) | OpenError::NotImplemented(_) => self
+                .sentence("does not speak AMQP 1.0, or asks for a login first: check its port, its plugins"),
             OpenError::RemoteClosedWithError(error) => self.closed(error),
-            OpenError::RemoteClosed => self.says("has closed the connection: check its log"),
-            error => self.says(format!("does not open a connection: {error}: check its log")),
+            OpenError::RemoteClosed => self.sentence("has closed the connection: check its log"),
+            error => self.sentence(format!("does not open a connection: {error}: check its log")),
         }
     }
 
@@ -128,11 +126,11 @@ impl Broker<'_> {
             Err(ConnectionError::TransportError(error)) => self.transport(error),
             Err(ConnectionError::RemoteClosedWithError(error)) => self.closed(error),
             Ok(()) | Err(ConnectionError::RemoteClosed) => {
-                self.says("has closed the connection: check that it runs, and its log")
+                self.sentence("has closed the connection: check that it runs, and its log")
             }
             // The engine reports an end of the stream like this.
             Err(ConnectionError::IllegalState) => self.socket(&io::ErrorKind::ConnectionReset.into()),
-            Err(error) => self.says(format!("violates the AMQP protocol: {error}: check its log")),
+            Err(error) => self.sentence(format!("violates the AMQP protocol: {error}: check its log")),
         }
     }
 
@@ -140,21 +138,23 @@ impl Broker<'_> {
         match error {
             transport::Error::Io(error) => self.socket(error),
             transport::Error::IdleTimeoutElapsed => self.socket(&io::ErrorKind::TimedOut.into()),
-            error => {
-                self.says(format!("does not speak AMQP 1.0: {error}: check that this is its port for AMQP"))
-            }
+            error => self
+                .sentence(format!("does not speak AMQP 1.0: {error}: check that this is its port for AMQP")),
         }
     }
 
     fn login(self) -> String {
-        self.says(format!("rejects the login {}: check user name and password there", self.login.who()))
+        self.sentence(format!(
+            "rejects the login {}: check user name and password there",
+            self.login.description()
+        ))
     }
 
     fn closed(self, error: &definitions::Error) -> String {
         if error.condition == ErrorCondition::AmqpError(AmqpError::UnauthorizedAccess) {
-            return format!("{} ({})", self.login(), said(error));
+            return format!("{} ({})", self.login(), peer_error(error));
         }
-        self.says(format!("has closed the connection ({}): check its log", said(error)))
+        self.sentence(format!("has closed the connection ({}): check its log", peer_error(error)))
     }
 
     /// No session was begun. `None`: because the connection ended, and its outcome has the cause.
@@ -162,9 +162,9 @@ impl Broker<'_> {
         match error {
             BeginError::ConnectionStopped(reason) => self.stopped(reason),
             BeginError::RemoteEndedWithError(error) => {
-                Some(self.says(format!("refuses a session ({}): check its log", said(error))))
+                Some(self.sentence(format!("refuses a session ({}): check its log", peer_error(error))))
             }
-            error => Some(self.says(format!("does not begin a session: {error}: check its log"))),
+            error => Some(self.sentence(format!("does not begin a session: {error}: check its log"))),
         }
     }
 
@@ -176,8 +176,11 @@ impl Broker<'_> {
     }
 
     fn refused(self, address: &str, error: &definitions::Error) -> String {
-        let who = self.login.who();
-        self.says(format!("refuses the address {address} ({}): check the rights of {who} there", said(error)))
+        let who = self.login.description();
+        self.sentence(format!(
+            "refuses the address {address} ({}): check the rights of {who} there",
+            peer_error(error)
+        ))
     }
 
     fn session_stopped(self, address: &str, reason: &SessionStopReason) -> Option<String> {
@@ -196,7 +199,7 @@ impl Broker<'_> {
             SenderAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
             SenderAttachError::RemoteClosedWithError(error) => Some(self.refused(address, error)),
             error => {
-                Some(self.says(format!("does not accept messages for {address}: {error}: check its log")))
+                Some(self.sentence(format!("does not accept messages for {address}: {error}: check its log")))
             }
         }
     }
@@ -207,7 +210,7 @@ impl Broker<'_> {
             ReceiverAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
             ReceiverAttachError::RemoteClosedWithError(error) => Some(self.refused(address, error)),
             error => {
-                Some(self.says(format!("does not deliver messages of {address}: {error}: check its log")))
+                Some(self.sentence(format!("does not deliver messages of {address}: {error}: check its log")))
             }
         }
     }
@@ -218,7 +221,7 @@ impl Broker<'_> {
             SendError::LinkStateError(error) => self.link(address, error),
             SendError::Detached(error) => self.detached(address, error),
             error => {
-                Some(self.says(format!("does not accept messages for {address}: {error}: check its log")))
+                Some(self.sentence(format!("does not accept messages for {address}: {error}: check its log")))
             }
         }
     }
@@ -227,9 +230,9 @@ impl Broker<'_> {
     pub(super) fn receiving(self, address: &str, error: &RecvError) -> Option<String> {
         match error {
             RecvError::LinkStateError(error) => self.link(address, error),
-            error => {
-                Some(self.says(format!("violates the AMQP protocol on {address}: {error}: check its log")))
-            }
+            error => Some(
+                self.sentence(format!("violates the AMQP protocol on {address}: {error}: check its log")),
+            ),
         }
     }
 
@@ -239,7 +242,7 @@ impl Broker<'_> {
             LinkStateError::RemoteDetachedWithError(error) | LinkStateError::RemoteClosedWithError(error) => {
                 Some(self.refused(address, error))
             }
-            _ => Some(self.says(format!("has detached the address {address}: check its log"))),
+            _ => Some(self.sentence(format!("has detached the address {address}: check its log"))),
         }
     }
 
@@ -250,13 +253,13 @@ impl Broker<'_> {
             DetachError::RemoteDetachedWithError(error) | DetachError::RemoteClosedWithError(error) => {
                 Some(self.refused(address, error))
             }
-            _ => Some(self.says(format!("has detached the address {address}: check its log"))),
+            _ => Some(self.sentence(format!("has detached the address {address}: check its log"))),
         }
     }
 }
 
 /// The peer's error: its condition and description.
-fn said(error: &definitions::Error) -> String {
+fn peer_error(error: &definitions::Error) -> String {
     let condition = match &error.condition {
         ErrorCondition::AmqpError(condition) => Symbol::from(condition),
         ErrorCondition::ConnectionError(condition) => Symbol::from(condition),

@@ -17,8 +17,8 @@ use fe2o3_amqp::{Delivery, Sendable};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::socket::SILENCE;
-use super::{AmqpSettings, FAREWELL, Shared, TIME_TO_LIVE};
+use super::socket::IDLE_TIMEOUT;
+use super::{AmqpSettings, CLOSE_TIMEOUT, Shared, TIME_TO_LIVE};
 use crate::transport::Topic;
 use crate::transport::amqp::diagnosis::Broker;
 use crate::wire;
@@ -28,16 +28,16 @@ const CREDIT: u32 = 1000;
 
 /// Largest message on a link, in bytes: a larger one ends the link. A message up to this size that
 /// exceeds the wire format's limit is dropped alone.
-const LARGEST: u64 = 1 << 20;
+const MAX_MESSAGE: u64 = 1 << 20;
 
 /// Capability of the requested address: a topic, not a queue.
-const TOPIC: &str = "topic";
+const TOPIC_CAPABILITY: &str = "topic";
 
 /// Why a link has ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum LinkEnd {
     /// The topic has no subscriber.
-    Unused(Topic),
+    NoSubscriber(Topic),
     /// The broker ended it, or broke the protocol. `None`: the connection ended, and its outcome
     /// has the cause.
     Broken(Option<String>),
@@ -61,7 +61,8 @@ pub(super) fn sender(
     topic: &Topic,
     address: &str,
 ) -> Builder<SenderMarker, Target, WithName, WithSource, WithTarget> {
-    let target = Target::builder().address(address).capabilities(vec![Symbol::from(TOPIC)]).build();
+    let target =
+        Target::builder().address(address).capabilities(vec![Symbol::from(TOPIC_CAPABILITY)]).build();
     Sender::builder()
         .name(topic.to_string())
         .target(target)
@@ -80,13 +81,13 @@ pub(super) fn receiver(
     let source = Source::builder()
         .address(address)
         .expiry_policy(TerminusExpiryPolicy::LinkDetach)
-        .capabilities(vec![Symbol::from(TOPIC)])
+        .capabilities(vec![Symbol::from(TOPIC_CAPABILITY)])
         .build();
     Receiver::builder()
         .name(format!("private:{topic}"))
         .source(source)
         .sender_settle_mode(SenderSettleMode::Settled)
-        .max_message_size(LARGEST)
+        .max_message_size(MAX_MESSAGE)
         .credit_mode(CreditMode::Auto(CREDIT))
         // Messages that the sender has settled get no outcome; the others must be accepted, or the
         // credit runs out.
@@ -102,26 +103,26 @@ pub(super) async fn send(
     mut queue: mpsc::Receiver<Bytes>,
     shared: Arc<Shared>,
     context: Context,
-) -> Ended {
+) -> LinkEnd {
     loop {
         let message = tokio::select! {
             message = queue.recv() => message,
             error = sender.on_detach() => {
-                return Ended::Broken(context.broker().detached(&address, &error));
+                return LinkEnd::Broken(context.broker().detached(&address, &error));
             }
         };
         // The queue was replaced: this link ends with its connection, and a new one follows.
         let Some(message) = message else { return std::future::pending().await };
         let mut sending = pin!(sender.send(envelope(&message)));
-        let sent = match timeout(SILENCE, &mut sending).await {
+        let sent = match timeout(IDLE_TIMEOUT, &mut sending).await {
             Ok(sent) => sent,
             Err(_) => {
-                let _stuck = shared.stuck(context.broker().takes_nothing(&address));
+                let _stuck = shared.mark_stuck(context.broker().no_credit(&address));
                 sending.await
             }
         };
         if let Err(error) = sent {
-            return Ended::Broken(context.broker().sending(&address, &error));
+            return LinkEnd::Broken(context.broker().sending(&address, &error));
         }
     }
 }
@@ -140,24 +141,24 @@ pub(super) async fn receive(
     topic: Topic,
     shared: Arc<Shared>,
     context: Context,
-) -> Ended {
+) -> LinkEnd {
     loop {
         match receiver.recv::<Body<Value>>().await {
             Ok(delivery) => {
                 let Some(message) = content(delivery) else { continue };
                 if !shared.subscribers.deliver(&topic, &message) {
-                    let _ = timeout(FAREWELL, receiver.close()).await;
-                    return Ended::Unused(topic);
+                    let _ = timeout(CLOSE_TIMEOUT, receiver.close()).await;
+                    return LinkEnd::NoSubscriber(topic);
                 }
             }
             // A message that cannot be decoded is dropped. It has used up credit and does not count
             // as accepted.
             Err(error) if error.recovery().link_is_usable() => {
                 if receiver.set_credit(CREDIT).await.is_err() {
-                    return Ended::Broken(None);
+                    return LinkEnd::Broken(None);
                 }
             }
-            Err(error) => return Ended::Broken(context.broker().receiving(&address, &error)),
+            Err(error) => return LinkEnd::Broken(context.broker().receiving(&address, &error)),
         }
     }
 }
@@ -166,5 +167,5 @@ pub(super) async fn receive(
 fn content(delivery: Delivery<Body<Value>>) -> Option<Bytes> {
     let mut sections = delivery.into_body().try_into_data().ok()?;
     let (first, second) = (sections.next()?, sections.next());
-    (second.is_none() && first.len() <= wire::MAX).then(|| Bytes::from(first.into_vec()))
+    (second.is_none() && first.len() <= wire::MAX_MESSAGE).then(|| Bytes::from(first.into_vec()))
 }

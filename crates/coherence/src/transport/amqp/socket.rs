@@ -20,50 +20,52 @@ use tokio::time::{Instant, Sleep};
 
 /// Time without data after which the peer counts as gone. The peer is asked to send something every
 /// half of it.
-pub(super) const SILENCE: Duration = Duration::from_secs(4);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A socket that does not outlive its [`Hold`].
 #[derive(Debug)]
 pub(super) struct Socket {
     tcp: TcpStream,
     silence: Pin<Box<Sleep>>,
-    hold: oneshot::Receiver<Infallible>,
-    over: Option<io::ErrorKind>,
+    owner: oneshot::Receiver<Infallible>,
+    ended: Option<io::ErrorKind>,
 }
 
 /// Ends its socket when it is dropped.
 #[derive(Debug)]
-pub(super) struct Hold(#[expect(dead_code, reason = "its end is the message")] oneshot::Sender<Infallible>);
+pub(super) struct SocketGuard(
+    #[expect(dead_code, reason = "its end is the message")] oneshot::Sender<Infallible>,
+);
 
 impl Socket {
-    pub(super) fn new(tcp: TcpStream) -> io::Result<(Self, Hold)> {
+    pub(super) fn new(tcp: TcpStream) -> io::Result<(Self, SocketGuard)> {
         tcp.set_nodelay(true)?;
         // Unacknowledged bytes end it too: the network may be cut in one direction only.
         #[cfg(target_os = "linux")]
-        SockRef::from(&tcp).set_tcp_user_timeout(Some(SILENCE))?;
+        SockRef::from(&tcp).set_tcp_user_timeout(Some(IDLE_TIMEOUT))?;
         let (holder, hold) = oneshot::channel();
-        let silence = Box::pin(tokio::time::sleep(SILENCE));
-        Ok((Self { tcp, silence, hold, over: None }, Hold(holder)))
+        let silence = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
+        Ok((Self { tcp, silence, owner: hold, ended: None }, SocketGuard(holder)))
     }
 
     /// Fails once the socket has ended.
-    fn alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.over.is_none() && Pin::new(&mut self.hold).poll(cx).is_ready() {
-            self.over = Some(io::ErrorKind::ConnectionAborted);
+    fn poll_alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.ended.is_none() && Pin::new(&mut self.owner).poll(cx).is_ready() {
+            self.ended = Some(io::ErrorKind::ConnectionAborted);
         }
-        self.over.map_or(Ok(()), |kind| Err(kind.into()))
+        self.ended.map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     /// Waits for the end of the time limit.
-    fn patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_idle_timeout(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         ready!(self.silence.as_mut().poll(cx));
-        self.over = Some(io::ErrorKind::TimedOut);
+        self.ended = Some(io::ErrorKind::TimedOut);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
     /// Notes that something was read.
-    fn heard(&mut self) {
-        self.silence.as_mut().reset(Instant::now() + SILENCE);
+    fn data_read(&mut self) {
+        self.silence.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
         // A broker that leaves Nagle's algorithm on sends the second of two small frames when the
         // first is acknowledged. The kernel delays that by 40 ms. The kernel resets this option now
         // and then, so it is set each time.
@@ -79,14 +81,14 @@ impl AsyncRead for Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let socket = self.get_mut();
-        socket.alive(cx)?;
+        socket.poll_alive(cx)?;
         // Data that has arrived counts, however late this process reads it.
         match Pin::new(&mut socket.tcp).poll_read(cx, buffer) {
             Poll::Ready(read) => {
-                socket.heard();
+                socket.data_read();
                 Poll::Ready(read)
             }
-            Poll::Pending => socket.patience(cx).map(Err),
+            Poll::Pending => socket.poll_idle_timeout(cx).map(Err),
         }
     }
 }
@@ -94,9 +96,9 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let socket = self.get_mut();
-        socket.alive(cx)?;
+        socket.poll_alive(cx)?;
         match Pin::new(&mut socket.tcp).poll_write(cx, bytes) {
-            Poll::Pending => socket.patience(cx).map(Err),
+            Poll::Pending => socket.poll_idle_timeout(cx).map(Err),
             written @ Poll::Ready(_) => written,
         }
     }

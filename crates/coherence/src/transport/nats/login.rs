@@ -94,7 +94,7 @@ impl Credentials {
         let lines = || text.lines().map(str::trim).filter(|line| !line.starts_with('-'));
         let seed = lines().find(|line| line.starts_with("SU")).ok_or(CredentialsError::NoSeed)?;
         let jwt = lines().find(|line| line.starts_with("eyJ")).map(str::to_owned);
-        let seed = seed_of(seed).ok_or(CredentialsError::BadSeed)?;
+        let seed = decode_seed(seed).ok_or(CredentialsError::BadSeed)?;
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| CredentialsError::BadSeed)?;
         let public = aws_lc_rs::signature::KeyPair::public_key(&pair).as_ref();
         let public = public.try_into().map_err(|_| CredentialsError::BadSeed)?;
@@ -123,7 +123,7 @@ impl fmt::Debug for Credentials {
 }
 
 /// The key in the encoded seed of a user: two bytes of kind, key, checksum.
-fn seed_of(text: &str) -> Option<[u8; 32]> {
+fn decode_seed(text: &str) -> Option<[u8; 32]> {
     let bytes: [u8; 36] = unbase32(text)?.try_into().ok()?;
     let (body, sum) = bytes.split_at(34);
     let kind = [body[0] & 0xf8, (body[0] & 0x07) << 5 | (body[1] & 0xf8) >> 3];

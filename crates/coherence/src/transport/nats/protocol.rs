@@ -7,13 +7,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Length of the longest line, in bytes; only the greeting comes near it.
-const LINE: usize = 64 * 1024;
+const MAX_LINE: usize = 64 * 1024;
 /// Length of the largest message that a server sends, in bytes: its own default limit.
-const MESSAGE: usize = 1024 * 1024;
+const MAX_MESSAGE: usize = 1024 * 1024;
 
 /// Protocol message of a server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ServerSaid {
+pub(super) enum ServerMessage {
     /// `INFO`: describes the server, as JSON.
     Info(Bytes),
     /// `MSG`: a message for the subscription of this number.
@@ -23,14 +23,14 @@ pub(super) enum ServerSaid {
     /// `PONG`: the server is alive, and has processed what was sent before the PING.
     Pong,
     /// `-ERR`: the server refuses something, or ends.
-    Fault(String),
+    Error(String),
     /// `+OK`: needs no reaction.
     Fine,
 }
 
 /// Takes the next protocol message from what has arrived; `None` when it is incomplete. The error
 /// says what cannot be parsed.
-pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String> {
+pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerMessage>, String> {
     let Some(length) = line(arrived)? else { return Ok(None) };
     let words = str::from_utf8(&arrived[..length])
         .map_err(|_| "the server sent a line that is not UTF-8".to_owned())?;
@@ -41,11 +41,11 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String>
                 header(rest).ok_or_else(|| format!("the server sent a malformed line {words:?}"))?;
             return Ok(message(arrived, length + 2, number, size));
         }
-        "INFO" => ServerSaid::Info(Bytes::copy_from_slice(rest.as_bytes())),
-        "PING" => ServerSaid::Ping,
-        "PONG" => ServerSaid::Pong,
-        "-ERR" => ServerSaid::Fault(rest.trim_matches([' ', '\'']).to_owned()),
-        "+OK" => ServerSaid::Fine,
+        "INFO" => ServerMessage::Info(Bytes::copy_from_slice(rest.as_bytes())),
+        "PING" => ServerMessage::Ping,
+        "PONG" => ServerMessage::Pong,
+        "-ERR" => ServerMessage::Error(rest.trim_matches([' ', '\'']).to_owned()),
+        "+OK" => ServerMessage::Fine,
         _ => return Err("the server does not speak the NATS protocol; check its address".to_owned()),
     };
     arrived.advance(length + 2);
@@ -56,7 +56,7 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String>
 fn line(arrived: &[u8]) -> Result<Option<usize>, String> {
     match arrived.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && arrived[end - 1] == b'\r' => Ok(Some(end - 1)),
-        None if arrived.len() <= LINE => Ok(None),
+        None if arrived.len() <= MAX_LINE => Ok(None),
         _ => Err("the server does not speak the NATS protocol; check its address".to_owned()),
     }
 }
@@ -67,15 +67,15 @@ fn header(rest: &str) -> Option<(u64, usize)> {
     let mut words = rest.split_ascii_whitespace();
     let number = words.nth(1)?.parse().ok()?;
     let size = words.next_back()?.parse().ok()?;
-    (size <= MESSAGE).then_some((number, size))
+    (size <= MAX_MESSAGE).then_some((number, size))
 }
 
 /// The message after `head` bytes, when it has arrived with its end of line. It is copied, so that
 /// a message in a slow subscriber's queue keeps no larger buffer alive.
-fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<ServerSaid> {
+fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<ServerMessage> {
     let message = Bytes::copy_from_slice(arrived.get(head..head + size + 2)?.get(..size)?);
     arrived.advance(head + size + 2);
-    Some(ServerSaid::Message(number, message))
+    Some(ServerMessage::Message(number, message))
 }
 
 /// Subscribes to what is published under a subject.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     /// All protocol messages, when the text arrives in pieces of this size.
-    fn all(text: &[u8], piece: usize) -> Result<Vec<ServerSaid>, String> {
+    fn all(text: &[u8], piece: usize) -> Result<Vec<ServerMessage>, String> {
         let (mut arrived, mut said) = (BytesMut::new(), Vec::new());
         for piece in text.chunks(piece) {
             arrived.extend_from_slice(piece);
@@ -121,13 +121,13 @@ mod tests {
             assert_eq!(
                 said,
                 [
-                    ServerSaid::Info(Bytes::from_static(b"{\"a\":1}")),
-                    ServerSaid::Fine,
-                    ServerSaid::Message(7, Bytes::from_static(b"x\r\n")),
-                    ServerSaid::Message(8, Bytes::new()),
-                    ServerSaid::Ping,
-                    ServerSaid::Pong,
-                    ServerSaid::Fault("Stale Connection".to_owned()),
+                    ServerMessage::Info(Bytes::from_static(b"{\"a\":1}")),
+                    ServerMessage::Fine,
+                    ServerMessage::Message(7, Bytes::from_static(b"x\r\n")),
+                    ServerMessage::Message(8, Bytes::new()),
+                    ServerMessage::Ping,
+                    ServerMessage::Pong,
+                    ServerMessage::Error("Stale Connection".to_owned()),
                 ]
             );
         }
@@ -139,7 +139,7 @@ mod tests {
         assert!(all(b"PING\n", 64).is_err());
         assert!(all(b"MSG a 1 99999999999\r\n", 64).is_err());
         assert!(all(b"MSG a 3\r\n", 64).is_err());
-        assert!(all(&vec![b'x'; LINE + 2], 1024).is_err());
+        assert!(all(&vec![b'x'; MAX_LINE + 2], 1024).is_err());
     }
 
     #[test]

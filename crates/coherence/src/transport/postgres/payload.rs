@@ -26,17 +26,19 @@ use crate::transport::Topic;
 /// Length of a piece's header, the part of it that names the message, and the bytes that fit into
 /// 7999 letters behind it.
 const HEAD: usize = 14;
-const NAMED: usize = 12;
-const PIECE: usize = 7_998 / 4 * 3 - HEAD;
+const MESSAGE_ID_BYTES: usize = 12;
+const PIECE_BYTES: usize = 7_998 / 4 * 3 - HEAD;
 /// Pieces of the largest message.
-const PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 /// Bytes of a digest in a channel's name, two letters each. A name may have 63 letters.
-const DIGITS: usize = 16;
+const DIGEST_BYTES: usize = 16;
 
 /// The channel of a topic: a digest, since the topic's name is too long.
 pub(super) fn channel(topic: &Topic) -> String {
     let digest = digest(&SHA256, topic.to_string().as_bytes());
-    digest.as_ref()[..DIGITS].iter().fold("postern_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+    digest.as_ref()[..DIGEST_BYTES]
+        .iter()
+        .fold("postern_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// Splits messages into pieces.
@@ -55,13 +57,15 @@ impl Splitter {
 
     /// The pieces of a message; none when it is larger than a transport must carry.
     pub(super) fn split(&mut self, message: &[u8]) -> Vec<String> {
-        let pieces = message.len().div_ceil(PIECE).max(1);
-        let Some(count) = u8::try_from(pieces).ok().filter(|_| pieces <= PIECES) else { return Vec::new() };
+        let pieces = message.len().div_ceil(PIECE_BYTES).max(1);
+        let Some(count) = u8::try_from(pieces).ok().filter(|_| pieces <= MAX_PIECES) else {
+            return Vec::new();
+        };
         self.number = self.number.wrapping_add(1);
         let named = [&self.sender[..], &self.number.to_be_bytes()].concat();
         let piece = |at: u8| {
-            let from = usize::from(at) * PIECE;
-            let bytes = &message[from..message.len().min(from + PIECE)];
+            let from = usize::from(at) * PIECE_BYTES;
+            let bytes = &message[from..message.len().min(from + PIECE_BYTES)];
             BASE64.encode([&named[..], &[at, count], bytes].concat())
         };
         (0..count).map(piece).collect()
@@ -73,7 +77,7 @@ impl Splitter {
 pub(super) struct Joiner(Option<Incomplete>);
 
 struct Incomplete {
-    named: Vec<u8>,
+    message_id: Vec<u8>,
     next: u8,
     bytes: BytesMut,
 }
@@ -84,10 +88,11 @@ impl Joiner {
         let before = self.0.take();
         let bytes = BASE64.decode(piece).ok()?;
         let (head, bytes) = bytes.split_at_checked(HEAD)?;
-        let (named, at, count) = (&head[..NAMED], head[NAMED], head[NAMED + 1]);
+        let (named, at, count) =
+            (&head[..MESSAGE_ID_BYTES], head[MESSAGE_ID_BYTES], head[MESSAGE_ID_BYTES + 1]);
         let mut message = match (at, before) {
-            (0, _) if usize::from(count) <= PIECES => BytesMut::new(),
-            (at, Some(before)) if before.next == at && before.named == named => before.bytes,
+            (0, _) if usize::from(count) <= MAX_PIECES => BytesMut::new(),
+            (at, Some(before)) if before.next == at && before.message_id == named => before.bytes,
             _ => return None,
         };
         message.extend_from_slice(bytes);
@@ -95,8 +100,8 @@ impl Joiner {
             return Some(message.freeze());
         }
         // This ends: no message has more pieces than its first one may announce.
-        if usize::from(at) + 1 < PIECES {
-            self.0 = Some(Incomplete { named: named.to_vec(), next: at + 1, bytes: message });
+        if usize::from(at) + 1 < MAX_PIECES {
+            self.0 = Some(Incomplete { message_id: named.to_vec(), next: at + 1, bytes: message });
         }
         None
     }
@@ -107,11 +112,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::log_types::ConsumerName;
+    use crate::log_types::PeerName;
 
     #[test]
     fn channels_are_short_and_differ() {
-        let longest = ConsumerName::new(&"#".repeat(ConsumerName::MAX)).unwrap();
+        let longest = PeerName::new(&"#".repeat(PeerName::MAX)).unwrap();
         let (events, questions) = (Topic::Events(longest.clone()), Topic::Questions(longest));
         assert!(channel(&events).len() <= 63);
         assert_ne!(channel(&events), channel(&questions));
@@ -126,23 +131,24 @@ mod tests {
     #[test]
     fn a_message_without_its_middle_is_dropped_and_the_next_is_not() {
         let (mut splitter, mut joiner) = (Splitter::new().unwrap(), Joiner::default());
-        let (broken, whole) = (splitter.split(&vec![1; 3 * PIECE]), splitter.split(&vec![2; 2 * PIECE]));
+        let (broken, whole) =
+            (splitter.split(&vec![1; 3 * PIECE_BYTES]), splitter.split(&vec![2; 2 * PIECE_BYTES]));
         assert_eq!(joiner.join(&broken[0]), None);
         assert_eq!(joiner.join(&broken[2]), None);
         assert_eq!(joiner.join(&whole[0]), None);
-        assert_eq!(joiner.join(&whole[1]).unwrap(), vec![2; 2 * PIECE]);
+        assert_eq!(joiner.join(&whole[1]).unwrap(), vec![2; 2 * PIECE_BYTES]);
         assert_eq!(joiner.join(&whole[1]), None, "it is used up");
     }
 
     #[test]
     fn what_is_too_large_is_not_sent() {
-        assert!(Splitter::new().unwrap().split(&vec![0; PIECES * PIECE + 1]).is_empty());
-        assert_eq!(Splitter::new().unwrap().split(&vec![0; PIECES * PIECE]).len(), PIECES);
+        assert!(Splitter::new().unwrap().split(&vec![0; MAX_PIECES * PIECE_BYTES + 1]).is_empty());
+        assert_eq!(Splitter::new().unwrap().split(&vec![0; MAX_PIECES * PIECE_BYTES]).len(), MAX_PIECES);
     }
 
     proptest! {
         #[test]
-        fn what_is_split_is_joined(length in 0..3 * PIECE, seed in any::<u8>()) {
+        fn what_is_split_is_joined(length in 0..3 * PIECE_BYTES, seed in any::<u8>()) {
             let message: Vec<u8> = (0..length).map(|at| (at % 256).to_le_bytes()[0] ^ seed).collect();
             let mut joiner = Joiner::default();
             let pieces = Splitter::new().unwrap().split(&message);

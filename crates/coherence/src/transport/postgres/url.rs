@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::config::Host;
 
-use super::chain;
+use super::with_sources;
 use crate::transport::Address;
 
 const MODE: &str = "sslmode";
@@ -50,7 +50,7 @@ const NAMES: [(&str, &str); 17] = [
 ];
 /// Parameters that the client for messages does not get: it does no encryption itself here, and it
 /// keeps no statements.
-const NOT_OURS: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
+const SQLX_ONLY: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
 
 /// Why a text is not the URL of a PostgreSQL server, or may mean different things to different
 /// clients.
@@ -58,7 +58,7 @@ const NOT_OURS: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
 pub enum PostgresUrlError {
     /// The URL cannot be parsed.
     #[error("the database URL cannot be used: {0}; write postgres://user@host/database")]
-    Unreadable(String),
+    Invalid(String),
     /// The URL names no server.
     #[error("the database URL names no host; write postgres://user@host/database")]
     NoHost,
@@ -71,10 +71,10 @@ pub enum PostgresUrlError {
         "parameter {0} of the database URL is not understood; it is the name=value, with percent-escapes, of host, port, dbname, \
          user, password, application_name, options, sslmode, sslrootcert, sslcert, sslkey or statement-cache-capacity"
     )]
-    Parameter(usize),
+    UnknownParameter(usize),
     /// A parameter occurs twice, and clients differ in which one counts.
     #[error("parameter {0} occurs twice in the database URL; keep one")]
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// The value of `sslmode` is not a mode.
     #[error("unknown sslmode in the database URL; write verify-full, verify-ca, require, prefer or disable")]
     Mode,
@@ -88,7 +88,7 @@ pub enum PostgresUrlError {
     HalfIdentity,
     /// It requires TLS, and no trusted authorities are given.
     #[error("the database URL requires TLS (sslmode), but no trusted authorities are configured here")]
-    Unencrypted,
+    NoTrust,
 }
 
 /// How a connection is protected (libpq's `sslmode`). A Unix socket never is.
@@ -118,7 +118,7 @@ impl TlsMode {
         })
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Disable => "disable",
             Self::Prefer => "prefer",
@@ -138,7 +138,7 @@ impl TlsMode {
 #[derive(Clone)]
 pub struct PostgresUrl {
     /// The part before the parameters.
-    place: String,
+    base: String,
     /// Parameters without their escapes. The mode is always among them.
     parameters: BTreeMap<&'static str, String>,
     mode: TlsMode,
@@ -164,7 +164,7 @@ impl PostgresUrl {
         }
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         if !(place.starts_with("postgres://") || place.starts_with("postgresql://")) {
-            return Err(PostgresUrlError::Unreadable(
+            return Err(PostgresUrlError::Invalid(
                 "it does not begin with postgres:// or postgresql://".to_owned(),
             ));
         }
@@ -173,13 +173,13 @@ impl PostgresUrl {
         if parameters.contains_key(CERTIFICATE) != parameters.contains_key(KEY) {
             return Err(PostgresUrlError::HalfIdentity);
         }
-        parameters.insert(MODE, mode.word().to_owned());
-        let ours = parameters.iter().filter(|(name, _)| !NOT_OURS.contains(name));
+        parameters.insert(MODE, mode.as_str().to_owned());
+        let ours = parameters.iter().filter(|(name, _)| !SQLX_ONLY.contains(name));
         let session = write(place, ours).parse();
         let session: tokio_postgres::Config =
-            session.map_err(|error| PostgresUrlError::Unreadable(chain(&error)))?;
+            session.map_err(|error| PostgresUrlError::Invalid(with_sources(&error)))?;
         let addresses = addresses(&session, &parameters)?;
-        Ok(Self { place: place.to_owned(), parameters, mode, session, addresses })
+        Ok(Self { base: place.to_owned(), parameters, mode, session, addresses })
     }
 
     /// The same URL, with the path of each file that it names mapped by `place`.
@@ -193,9 +193,9 @@ impl PostgresUrl {
         self
     }
 
-    /// The URL as every client must read it.
+    /// The URL in a spelling that every PostgreSQL client reads the same way.
     pub fn text(&self) -> String {
-        write(&self.place, self.parameters.iter())
+        write(&self.base, self.parameters.iter())
     }
 
     /// How connections are protected.
@@ -230,13 +230,13 @@ fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, PostgresUrl
     for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
         let read = || {
             let (name, value) = pair.split_once('=')?;
-            let name = decoded(name)?;
+            let name = decode(name)?;
             let (_, name) = NAMES.iter().find(|(written, _)| *written == name)?;
-            Some((*name, decoded(value)?))
+            Some((*name, decode(value)?))
         };
-        let (name, value) = read().ok_or(PostgresUrlError::Parameter(at + 1))?;
+        let (name, value) = read().ok_or(PostgresUrlError::UnknownParameter(at + 1))?;
         if parameters.insert(name, value).is_some() {
-            return Err(PostgresUrlError::Twice(name));
+            return Err(PostgresUrlError::Duplicate(name));
         }
     }
     Ok(parameters)
@@ -264,7 +264,7 @@ fn addresses(
     let port = match parameters.get(PORT) {
         Some(port) => {
             let port =
-                port.parse().map_err(|_| PostgresUrlError::Unreadable("the port is not a number".to_owned()));
+                port.parse().map_err(|_| PostgresUrlError::Invalid("the port is not a number".to_owned()));
             Some(port?)
         }
         None => None,
@@ -288,12 +288,12 @@ fn address(host: &Host, port: u16) -> Address {
 
 /// Without escapes, where a plus is a space as in `sqlx`; `None` when an escape is broken, or the
 /// result is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
-    String::from_utf8(unescaped(&text.replace('+', "%20"))?).ok()
+fn decode(text: &str) -> Option<String> {
+    String::from_utf8(percent_decode(&text.replace('+', "%20"))?).ok()
 }
 
 /// Removes percent-escapes (RFC 3986 §2.1); `None` when one is broken.
-pub fn unescaped(text: &str) -> Option<Vec<u8>> {
+pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let (mut out, mut bytes) = (Vec::new(), text.bytes());
     while let Some(byte) = bytes.next() {
         out.push(match byte {
@@ -373,7 +373,7 @@ mod tests {
             let url = parsed(&format!("postgres://postern@one/db{parameters}"));
             assert_eq!(url.mode(), mode, "{parameters}");
             // `sqlx` reads the environment of the process only where the URL is silent.
-            assert!(url.text().contains(&format!("sslmode={}", mode.word())), "{}", url.text());
+            assert!(url.text().contains(&format!("sslmode={}", mode.as_str())), "{}", url.text());
             assert_eq!(parsed(&url.text()).text(), url.text());
         }
     }

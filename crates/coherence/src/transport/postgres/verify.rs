@@ -29,7 +29,7 @@ pub struct Trust {
 
 impl Trust {
     /// The TLS configuration for a mode.
-    pub(super) fn by(self, mode: TlsMode) -> Arc<ClientConfig> {
+    pub(super) fn config_for(self, mode: TlsMode) -> Arc<ClientConfig> {
         let Self { mut config, roots } = self;
         let roots = match mode {
             TlsMode::VerifyFull => return config,
@@ -37,7 +37,7 @@ impl Trust {
             TlsMode::Require | TlsMode::Prefer | TlsMode::Disable => None,
         };
         let provider = config.crypto_provider().clone();
-        let lenient = Arc::new(Lenient { roots, provider });
+        let lenient = Arc::new(RelaxedVerifier { roots, provider });
         Arc::make_mut(&mut config).dangerous().set_certificate_verifier(lenient);
         config
     }
@@ -46,12 +46,12 @@ impl Trust {
 /// Does not check the names in a certificate. Without `roots` it checks only that the server holds
 /// the certificate's key.
 #[derive(Debug)]
-struct Lenient {
+struct RelaxedVerifier {
     roots: Option<Arc<RootCertStore>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Lenient {
+impl ServerCertVerifier for RelaxedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

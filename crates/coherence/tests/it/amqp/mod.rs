@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use coherence::ConsumerName;
+use coherence::PeerName;
 use coherence::transport::amqp::{Addressing, Amqp, AmqpLogin, AmqpSettings, AmqpTls};
 use coherence::transport::{Topic, Transport as _, TransportState, conformance};
 use tokio::time::timeout;
@@ -40,7 +40,7 @@ fn addressing(kind: Kind) -> Addressing {
 }
 
 fn topic() -> Topic {
-    Topic::Events(ConsumerName::new("https://id.example/realms/main").unwrap())
+    Topic::Events(PeerName::new("https://id.example/realms/main").unwrap())
 }
 
 /// Waits until the transport is down; returns why.
@@ -74,7 +74,7 @@ async fn states(way: &Amqp, last: impl Fn(&TransportState) -> bool) -> Vec<Trans
 
 async fn a_message_arrives(way: &Amqp) {
     let mut subscription = way.subscribe(topic());
-    conformance::warm(way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(way, &topic(), &mut subscription).await;
 }
 
 /// The conformance tests; each endpoint has a seed of its own.
@@ -121,7 +121,7 @@ async fn stays_up(settings: &AmqpSettings) {
     let way = Amqp::start(AmqpSettings { seed: settings.seed + (1 << 40), ..settings.clone() });
     up(&way).await;
     let mut subscription = way.subscribe(topic());
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
     let mut state = way.state();
     let changed = timeout(Duration::from_secs(9), state.changed()).await;
     assert!(changed.is_err(), "{:?}", state.borrow());
@@ -158,7 +158,7 @@ async fn cut_and_silence(broker: &Broker, settings: &AmqpSettings) {
     let way = Amqp::start(AmqpSettings { brokers: vec![proxy.address.clone()], ..settings.clone() });
     let mut subscription = way.subscribe(topic());
     up(&way).await;
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
 
     proxy.set(Network::Cut);
     down(&way).await;
@@ -166,7 +166,7 @@ async fn cut_and_silence(broker: &Broker, settings: &AmqpSettings) {
     way.send(&topic(), Bytes::from_static(b"lost"));
     proxy.set(Network::Well);
     up(&way).await;
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
 
     let began = Instant::now();
     proxy.set(Network::Silent);
@@ -175,7 +175,7 @@ async fn cut_and_silence(broker: &Broker, settings: &AmqpSettings) {
     assert!(began.elapsed() < Duration::from_secs(6), "noticed after {:?}", began.elapsed());
     proxy.set(Network::Well);
     up(&way).await;
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
 }
 
 async fn freeze(broker: &Broker, settings: &AmqpSettings) {
@@ -220,9 +220,9 @@ async fn too_large_or_something_else(settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     up(&way).await;
     let mut subscription = way.subscribe(topic());
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
     stranger::speak(settings, &topic()).await;
-    way.send(&topic(), Bytes::from(vec![1; coherence::wire::MAX + 1]));
+    way.send(&topic(), Bytes::from(vec![1; coherence::wire::MAX_MESSAGE + 1]));
     way.send(&topic(), Bytes::from_static(b"ours"));
     assert_eq!(conformance::next(&mut subscription).await, "ours");
     assert_eq!(*way.state().borrow(), TransportState::Up);
@@ -232,15 +232,16 @@ async fn crash(broker: &mut Broker, settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     let mut subscription = way.subscribe(topic());
     up(&way).await;
-    conformance::warm(&way, &topic(), &mut subscription).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
     broker.kill();
     let why = down(&way).await;
     assert!(why.contains(&settings.brokers[0]), "{why}");
     broker.run();
     up(&way).await;
-    conformance::warm(&way, &topic(), &mut subscription).await;
-    let mut other = way.subscribe(Topic::Questions(ConsumerName::new("another").unwrap()));
-    conformance::warm(&way, &Topic::Questions(ConsumerName::new("another").unwrap()), &mut other).await;
+    conformance::wait_subscribed(&way, &topic(), &mut subscription).await;
+    let mut other = way.subscribe(Topic::Questions(PeerName::new("another").unwrap()));
+    conformance::wait_subscribed(&way, &Topic::Questions(PeerName::new("another").unwrap()), &mut other)
+        .await;
 }
 
 /// A client that is not this crate's.
@@ -346,9 +347,9 @@ async fn rabbitmq() {
 }
 
 /// A broker that is started and killed while other tests run; `None` while it starts.
-struct Own(Option<Broker>);
+struct OwnBroker(Option<Broker>);
 
-impl Server for Own {
+impl Server for OwnBroker {
     fn port(&self) -> u16 {
         self.0.as_ref().unwrap().port()
     }
@@ -375,7 +376,7 @@ pub(super) async fn promises_hold(kind: Kind) {
         Kind::Classic => "ActiveMQ Classic",
         Kind::Rabbit => "RabbitMQ",
     };
-    promises::hold(name, Own(Some(broker)), |port| {
+    promises::check_promises(name, OwnBroker(Some(broker)), |port| {
         Arc::new(Amqp::start(settings(&format!("127.0.0.1:{port}"), addressing(kind))))
     })
     .await;
@@ -389,7 +390,7 @@ async fn keeps_to_what_ibm_mq_takes() {
     assert_eq!(broker.complaints(), Vec::<String>::new());
 
     // A topic that may not be sent to, then one that may not be read.
-    let forbidden = Topic::Events(ConsumerName::new("forbidden").unwrap());
+    let forbidden = Topic::Events(PeerName::new("forbidden").unwrap());
     for sending in [true, false] {
         let way = Amqp::start(settings.clone());
         up(&way).await;
@@ -449,7 +450,7 @@ async fn latency() {
         up(&one).await;
         up(&other).await;
         let mut subscription = other.subscribe(topic());
-        conformance::warm(&one, &topic(), &mut subscription).await;
+        conformance::wait_subscribed(&one, &topic(), &mut subscription).await;
         let mut took = Vec::new();
         for number in 0..3000_u32 {
             let message = Bytes::copy_from_slice(&number.to_be_bytes());

@@ -9,11 +9,11 @@ use http_engine::tls::Protocols;
 
 use super::super::super::fault::KeyPath;
 use super::super::Context;
-use super::super::tls::{Client, Keys, Roots};
+use super::super::tls::{Client, KeyNames, Roots};
 use super::DatabaseSettings;
 
 /// Names of the URL's parameters for the files.
-const KEYS: Keys = Keys { ca: "sslrootcert", certificate: "sslcert", key: "sslkey" };
+const KEYS: KeyNames = KeyNames { ca: "sslrootcert", certificate: "sslcert", key: "sslkey" };
 
 /// Checks the URL. `None` when a fault was noted. `at` is the path of the URL, or of the key that
 /// names its file.
@@ -36,8 +36,8 @@ pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Opti
 fn trust(url: &PostgresUrl, mode: TlsMode, at: &KeyPath, context: &mut Context<'_>) -> Option<(Trust, u64)> {
     let protocols = Protocols { http1: false, http2: false };
     let client = Client { ca: url.root(), identity: url.identity(), protocols, path: at, keys: KEYS };
-    let roots = if mode.verifies() { context.roots(&client)? } else { Roots::nobody() };
-    let (config, version) = context.tls_client_by(&roots, &client)?;
+    let roots = if mode.verifies() { context.roots(&client)? } else { Roots::empty() };
+    let (config, version) = context.tls_client_with_roots(&roots, &client)?;
     Some((Trust { config, roots: roots.store }, version))
 }
 
@@ -53,7 +53,7 @@ mod tests {
 
     use auth::time::Timestamp;
 
-    use super::super::super::super::files::Disk;
+    use super::super::super::super::files::FileSystem;
     use super::*;
 
     /// The database settings.
@@ -62,8 +62,9 @@ mod tests {
     ///
     /// Returns the report of the faults.
     fn database(text: &str) -> Result<DatabaseSettings, String> {
-        let mut context = Context::new(&Disk, Path::new("/etc/postern"), Timestamp::from_secs(1_800_000_000));
-        let database = check(text, &KeyPath::of("provider").key("database"), &mut context);
+        let mut context =
+            Context::new(&FileSystem, Path::new("/etc/postern"), Timestamp::from_secs(1_800_000_000));
+        let database = check(text, &KeyPath::top_level("provider").key("database"), &mut context);
         database.ok_or_else(|| {
             let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);
             report.lines().collect::<Vec<_>>().join("\n")

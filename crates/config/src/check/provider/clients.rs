@@ -13,37 +13,37 @@ use crate::partial::Partial;
 pub(super) struct Clients {
     pub(super) configs: Vec<ClientConfig>,
     /// Paths in the file, in the same order as `configs`.
-    places: Vec<ClientPlace>,
+    paths: Vec<ClientPaths>,
 }
 
-struct ClientPlace {
+struct ClientPaths {
     path: KeyPath,
     /// Path of each secret.
     secrets: Vec<KeyPath>,
     /// Whether a file with a secret or keys could not be read. Then no missing secret is reported.
-    unread: bool,
+    has_unreadable_file: bool,
 }
 
 impl Clients {
     /// Reads the files that the clients name.
     pub(super) fn read(sound: &Partial, raw: &raw::Provider, context: &mut Context<'_>) -> Self {
-        let mut clients = Self { configs: Vec::new(), places: Vec::new() };
+        let mut clients = Self { configs: Vec::new(), paths: Vec::new() };
         for (path, client) in sound.paths("provider.client", &raw.client) {
-            let (config, place) = one(client, path, context);
+            let (config, place) = read_client(client, path, context);
             clients.configs.push(config);
-            clients.places.push(place);
+            clients.paths.push(place);
         }
         clients
     }
 
     /// Path in the file of a value that `idp` calls `clients[` plus `rest`, for example
     /// `2].secrets[0]`.
-    pub(super) fn place(&self, rest: &str, raw: &raw::Provider) -> Option<KeyPath> {
+    pub(super) fn key_path(&self, rest: &str, raw: &raw::Provider) -> Option<KeyPath> {
         let (index, rest) = rest.split_once("].")?;
         let index: usize = index.parse().ok()?;
-        let (place, client) = (self.places.get(index)?, raw.client.get(index)?);
+        let (place, client) = (self.paths.get(index)?, raw.client.get(index)?);
         match rest {
-            "secrets" if place.unread => None,
+            "secrets" if place.has_unreadable_file => None,
             "keys" => Some(place.path.key("keys_file")),
             "secrets" => Some(place.path.key(match client {
                 raw::Client { secret_sha256, .. } if !secret_sha256.is_empty() => "secret_sha256",
@@ -60,15 +60,15 @@ impl Clients {
     }
 
     /// Path in the file of the client that a warning begins with.
-    pub(super) fn place_of_warning(&self, warning: &str, path: &KeyPath) -> KeyPath {
+    pub(super) fn warning_path(&self, warning: &str, path: &KeyPath) -> KeyPath {
         let named = |config: &ClientConfig| warning.starts_with(&format!("client {:?} ", config.id));
-        let found = self.configs.iter().zip(&self.places).find(|(config, _)| named(config));
+        let found = self.configs.iter().zip(&self.paths).find(|(config, _)| named(config));
         found.map_or_else(|| path.key("client"), |(_, place)| place.path.key("grants"))
     }
 }
 
-fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientConfig, ClientPlace) {
-    let mut place = ClientPlace { secrets: Vec::new(), unread: false, path };
+fn read_client(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientConfig, ClientPaths) {
+    let mut place = ClientPaths { secrets: Vec::new(), has_unreadable_file: false, path };
     let mut secrets = Vec::new();
     for (i, digest) in raw.secret_sha256.iter().enumerate() {
         secrets.push(ConfiguredSecret::Sha256(digest.clone()));
@@ -77,7 +77,7 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
     for (i, file) in raw.secret_files.iter().enumerate() {
         let at = place.path.key("secret_files").index(i);
         let Some(read) = context.read(file, &at) else {
-            place.unread = true;
+            place.has_unreadable_file = true;
             continue;
         };
         let text = String::from_utf8_lossy(&read);
@@ -96,7 +96,7 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
             let read = serde_json::from_slice(&content);
             read.map_err(|error: serde_json::Error| context.faults.add(&at, what(error), hint)).ok()
         });
-        place.unread |= keys.is_none();
+        place.has_unreadable_file |= keys.is_none();
         keys
     });
     if raw.public && raw.requires_pkce == Some(false) {

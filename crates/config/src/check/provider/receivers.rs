@@ -6,18 +6,22 @@ use idp::receivers::{Bearer, Delivery, Receiver};
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw::{self, EventType};
-use super::super::{Context, events::bearer_tokens, unique};
+use super::super::{Context, check_unique, events::bearer_tokens};
 
 /// The receivers that have no fault.
 pub(super) fn read(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Vec<Receiver> {
     let all = raw.event_receiver.iter().enumerate();
     let all: Vec<(KeyPath, &raw::EventReceiver)> =
         all.map(|(at, one)| (path.key("event_receiver").index(at), one)).collect();
-    unique(all.iter().map(|(path, one)| (path.clone(), &one.name)), "event receivers", &mut context.faults);
-    all.iter().filter_map(|(path, raw)| one(raw, path, context)).collect()
+    check_unique(
+        all.iter().map(|(path, one)| (path.clone(), &one.name)),
+        "event receivers",
+        &mut context.faults,
+    );
+    all.iter().filter_map(|(path, raw)| read_receiver(raw, path, context)).collect()
 }
 
-fn one(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context<'_>) -> Option<Receiver> {
+fn read_receiver(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context<'_>) -> Option<Receiver> {
     if raw.audience.trim().is_empty() {
         let hint = "write what the receiver expects, such as its URL";
         context.faults.add(&path.key("audience"), "the text is empty", hint);
@@ -37,7 +41,7 @@ fn one(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context<'_>) -> O
     }
     let delivery = match &raw.endpoint {
         Some(endpoint) => {
-            let sound = endpoint_is_sound(endpoint, &path.key("endpoint"), context);
+            let sound = is_endpoint_valid(endpoint, &path.key("endpoint"), context);
             let bearer = token(raw.endpoint_token_file.as_deref(), "endpoint_token_file", path, context)?;
             sound.then(|| Delivery::Push { endpoint: endpoint.clone(), bearer })?
         }
@@ -65,7 +69,7 @@ fn token(
     Some(Bearer(first))
 }
 
-fn endpoint_is_sound(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
+fn is_endpoint_valid(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
     let hint = "write the URL that receives events, such as \"https://app.example/events\"";
     match Url::parse(endpoint) {
         Ok(url) if url.is_https() || url.is_loopback() => true,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{API, Bench, refused};
+use super::{API, TestProvider, refused_paths};
 use crate::{
     admin::{
         AdminFault,
@@ -22,17 +22,17 @@ fn settings(more: Value) -> ClientConfig {
     serde_json::from_value(all).unwrap()
 }
 
-async fn add(bench: &Bench, id: &str, more: Value) -> Result<ClientChanged, AdminFault> {
+async fn add(bench: &TestProvider, id: &str, more: Value) -> Result<ClientChanged, AdminFault> {
     bench.admin().add_client(AddClient { id: Some(id.into()), settings: settings(more) }).await
 }
 
-async fn status(bench: &Bench, id: &str, secret: &str) -> u16 {
+async fn status(bench: &TestProvider, id: &str, secret: &str) -> u16 {
     bench.form("/token", id, secret, "grant_type=client_credentials").await.status
 }
 
 #[tokio::test]
 async fn a_client_gets_a_secret_that_is_shown_once() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let added = add(&bench, "shop", json!({ "name": "Shop" })).await.unwrap();
     let secret = added.secret.unwrap();
     assert_eq!(status(&bench, "shop", secret.expose()).await, 200);
@@ -54,18 +54,18 @@ async fn a_client_gets_a_secret_that_is_shown_once() {
 
 #[tokio::test]
 async fn a_client_that_could_not_be_is_refused_with_every_fault() {
-    let bench = Bench::start().await;
-    let faults = refused(add(&bench, "a b", json!({ "grants": [], "audiences": ["nobody"] })).await);
+    let bench = TestProvider::start().await;
+    let faults = refused_paths(add(&bench, "a b", json!({ "grants": [], "audiences": ["nobody"] })).await);
     assert_eq!(faults, ["id", "settings.grants", "settings.audiences[0]"]);
     let own = json!({ "secrets": [{ "plain": super::SECRET }] });
-    assert_eq!(refused(add(&bench, "shop", own).await), ["settings.secrets"]);
+    assert_eq!(refused_paths(add(&bench, "shop", own).await), ["settings.secrets"]);
     let user = bench.user("ada").await;
-    assert_eq!(refused(add(&bench, &user, json!({})).await), ["id"], "nobody shares a subject");
+    assert_eq!(refused_paths(add(&bench, &user, json!({})).await), ["id"], "nobody shares a subject");
 }
 
 #[tokio::test]
 async fn whose_tokens_a_client_introspects_is_stored_as_the_former_version_stored_it() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     for (word, stored) in [("all", Some(json!(true))), ("own", None), ("audience", Some(json!("audience")))] {
         let added = add(&bench, word, json!({ "introspects": word })).await.unwrap();
         assert_eq!(status(&bench, word, added.secret.unwrap().expose()).await, 200);
@@ -80,10 +80,10 @@ async fn whose_tokens_a_client_introspects_is_stored_as_the_former_version_store
 
 #[tokio::test]
 async fn addresses_of_before_that_are_patterns_are_left_out_and_named() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let addresses = json!(["https://shop.example/*", "https://shop.example/cb"]);
     let code = json!({ "grants": ["authorization_code"], "public": true, "redirect_uris": addresses });
-    assert_eq!(refused(add(&bench, "shop", code.clone()).await), ["settings.redirect_uris[0]"]);
+    assert_eq!(refused_paths(add(&bench, "shop", code.clone()).await), ["settings.redirect_uris[0]"]);
     let (store, clients) = (bench.provider.store(), bench.provider.clients());
     let now = bench.provider.now();
     store
@@ -92,7 +92,7 @@ async fn addresses_of_before_that_are_patterns_are_left_out_and_named() {
         .unwrap();
     let found = clients.find(store, "old").await.unwrap().expect("it goes on with its other address");
     assert_eq!(found.redirect_uris.len(), 1);
-    let named = clients.left_out(store).await.unwrap();
+    let named = clients.ignored_settings(store).await.unwrap();
     let expected =
         r#"client "old": redirect_uris[0]: ignored "https://shop.example/*": redirect URI is a pattern"#;
     assert!(named.len() == 1 && named[0].starts_with(expected), "{named:?}");
@@ -102,7 +102,7 @@ async fn addresses_of_before_that_are_patterns_are_left_out_and_named() {
 
 #[tokio::test]
 async fn settings_are_replaced_from_the_version_that_was_seen() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (admin, secret) = (bench.admin(), add(&bench, "shop", json!({})).await.unwrap().secret.unwrap());
     let token = bench.form("/token", "shop", secret.expose(), "grant_type=client_credentials").await;
     let replace = |version, more| ReplaceClient { version, settings: settings(more) };
@@ -117,7 +117,7 @@ async fn settings_are_replaced_from_the_version_that_was_seen() {
         "{late:?}"
     );
     assert_eq!(
-        refused(admin.replace_client("shop", replace(2, json!({ "grants": [] }))).await),
+        refused_paths(admin.replace_client("shop", replace(2, json!({ "grants": [] }))).await),
         ["settings.grants"]
     );
     assert!(matches!(
@@ -139,7 +139,7 @@ async fn settings_are_replaced_from_the_version_that_was_seen() {
 
 #[tokio::test]
 async fn the_secret_before_counts_until_the_next_time() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let mut secrets = vec![add(&bench, "shop", json!({})).await.unwrap().secret.unwrap()];
     for _ in 0..2 {
         secrets.push(bench.admin().rotate_secret("shop").await.unwrap().secret.unwrap());
@@ -152,17 +152,17 @@ async fn the_secret_before_counts_until_the_next_time() {
     assert!(matches!(bench.admin().rotate_secret("robot").await, Err(AdminFault::Configured(_))));
     let public = json!({ "grants": ["device_code"], "public": true });
     add(&bench, "phone", public).await.unwrap();
-    assert_eq!(refused(bench.admin().rotate_secret("phone").await), ["id"]);
+    assert_eq!(refused_paths(bench.admin().rotate_secret("phone").await), ["id"]);
 }
 
 #[tokio::test]
 async fn a_client_that_ends_takes_its_tokens_with_it() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     for (id, format) in [("signed", "jwt"), ("asked", "opaque")] {
         let secret = add(&bench, id, json!({ "access_token": format })).await.unwrap().secret.unwrap();
         let token = async || {
-            bench.turn(Duration::from_secs(2));
+            bench.advance(Duration::from_secs(2));
             bench
                 .form("/token", id, secret.expose(), "grant_type=client_credentials")
                 .await
@@ -188,7 +188,7 @@ async fn a_client_that_ends_takes_its_tokens_with_it() {
 
 #[tokio::test]
 async fn clients_of_the_configuration_come_first() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     for id in ["another", "zebra"] {
         add(&bench, id, json!({})).await.unwrap();
     }
@@ -206,12 +206,12 @@ async fn clients_of_the_configuration_come_first() {
     let configured = bench.admin().client("robot").await.unwrap();
     assert!(configured.configured && configured.version.is_none());
     list.after = Some("zebra".into());
-    assert_eq!(refused(bench.admin().clients(&list).await), ["after"]);
+    assert_eq!(refused_paths(bench.admin().clients(&list).await), ["after"]);
 }
 
 #[tokio::test]
 async fn a_client_that_no_longer_holds_says_why() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let stale = json!({ "grants": ["client_credentials"], "audiences": ["gone"], "secrets": [] }).to_string();
     let add = store::clients::AddClient { id: "old".into(), settings: stale, now: bench.provider.now() };
     bench.provider.store().write(add).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_client_that_no_longer_holds_says_why() {
 
 #[tokio::test]
 async fn keys_rotate_when_caches_have_the_next_one_and_leaked_ones_go() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let es256 = RotateKey { algorithm: "ES256".into() };
     let of = |list: &crate::admin::keys::KeyList, stage| {
@@ -232,20 +232,23 @@ async fn keys_rotate_when_caches_have_the_next_one_and_leaked_ones_go() {
     assert_eq!(next.ready_at, Some(next.since + LEAD.as_secs()));
     assert!(matches!(admin.rotate_key(&es256).await, Err(AdminFault::Conflict(_))));
     let token = bench.token("robot").await;
-    bench.turn(LEAD);
+    bench.advance(LEAD);
     let after = admin.rotate_key(&es256).await.unwrap();
     assert_eq!(of(&after, KeyStage::Active).unwrap().kid, next.kid);
     let retired = of(&after, KeyStage::Retired).unwrap();
     assert!(retired.kid == active.kid && retired.gone_at > Some(retired.since));
-    assert_eq!(refused(admin.rotate_key(&RotateKey { algorithm: "HS256".into() }).await), ["algorithm"]);
+    assert_eq!(
+        refused_paths(admin.rotate_key(&RotateKey { algorithm: "HS256".into() }).await),
+        ["algorithm"]
+    );
 
-    bench.turn(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     let fresh = bench.token("robot").await;
     assert!(bench.is_active(&fresh).await);
     admin.revoke_key(&next.kid).await.unwrap();
     assert!(!bench.is_active(&fresh).await);
     assert!(matches!(admin.revoke_key(&next.kid).await, Err(AdminFault::NotFound { kind: "key", .. })));
     drop(token);
-    let told = bench.told().await;
+    let told = bench.audit_entries().await;
     assert_eq!(told, ["key.rotate key:ES256".to_owned(), format!("key.revoke key:{}", next.kid)]);
 }

@@ -27,7 +27,7 @@ use crate::{
     ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, PasswordConfig, Provider, Secrets,
     TokenFormat,
     passwords::Parameters,
-    provider::{Answered, Outbound, Parts},
+    provider::{OutboundClient, Parts, PendingResponse},
 };
 
 pub(crate) const API: &str = "https://api.example.com";
@@ -36,16 +36,16 @@ pub(crate) const PASSWORD: &str = "violet umbrella orbit";
 /// Start of the clock in milliseconds since 1970; deliberately not a whole second.
 const START: u64 = 1_800_000_000_250;
 
-struct Nobody;
+struct UnreachableClients;
 
-impl Outbound for Nobody {
-    fn post(&self, _: crate::Post) -> Answered {
+impl OutboundClient for UnreachableClients {
+    fn post(&self, _: crate::PostRequest) -> PendingResponse {
         Box::pin(async { Err("nobody is there".into()) })
     }
 }
 
 /// A provider for one test.
-pub(crate) struct Bench {
+pub(crate) struct TestProvider {
     pub(crate) provider: Arc<Provider>,
     address: SocketAddr,
     clock: Arc<AtomicU64>,
@@ -103,7 +103,7 @@ fn configuration(issuer: &str) -> Config {
     }
 }
 
-impl Bench {
+impl TestProvider {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store =
@@ -117,7 +117,7 @@ impl Bench {
             secrets: Secrets::new(&[9; 32]),
             clock: Arc::new(move || Timestamp::from_millis(time.load(Ordering::SeqCst))),
             entropy: Arc::new(SystemRandom::new()),
-            outbound: Arc::new(Nobody),
+            outbound: Arc::new(UnreachableClients),
         };
         let checked = configuration(&format!("http://{address}/id")).check().unwrap();
         let provider = Provider::start(checked, parts).await.unwrap();
@@ -131,7 +131,7 @@ impl Bench {
     }
 
     /// Advances the clock.
-    pub(crate) fn turn(&self, by: Duration) {
+    pub(crate) fn advance(&self, by: Duration) {
         self.clock.fetch_add(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
@@ -189,7 +189,7 @@ impl Bench {
     }
 
     /// Entries of the audit log, as `action target`.
-    pub(crate) async fn told(&self) -> Vec<String> {
+    pub(crate) async fn audit_entries(&self) -> Vec<String> {
         let entries = self.provider.store().audit_log(0).await.unwrap();
         assert!(self.provider.store().verify_audit_log().await.unwrap().is_ok());
         assert!(entries.iter().all(|recorded| recorded.entry.actor == "operator:test"), "{entries:?}");
@@ -201,7 +201,7 @@ impl Bench {
 }
 
 /// Paths of the refused values.
-fn refused<T>(result: Result<T, AdminFault>) -> Vec<String> {
+fn refused_paths<T>(result: Result<T, AdminFault>) -> Vec<String> {
     match result {
         Err(AdminFault::Refused(faults)) => faults.into_iter().map(|fault| fault.path).collect(),
         Err(other) => panic!("{other}"),

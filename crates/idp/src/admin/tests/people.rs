@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Bench, PASSWORD, refused};
+use super::{PASSWORD, TestProvider, refused_paths};
 use crate::admin::{
     AdminFault, Secret,
     groups::{AddGroup, ListNames},
@@ -18,7 +18,7 @@ fn change(json: serde_json::Value) -> UserChange {
 
 #[tokio::test]
 async fn an_account_is_made_looked_at_changed_and_deleted() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let id = bench.user("ada").await;
     let details = admin.user(&id).await.unwrap();
@@ -46,12 +46,12 @@ async fn an_account_is_made_looked_at_changed_and_deleted() {
     assert!(matches!(admin.user(&id).await, Err(AdminFault::NotFound { kind: "user", .. })));
     assert!(matches!(admin.delete_user(&id).await, Err(AdminFault::NotFound { .. })));
     let told = ["user.add", "user.change", "user.change", "user.change", "user.delete"];
-    assert_eq!(bench.told().await, told.map(|action| format!("{action} user:{id}")));
+    assert_eq!(bench.audit_entries().await, told.map(|action| format!("{action} user:{id}")));
 }
 
 #[tokio::test]
 async fn a_name_is_one_however_it_is_spelt() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let named = |name: &str| AddUser { name: name.into(), ..AddUser::default() };
     let zoe = admin.add_user(named("Zoe\u{308}")).await.unwrap().user;
@@ -63,9 +63,9 @@ async fn a_name_is_one_however_it_is_spelt() {
         assert!(matches!(taken, Err(AdminFault::Taken(_))), "{spelling:?}: {taken:?}");
     }
     for refused_name in ["no\u{200b}ra", "\u{200f}Nora", "Nora\u{202c}", "no\0ra"] {
-        assert_eq!(refused(admin.add_user(named(refused_name)).await), ["name"], "{refused_name:?}");
+        assert_eq!(refused_paths(admin.add_user(named(refused_name)).await), ["name"], "{refused_name:?}");
         let change = change(json!({ "name": refused_name }));
-        assert_eq!(refused(admin.change_user(&zoe.id, change).await), ["name"], "{refused_name:?}");
+        assert_eq!(refused_paths(admin.change_user(&zoe.id, change).await), ["name"], "{refused_name:?}");
     }
     let nora = |email: &str| AddUser { email: Some(email.into()), ..named("eve") };
     admin.add_user(nora("n@x.example")).await.unwrap();
@@ -78,12 +78,12 @@ async fn a_name_is_one_however_it_is_spelt() {
     assert!(matches!(taken, Err(AdminFault::Taken(_))), "{taken:?}");
     assert_eq!(admin.user_id("\u{ff3a}oe\u{308}").await.unwrap(), zoe.id);
     let claims = change(json!({ "claims": { "nickname": "a\0" } }));
-    assert_eq!(refused(admin.change_user(&zoe.id, claims).await), ["claims"]);
+    assert_eq!(refused_paths(admin.change_user(&zoe.id, claims).await), ["claims"]);
 }
 
 #[tokio::test]
 async fn a_group_is_found_by_any_spelling_and_kept_in_one() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (admin, id) = (bench.admin(), bench.user("ada").await);
     let group = admin.add_group(AddGroup { name: "Zu\u{308}rich \u{2013} R&D".into() }).await.unwrap();
     assert_eq!(group.name, "Z\u{fc}rich \u{2013} R&D");
@@ -91,27 +91,27 @@ async fn a_group_is_found_by_any_spelling_and_kept_in_one() {
     assert!(matches!(again, Err(AdminFault::Taken(_))));
     admin.add_member("Zu\u{308}rich \u{2013} R&D", &id).await.unwrap();
     assert_eq!(admin.user(&id).await.unwrap().groups, [group.name.as_str()]);
-    assert_eq!(refused(admin.add_group(AddGroup { name: "st\u{200b}aff".into() }).await), ["name"]);
+    assert_eq!(refused_paths(admin.add_group(AddGroup { name: "st\u{200b}aff".into() }).await), ["name"]);
     admin.remove_member("Zu\u{308}rich \u{2013} R&D", &id).await.unwrap();
     admin.delete_group("Zu\u{308}rich \u{2013} R&D").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_password_that_is_set_has_characters_that_can_be_typed() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (admin, id) = (bench.admin(), bench.user("ada").await);
     for text in ["wolken kratzen\0", "wolken\u{200b} kratzen", "wolken\nkratzen"] {
         let set = SetPassword { password: Some(Secret::new(text.to_owned())), generate: false };
-        assert_eq!(refused(admin.set_password(&id, set).await), ["password"], "{text:?}");
+        assert_eq!(refused_paths(admin.set_password(&id, set).await), ["password"], "{text:?}");
     }
 }
 
 #[tokio::test]
 async fn what_may_not_be_is_refused_with_every_fault() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let bad = json!({ "name": " ada", "email": "no address", "claims": { "sub": "x" } });
-    let faults = refused(admin.add_user(serde_json::from_value(bad).unwrap()).await);
+    let faults = refused_paths(admin.add_user(serde_json::from_value(bad).unwrap()).await);
     assert_eq!(faults, ["name", "email", "claims"]);
     for (password, generate) in [
         (Some("short"), false),
@@ -121,24 +121,24 @@ async fn what_may_not_be_is_refused_with_every_fault() {
     ] {
         let add = json!({ "name": "lovelace", "password": password, "generate_password": generate });
         assert_eq!(
-            refused(admin.add_user(serde_json::from_value(add).unwrap()).await),
+            refused_paths(admin.add_user(serde_json::from_value(add).unwrap()).await),
             ["password"],
             "{password:?}"
         );
     }
     let add = AddUser { name: "ada".into(), email_verified: true, ..AddUser::default() };
-    assert_eq!(refused(admin.add_user(add).await), ["email_verified"]);
+    assert_eq!(refused_paths(admin.add_user(add).await), ["email_verified"]);
     let unlimited = ListUsers { limit: Some(501), ..ListUsers::default() };
-    assert_eq!(refused(admin.users(&unlimited).await), ["limit"]);
+    assert_eq!(refused_paths(admin.users(&unlimited).await), ["limit"]);
     let id = bench.user("ada").await;
-    assert_eq!(refused(admin.set_password(&id, SetPassword::default()).await), ["password"]);
-    assert_eq!(refused(admin.change_user(&id, change(json!({ "name": "" }))).await), ["name"]);
-    assert_eq!(bench.told().await, [format!("user.add user:{id}")], "nothing else was done");
+    assert_eq!(refused_paths(admin.set_password(&id, SetPassword::default()).await), ["password"]);
+    assert_eq!(refused_paths(admin.change_user(&id, change(json!({ "name": "" }))).await), ["name"]);
+    assert_eq!(bench.audit_entries().await, [format!("user.add user:{id}")], "nothing else was done");
 }
 
 #[tokio::test]
 async fn a_generated_password_is_answered_once_and_told_nowhere() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let add = AddUser { name: "ada".into(), generate_password: true, ..AddUser::default() };
     let made = admin.add_user(add).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_generated_password_is_answered_once_and_told_nowhere() {
 
 #[tokio::test]
 async fn what_ends_an_account_ends_its_tokens() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let id = bench.user("ada").await;
     let given =
@@ -166,7 +166,7 @@ async fn what_ends_an_account_ends_its_tokens() {
     for (format, what) in
         [("desk", "disable"), ("safe", "disable"), ("desk", "end"), ("safe", "end"), ("desk", "password")]
     {
-        bench.turn(Duration::from_secs(2));
+        bench.advance(Duration::from_secs(2));
         let answer = bench.log_in(format, "ada", PASSWORD).await;
         let (access, refresh) = (answer.text("access_token"), answer.text("refresh_token"));
         assert!(bench.is_active(&access).await, "{format} {what}");
@@ -192,19 +192,19 @@ async fn what_ends_an_account_ends_its_tokens() {
 
 #[tokio::test]
 async fn an_account_that_ends_as_soon_as_it_is_made_takes_its_tokens_with_it() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let id = bench.user("ada").await;
     let more = format!("grant_type=password&username=ada&password={}", PASSWORD.replace(' ', "+"));
     let access = bench.form("/token", "bare", super::SECRET, &more).await.text("access_token");
     assert!(bench.is_active(&access).await);
-    bench.turn(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(1));
     bench.admin().end_user(&id).await.unwrap();
     assert!(!bench.is_active(&access).await, "a JWT without a family, of the same second");
 }
 
 #[tokio::test]
 async fn a_locked_account_is_unlocked() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let id = bench.user("ada").await;
     for _ in 0..5 {
         assert_eq!(bench.log_in("desk", "ada", "wrong").await.status, 400);
@@ -219,7 +219,7 @@ async fn a_locked_account_is_unlocked() {
 
 #[tokio::test]
 async fn users_come_in_pages() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     for name in ["cleo", "Ada", "bob"] {
         bench.admin().add_user(AddUser { name: name.into(), ..AddUser::default() }).await.unwrap();
     }
@@ -235,14 +235,14 @@ async fn users_come_in_pages() {
 
 #[tokio::test]
 async fn who_leaves_a_group_leaves_with_void_tokens() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let (ada, bob) = (bench.user("ada").await, bench.user("bob").await);
     for name in ["staff", "admins"] {
         admin.add_group(AddGroup { name: name.into() }).await.unwrap();
     }
     assert!(matches!(admin.add_group(AddGroup { name: "staff".into() }).await, Err(AdminFault::Taken(_))));
-    assert_eq!(refused(admin.add_group(AddGroup { name: String::new() }).await), ["name"]);
+    assert_eq!(refused_paths(admin.add_group(AddGroup { name: String::new() }).await), ["name"]);
     for (group, user) in [("staff", &ada), ("staff", &bob), ("admins", &ada), ("admins", &ada)] {
         admin.add_member(group, user).await.unwrap();
     }
@@ -255,7 +255,7 @@ async fn who_leaves_a_group_leaves_with_void_tokens() {
     let [of_ada, of_bob] =
         [bench.log_in("desk", "ada", PASSWORD).await, bench.log_in("safe", "bob", PASSWORD).await]
             .map(|answer| answer.text("access_token"));
-    bench.turn(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     admin.remove_member("admins", &ada).await.unwrap();
     assert!(!bench.is_active(&of_ada).await && bench.is_active(&of_bob).await);
     let again = admin.remove_member("admins", &ada).await;
@@ -264,14 +264,14 @@ async fn who_leaves_a_group_leaves_with_void_tokens() {
     assert!(!bench.is_active(&of_bob).await);
     assert!(matches!(admin.delete_group("staff").await, Err(AdminFault::NotFound { kind: "group", .. })));
     assert!(matches!(admin.members("staff", &ListNames::default()).await, Err(AdminFault::NotFound { .. })));
-    let told = bench.told().await;
+    let told = bench.audit_entries().await;
     assert_eq!(told.iter().filter(|entry| entry.starts_with("group.add_member")).count(), 3, "{told:?}");
 }
 
 #[tokio::test]
 async fn a_session_is_ended_by_name() {
     use store::sessions::{BeginSession, SessionRow};
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (admin, now) = (bench.admin(), bench.provider.now());
     let id = bench.user("ada").await;
     let session = SessionRow {
@@ -281,13 +281,13 @@ async fn a_session_is_ended_by_name() {
         authenticated_at: now,
         methods: "pwd".into(),
         acr: None,
-        agent: "curl".into(),
+        user_agent: "curl".into(),
         address: "192.0.2.1".into(),
         created_at: now,
-        seen_at: now,
+        last_used_at: now,
         expires_at: now.plus(Duration::from_hours(1)),
         ended_at: None,
-        read_at: bench.provider.store().read_at().await.unwrap(),
+        read_at: bench.provider.store().log_time().await.unwrap(),
     };
     let begin = BeginSession { session, replaces: None, revocation: None, deliver_until: None };
     bench.provider.store().write(begin).await.unwrap().unwrap();
@@ -298,6 +298,6 @@ async fn a_session_is_ended_by_name() {
     assert!(admin.session("s1").await.unwrap().ended_at.is_some());
     assert!(admin.sessions(&of_ada).await.unwrap().items.is_empty());
     assert!(matches!(admin.end_session("s2").await, Err(AdminFault::NotFound { kind: "session", .. })));
-    assert_eq!(bench.told().await.last().unwrap(), "session.end session:s1");
-    assert_eq!(bench.told().await.len(), 2, "what was over is not told again");
+    assert_eq!(bench.audit_entries().await.last().unwrap(), "session.end session:s1");
+    assert_eq!(bench.audit_entries().await.len(), 2, "what was over is not told again");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, PASSWORD, refused};
+use super::{PASSWORD, TestProvider, refused_paths};
 use crate::admin::{
     AdminFault, Secret,
     audit::ListEntries,
@@ -15,7 +15,7 @@ fn text(token: &str) -> TokenText {
 
 #[tokio::test]
 async fn a_token_is_looked_at_and_revoked_by_its_text() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     let id = bench.user("ada").await;
     for client in ["desk", "safe"] {
@@ -51,7 +51,7 @@ async fn a_token_is_looked_at_and_revoked_by_its_text() {
 
 #[tokio::test]
 async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     bench.user("ada").await;
     let mut tokens = Vec::new();
@@ -84,14 +84,14 @@ async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
     let of = |action: &str| entries.iter().filter(|entry| entry.action == action).count();
     assert_eq!((of("token.revoke"), of("family.revoke")), (8, 1));
 
-    assert_eq!(refused(admin.revoke_tokens(&list(&[])).await), ["tokens"]);
-    assert_eq!(refused(admin.revoke_tokens(&list(&vec![kept.clone(); 501])).await), ["tokens"]);
+    assert_eq!(refused_paths(admin.revoke_tokens(&list(&[])).await), ["tokens"]);
+    assert_eq!(refused_paths(admin.revoke_tokens(&list(&vec![kept.clone(); 501])).await), ["tokens"]);
     assert!(bench.is_active(&kept).await, "a list that is refused revokes nothing");
 }
 
 #[tokio::test]
 async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let admin = bench.admin();
     bench.user("ada").await;
     let (mut named, mut jtis) = (Vec::new(), Vec::new());
@@ -119,10 +119,10 @@ async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
     };
     let why = admin.revoke_tokens(&list(&[], &wrong)).await;
     assert!(!why.as_ref().unwrap_err().to_string().contains(&named[0]), "a token is not repeated");
-    assert_eq!(refused(why), ["jtis[0]", "jtis[2]"]);
+    assert_eq!(refused_paths(why), ["jtis[0]", "jtis[2]"]);
     assert!(bench.is_active(&named[1]).await, "a list that is refused revokes nothing");
     assert_eq!(
-        refused(admin.revoke_tokens(&list(&[&by_text], &vec![jtis[0].clone(); 500])).await),
+        refused_paths(admin.revoke_tokens(&list(&[&by_text], &vec![jtis[0].clone(); 500])).await),
         ["tokens"]
     );
 
@@ -143,7 +143,7 @@ async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
 
 #[tokio::test]
 async fn a_family_is_revoked_by_id() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (admin, id) = (bench.admin(), bench.user("ada").await);
     let access = bench.log_in("desk", "ada", PASSWORD).await.text("access_token");
     let list = |user: &str, client: &str| ListFamilies {
@@ -156,15 +156,18 @@ async fn a_family_is_revoked_by_id() {
     assert_eq!(families.len(), 1);
     admin.revoke_family(&families[0].id).await.unwrap();
     assert!(!bench.is_active(&access).await);
-    assert!(matches!(admin.revoke_family("none").await, Err(AdminFault::NotFound { kind: "family", .. })));
+    assert!(matches!(
+        admin.revoke_family("none").await,
+        Err(AdminFault::NotFound { kind: "token family", .. })
+    ));
 }
 
 #[tokio::test]
 async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let (ada, bob) = (bench.user("ada").await, bench.user("bob").await);
     for client in ["desk", "safe"] {
-        bench.turn(Duration::from_secs(2));
+        bench.advance(Duration::from_secs(2));
         let mut tokens = Vec::new();
         for name in ["ada", "bob"] {
             tokens.push(bench.log_in(client, name, PASSWORD).await.text("access_token"));
@@ -177,7 +180,7 @@ async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
             }
             active
         };
-        bench.turn(Duration::from_secs(1));
+        bench.advance(Duration::from_secs(1));
         assert_eq!(active().await, [true, true, true], "{client}");
         let of_ada = RevokeAll { client: client.into(), user: Some(ada.clone()) };
         assert!(bench.admin().revoke_all(&of_ada).await.unwrap().count > 0);
@@ -185,7 +188,7 @@ async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
         let of_all = RevokeAll { client: client.into(), user: None };
         assert!(bench.admin().revoke_all(&of_all).await.unwrap().count > 0);
         assert_eq!(active().await, [false, false, false], "{client}");
-        bench.turn(Duration::from_secs(1));
+        bench.advance(Duration::from_secs(1));
         assert!(bench.is_active(&bench.token(client).await).await, "{client}: what comes later is good");
     }
     let nobody = RevokeAll { client: "nobody".into(), user: None };
@@ -193,14 +196,14 @@ async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
         bench.admin().revoke_all(&nobody).await,
         Err(AdminFault::NotFound { kind: "client", .. })
     ));
-    let told = bench.told().await;
+    let told = bench.audit_entries().await;
     assert_eq!(told.iter().filter(|entry| *entry == "client.revoke client:desk").count(), 2, "{told:?}");
     drop(bob);
 }
 
 #[tokio::test]
 async fn the_log_is_read_exported_and_verified() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     for name in ["ada", "bob", "cleo"] {
         let add = crate::admin::users::AddUser { name: name.into(), ..Default::default() };
         bench.admin().add_user(add).await.unwrap();
@@ -220,7 +223,7 @@ async fn the_log_is_read_exported_and_verified() {
     assert!(verdict.intact && verdict.entries == Some(3));
     assert_eq!(verdict.digest.as_deref(), end["digest"].as_str());
     assert_eq!(
-        refused(bench.admin().audit_log(&ListEntries { limit: Some(0), after: None }).await),
+        refused_paths(bench.admin().audit_log(&ListEntries { limit: Some(0), after: None }).await),
         ["limit"]
     );
 }

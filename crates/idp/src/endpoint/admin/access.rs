@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
 
 use crate::access_token;
 use crate::admin::AdminFault;
-use crate::client::Proof;
+use crate::client::ClientCredential;
 use crate::client_authentication::split_scheme;
 use crate::oauth::scope::ScopeSet;
 use crate::provider::Provider;
@@ -46,23 +46,25 @@ impl Right {
 }
 
 /// Authorizes a request. Returns the actor in the form of the audit log.
-pub(super) async fn admit(
+pub(super) async fn authorize(
     provider: &Provider,
     headers: &HeaderMap,
     right: Right,
 ) -> Result<String, AdminFault> {
     let text = bearer(headers)?;
-    let token = access_token::present(provider, text).await?.ok_or(AdminFault::TokenInvalid)?;
+    let token = access_token::look_up_valid(provider, text).await?.ok_or(AdminFault::TokenInvalid)?;
     if !token.audiences.split_ascii_whitespace().any(|audience| audience == provider.issuer().as_str()) {
-        return Err(AdminFault::TokenForeign("the issuer is not among its audiences"));
+        return Err(AdminFault::TokenNotForAdministration("the issuer is not among its audiences"));
     }
     if token.user_id.is_some() {
-        return Err(AdminFault::TokenForeign("it speaks for a user: use a token of the client itself"));
+        return Err(AdminFault::TokenNotForAdministration(
+            "it speaks for a user: use a token of the client itself",
+        ));
     }
     let client = provider.clients().find(provider.store(), &token.client_id).await?;
     let client = client.ok_or(AdminFault::TokenInvalid)?;
-    if matches!(client.proof, Proof::Nothing) {
-        return Err(AdminFault::TokenForeign("its client is public"));
+    if matches!(client.proof, ClientCredential::Nothing) {
+        return Err(AdminFault::TokenNotForAdministration("its client is public"));
     }
     let granted = ScopeSet::parse(&token.scopes).unwrap_or_default();
     if !right.is_in(&granted) || !right.is_in(&client.scopes) {
@@ -88,7 +90,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, AdminFault> {
 
 /// `WWW-Authenticate` (RFC 6750 §3) for faults of the token.
 pub(super) fn challenge(provider: &Provider, fault: &AdminFault) -> Option<HeaderValue> {
-    let row = fault.row();
+    let row = fault.response();
     if !matches!(row.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return None;
     }

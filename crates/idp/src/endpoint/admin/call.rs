@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::{
-    Takes,
+    OperationInput,
     access::{self, Right},
 };
 use crate::{
@@ -41,22 +41,22 @@ impl Call {
         provider: &Arc<Provider>,
         request: Request,
         right: Right,
-        takes: Takes,
+        takes: OperationInput,
     ) -> Result<Self, AdminFault> {
         let (mut parts, body) = request.into_parts();
-        let actor = access::admit(provider, &parts.headers, right).await?;
+        let actor = access::authorize(provider, &parts.headers, right).await?;
         let path = RawPathParams::from_request_parts(&mut parts, &()).await;
         let path = path.map_err(|_| AdminFault::refused("path", "it is not percent-encoded utf-8"))?;
         let path: Vec<_> = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         without_nul(&path, parts.uri.query().unwrap_or_default())?;
-        if takes != Takes::Query && parts.uri.query().is_some() {
+        if takes != OperationInput::Query && parts.uri.query().is_some() {
             return Err(AdminFault::refused("query", "the operation takes no query parameters"));
         }
-        if takes == Takes::Body && !declares_json(&parts.headers) {
-            return Err(AdminFault::NotJson);
+        if takes == OperationInput::Body && !declares_json(&parts.headers) {
+            return Err(AdminFault::ContentTypeNotJson);
         }
-        let body = form::whole(body).await?;
-        if takes != Takes::Body && !body.is_empty() {
+        let body = form::read_body(body).await?;
+        if takes != OperationInput::Body && !body.is_empty() {
             return Err(AdminFault::refused("body", "the operation takes no body"));
         }
         Ok(Self { provider: provider.clone(), actor, path, uri: parts.uri, body })
@@ -68,7 +68,7 @@ impl Call {
     }
 
     /// The value of a path parameter.
-    pub(super) fn part(&self, name: &str) -> &str {
+    pub(super) fn path_parameter(&self, name: &str) -> &str {
         self.path.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
@@ -84,7 +84,7 @@ impl Call {
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
         serde_json::from_slice(&self.body).map_err(|error| match error.classify() {
             Category::Data => AdminFault::refused("body", error.to_string()),
-            _ => AdminFault::NoJson(error.to_string()),
+            _ => AdminFault::InvalidJson(error.to_string()),
         })
     }
 }

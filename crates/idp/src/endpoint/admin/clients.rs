@@ -2,15 +2,15 @@
 
 use axum::{http::Method, response::Response};
 
-use super::{ErrorBody, Route, Takes, access::Right, call::Call, done, found, made};
+use super::{ErrorBody, OperationInput, Route, access::Right, call::Call, created, no_content, ok};
 use crate::admin::{
     AdminFault, Page,
     clients::{AddClient, ClientChanged, ClientView, ListClients, ReplaceClient},
 };
 
 pub(super) fn routes() -> Vec<Route> {
+    use OperationInput::{Body, Nothing, Query};
     use Right::{Read, Write};
-    use Takes::{Body, Nothing, Query};
     vec![
         Route::new(Method::GET, "/clients", Read, Query, list_clients),
         Route::new(Method::POST, "/clients", Write, Body, add_client),
@@ -27,7 +27,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[utoipa::path(get, path = "/clients", tag = "clients", params(ListClients),
     responses((status = 200, description = "a page of clients", body = Page<ClientView>)))]
 async fn list_clients(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().clients(&call.query::<ListClients>()?).await?))
+    Ok(ok(&call.admin().clients(&call.query::<ListClients>()?).await?))
 }
 
 /// Registers a client. A secret is generated and returned once, unless the client has keys or is
@@ -36,7 +36,7 @@ async fn list_clients(call: Call) -> Result<Response, AdminFault> {
     responses((status = 201, description = "registered", body = ClientChanged),
         (status = 409, description = "id already in use", body = ErrorBody)))]
 async fn add_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(made(&call.admin().add_client(call.body::<AddClient>()?).await?))
+    Ok(created(&call.admin().add_client(call.body::<AddClient>()?).await?))
 }
 
 /// Returns one client.
@@ -45,7 +45,7 @@ async fn add_client(call: Call) -> Result<Response, AdminFault> {
     responses((status = 200, description = "the client", body = ClientView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().client(call.part("id")).await?))
+    Ok(ok(&call.admin().client(call.path_parameter("id")).await?))
 }
 
 /// Replaces the settings of a client if it still has the given version. Its tokens stay valid.
@@ -55,7 +55,7 @@ async fn show_client(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the version differs, or the client is defined in the configuration", body = ErrorBody)))]
 async fn replace_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().replace_client(call.part("id"), call.body::<ReplaceClient>()?).await?))
+    Ok(ok(&call.admin().replace_client(call.path_parameter("id"), call.body::<ReplaceClient>()?).await?))
 }
 
 /// Deletes a client, revokes its tokens and deletes users' consents to it.
@@ -64,8 +64,8 @@ async fn replace_client(call: Call) -> Result<Response, AdminFault> {
     responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn delete_client(call: Call) -> Result<Response, AdminFault> {
-    call.admin().delete_client(call.part("id")).await?;
-    Ok(done())
+    call.admin().delete_client(call.path_parameter("id")).await?;
+    Ok(no_content())
 }
 
 /// Generates a new secret and returns it once. The previous secret stays valid until the next
@@ -76,7 +76,7 @@ async fn delete_client(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn rotate_secret(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().rotate_secret(call.part("id")).await?))
+    Ok(ok(&call.admin().rotate_secret(call.path_parameter("id")).await?))
 }
 
 /// Disables a client and revokes its tokens.
@@ -86,7 +86,7 @@ async fn rotate_secret(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn disable_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().disable_client(call.part("id")).await?))
+    Ok(ok(&call.admin().disable_client(call.path_parameter("id")).await?))
 }
 
 /// Enables a disabled client. Revoked tokens stay revoked.
@@ -96,5 +96,5 @@ async fn disable_client(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn enable_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().enable_client(call.part("id")).await?))
+    Ok(ok(&call.admin().enable_client(call.path_parameter("id")).await?))
 }

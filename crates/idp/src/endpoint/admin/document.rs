@@ -14,7 +14,7 @@ use utoipa::{
 };
 
 use super::{
-    ADMIN_READ_SCOPE, ADMIN_SCOPE, ErrorBody, PATH, Route, Takes, clients, groups, people, security,
+    ADMIN_READ_SCOPE, ADMIN_SCOPE, ErrorBody, OperationInput, PATH, Route, clients, groups, security, users,
 };
 use crate::issuer::Issuer;
 use crate::paths;
@@ -34,19 +34,19 @@ const SCHEME: &str = "token";
     ),
     components(schemas(ErrorBody)),
     paths(
-        people::list_users,
-        people::add_user,
-        people::show_user,
-        people::change_user,
-        people::delete_user,
-        people::set_password,
-        people::disable_user,
-        people::enable_user,
-        people::unlock_user,
-        people::end_user,
-        people::list_sessions,
-        people::show_session,
-        people::end_session,
+        users::list_users,
+        users::add_user,
+        users::show_user,
+        users::change_user,
+        users::delete_user,
+        users::set_password,
+        users::disable_user,
+        users::enable_user,
+        users::unlock_user,
+        users::end_user,
+        users::list_sessions,
+        users::show_session,
+        users::end_session,
         groups::list_groups,
         groups::add_group,
         groups::delete_group,
@@ -64,7 +64,7 @@ const SCHEME: &str = "token";
         security::list_keys,
         security::rotate_key,
         security::revoke_key,
-        security::look_at_token,
+        security::inspect_token,
         security::revoke_token,
         security::revoke_tokens,
         security::revoke_all,
@@ -76,11 +76,11 @@ const SCHEME: &str = "token";
         security::verify_entries,
     )
 )]
-struct Described;
+struct ApiDocument;
 
 /// Builds the document for one issuer.
 pub fn document(issuer: &Issuer) -> openapi::OpenApi {
-    let mut document = Described::openapi();
+    let mut document = ApiDocument::openapi();
     document.servers = Some(vec![Server::new(issuer.endpoint(PATH))]);
     let scopes = Scopes::from_iter([
         (ADMIN_SCOPE, "read and change everything"),
@@ -93,7 +93,7 @@ pub fn document(issuer: &Issuer) -> openapi::OpenApi {
         let item = document.paths.paths.get_mut(route.path);
         if let Some(operation) = item.and_then(|item| operation(item, &route)) {
             operation.security = Some(vec![SecurityRequirement::new(SCHEME, [route.right.scope()])]);
-            for (status, description) in refusals(route.takes) {
+            for (status, description) in common_errors(route.input) {
                 let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
                 let refusal = ResponseBuilder::new()
                     .description(description)
@@ -107,7 +107,7 @@ pub fn document(issuer: &Issuer) -> openapi::OpenApi {
 }
 
 /// Errors that every operation may return.
-fn refusals(takes: Takes) -> Vec<(&'static str, &'static str)> {
+fn common_errors(takes: OperationInput) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
         ("400", "the request cannot be read"),
         ("401", "the token is missing or not valid here"),
@@ -118,7 +118,7 @@ fn refusals(takes: Takes) -> Vec<(&'static str, &'static str)> {
         ("500", "internal error: see the provider's log"),
         ("503", "the database is unavailable or the provider is overloaded: try again after `Retry-After`"),
     ];
-    if takes == Takes::Body {
+    if takes == OperationInput::Body {
         all.push(("415", "the body is not declared as application/json"));
     }
     all

@@ -2,7 +2,7 @@
 
 use axum::{http::Method, response::Response};
 
-use super::{ErrorBody, Route, Takes, access::Right, call::Call, done, found, made};
+use super::{ErrorBody, OperationInput, Route, access::Right, call::Call, created, no_content, ok};
 use crate::admin::{
     AdminFault, Page,
     groups::{AddGroup, GroupView, ListNames},
@@ -10,8 +10,8 @@ use crate::admin::{
 };
 
 pub(super) fn routes() -> Vec<Route> {
+    use OperationInput::{Body, Nothing, Query};
     use Right::{Read, Write};
-    use Takes::{Body, Nothing, Query};
     vec![
         Route::new(Method::GET, "/groups", Read, Query, list_groups),
         Route::new(Method::POST, "/groups", Write, Body, add_group),
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[utoipa::path(get, path = "/groups", tag = "groups", params(ListNames),
     responses((status = 200, description = "a page of groups", body = Page<GroupView>)))]
 async fn list_groups(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().groups(&call.query::<ListNames>()?).await?))
+    Ok(ok(&call.admin().groups(&call.query::<ListNames>()?).await?))
 }
 
 /// Creates a group.
@@ -34,7 +34,7 @@ async fn list_groups(call: Call) -> Result<Response, AdminFault> {
     responses((status = 201, description = "created", body = GroupView),
         (status = 409, description = "name already in use", body = ErrorBody)))]
 async fn add_group(call: Call) -> Result<Response, AdminFault> {
-    Ok(made(&call.admin().add_group(call.body::<AddGroup>()?).await?))
+    Ok(created(&call.admin().add_group(call.body::<AddGroup>()?).await?))
 }
 
 /// Deletes a group and revokes the tokens of its members.
@@ -42,8 +42,8 @@ async fn add_group(call: Call) -> Result<Response, AdminFault> {
     params(("name" = String, Path, description = "name of the group")),
     responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn delete_group(call: Call) -> Result<Response, AdminFault> {
-    call.admin().delete_group(call.part("name")).await?;
-    Ok(done())
+    call.admin().delete_group(call.path_parameter("name")).await?;
+    Ok(no_content())
 }
 
 /// Lists the members of a group, ordered by name.
@@ -52,7 +52,7 @@ async fn delete_group(call: Call) -> Result<Response, AdminFault> {
     responses((status = 200, description = "a page of accounts", body = Page<UserView>),
         (status = 404, description = "group not found", body = ErrorBody)))]
 async fn list_members(call: Call) -> Result<Response, AdminFault> {
-    Ok(found(&call.admin().members(call.part("name"), &call.query::<ListNames>()?).await?))
+    Ok(ok(&call.admin().members(call.path_parameter("name"), &call.query::<ListNames>()?).await?))
 }
 
 /// Adds a user to a group. An existing member stays.
@@ -62,8 +62,8 @@ async fn list_members(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "group or user not found", body = ErrorBody),
         (status = 409, description = "group or user deleted concurrently", body = ErrorBody)))]
 async fn add_member(call: Call) -> Result<Response, AdminFault> {
-    call.admin().add_member(call.part("name"), call.part("user")).await?;
-    Ok(done())
+    call.admin().add_member(call.path_parameter("name"), call.path_parameter("user")).await?;
+    Ok(no_content())
 }
 
 /// Removes a user from a group and revokes the user's tokens.
@@ -72,6 +72,6 @@ async fn add_member(call: Call) -> Result<Response, AdminFault> {
     responses((status = 204, description = "the user is not a member"),
         (status = 404, description = "group, user or membership not found", body = ErrorBody)))]
 async fn remove_member(call: Call) -> Result<Response, AdminFault> {
-    call.admin().remove_member(call.part("name"), call.part("user")).await?;
-    Ok(done())
+    call.admin().remove_member(call.path_parameter("name"), call.path_parameter("user")).await?;
+    Ok(no_content())
 }

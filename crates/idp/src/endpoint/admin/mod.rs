@@ -18,10 +18,10 @@ mod call;
 mod clients;
 mod document;
 mod groups;
-mod people;
 mod security;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::{future::Future, sync::Arc};
 
@@ -39,10 +39,10 @@ use axum::{
 use serde::Serialize;
 
 use self::{access::Right, call::Call};
-use super::answer::{self, only};
+use super::answer::{self, allow_only};
 use crate::{
     admin::{AdminFault, Refused},
-    oauth::error::Loudness,
+    oauth::error::LogLevel,
     provider::Provider,
 };
 
@@ -58,7 +58,7 @@ const DOCUMENT: &str = "/openapi.json";
 
 /// Input of an operation besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum OperationInput {
     Nothing,
     Query,
     Body,
@@ -70,12 +70,12 @@ struct Route {
     /// Path below [`PATH`], in the syntax of the router and the document.
     path: &'static str,
     right: Right,
-    takes: Takes,
+    input: OperationInput,
     handler: MethodRouter<Arc<Provider>>,
 }
 
 impl Route {
-    fn new<F, Answer>(method: Method, path: &'static str, right: Right, takes: Takes, run: F) -> Self
+    fn new<F, Answer>(method: Method, path: &'static str, right: Right, takes: OperationInput, run: F) -> Self
     where
         F: Fn(Call) -> Answer + Clone + Send + Sync + 'static,
         Answer: Future<Output = Result<Response, AdminFault>> + Send,
@@ -88,13 +88,13 @@ impl Route {
             answered.unwrap_or_else(|fault| refuse(&provider, &fault))
         };
         let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::TRACE);
-        Self { method, path, right, takes, handler: on(filter, handler) }
+        Self { method, path, right, input: takes, handler: on(filter, handler) }
     }
 }
 
 /// All operations of the API.
 fn table() -> Vec<Route> {
-    let mut table = people::routes();
+    let mut table = users::routes();
     table.extend(groups::routes());
     table.extend(clients::routes());
     table.extend(security::routes());
@@ -110,10 +110,10 @@ pub(crate) fn routes(below: &str) -> Router<Arc<Provider>> {
             None => paths.push((path, handler)),
         }
     }
-    let described = Router::new().route(&format!("{below}{DOCUMENT}"), only(get(describe)));
-    paths
-        .into_iter()
-        .fold(described, |router, (path, handlers)| router.route(&format!("{below}{path}"), only(handlers)))
+    let described = Router::new().route(&format!("{below}{DOCUMENT}"), allow_only(get(describe)));
+    paths.into_iter().fold(described, |router, (path, handlers)| {
+        router.route(&format!("{below}{path}"), allow_only(handlers))
+    })
 }
 
 /// Handles `GET /admin/v1/openapi.json`. The document is public, so it needs no token.
@@ -136,17 +136,17 @@ struct ErrorBody {
 
 /// The response to a refused request; also writes its log line.
 fn refuse(provider: &Provider, fault: &AdminFault) -> Response {
-    let row = fault.row();
+    let row = fault.response();
     // A refused value is not logged: it may be a password in the wrong member.
     let reason = match fault {
         AdminFault::Refused(_) => "a value is refused".to_owned(),
         other => other.to_string(),
     };
-    match row.loudness {
-        Loudness::Debug => tracing::debug!(error = row.code, reason, "administration refused"),
-        Loudness::Info => tracing::info!(error = row.code, reason, "administration refused"),
-        Loudness::Warn => tracing::warn!(error = row.code, reason, "administration refused"),
-        Loudness::Error => tracing::error!(error = row.code, reason, "administration failed"),
+    match row.level {
+        LogLevel::Debug => tracing::debug!(error = row.code, reason, "administration refused"),
+        LogLevel::Info => tracing::info!(error = row.code, reason, "administration refused"),
+        LogLevel::Warn => tracing::warn!(error = row.code, reason, "administration refused"),
+        LogLevel::Error => tracing::error!(error = row.code, reason, "administration failed"),
     }
     let faults = if let AdminFault::Refused(faults) = fault { faults.clone() } else { Vec::new() };
     let body = ErrorBody { error: row.code.to_owned(), error_description: row.text.to_string(), faults };
@@ -162,17 +162,17 @@ fn refuse(provider: &Provider, fault: &AdminFault) -> Response {
 }
 
 /// Response 200 with a JSON body.
-fn found(body: &impl Serialize) -> Response {
+fn ok(body: &impl Serialize) -> Response {
     answer::json(StatusCode::OK, body)
 }
 
 /// Response 201 with a JSON body.
-fn made(body: &impl Serialize) -> Response {
+fn created(body: &impl Serialize) -> Response {
     answer::json(StatusCode::CREATED, body)
 }
 
 /// Response 204 without a body.
-fn done() -> Response {
+fn no_content() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{ADMIN_SCOPE, PATH, table};
 use crate::{
     access_token::{Granted, mint},
-    admin::tests::{API, Answer, Bench, SECRET},
+    admin::tests::{API, Answer, SECRET, TestProvider},
     oauth::scope::ScopeSet,
-    person::{Person, Told},
+    person::{ClaimSelection, Person},
 };
 
 const JSON: &str = "content-type: application/json\r\n";
@@ -19,7 +19,7 @@ fn bearer(token: &str) -> String {
 }
 
 /// Sends a request with an access token of a client.
-async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+async fn call(bench: &TestProvider, client: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
     let mut fields = bearer(&bench.token(client).await);
     fields.push_str(body.map_or("", |_| JSON));
     let body = body.map(Value::to_string).unwrap_or_default();
@@ -27,12 +27,14 @@ async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Optio
 }
 
 /// Mints a token with the given client, audience and user.
-async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>) -> String {
+async fn made(bench: &TestProvider, client: &str, audience: &str, person: Option<&str>) -> String {
     let provider = &bench.provider;
     let client = provider.clients().find(provider.store(), client).await.unwrap().unwrap();
     let scopes = ScopeSet::parse(ADMIN_SCOPE).unwrap();
     let person = match person {
-        Some(id) => Person::find(provider.store(), id, Told { scopes: &scopes, names: &[] }).await.unwrap(),
+        Some(id) => {
+            Person::find(provider.store(), id, ClaimSelection { scopes: &scopes, names: &[] }).await.unwrap()
+        }
         None => None,
     };
     let granted = Granted {
@@ -43,14 +45,14 @@ async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>)
         family: None,
         sid: None,
         userinfo: &[],
-        read_at: provider.store().read_at().await.unwrap(),
+        read_at: provider.store().log_time().await.unwrap(),
     };
     mint(provider, &granted).unwrap().token.to_string()
 }
 
 #[tokio::test]
 async fn no_token_no_answer() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     for route in table() {
         let path = format!("{PATH}{}", route.path.replace(['{', '}'], ""));
         let answer = bench.send(route.method.as_str(), &path, "", "").await;
@@ -73,7 +75,7 @@ async fn no_token_no_answer() {
 
 #[tokio::test]
 async fn a_token_must_be_meant_for_this() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let ada = bench.user("ada").await;
     let issuer = bench.provider.issuer().as_str().to_owned();
     for (client, audience, person, status) in [
@@ -93,14 +95,14 @@ async fn a_token_must_be_meant_for_this() {
     let token = made(&bench, "other", &issuer, None).await;
     assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 403);
     let token = bench.token("robot").await;
-    bench.turn(Duration::from_hours(1));
+    bench.advance(Duration::from_hours(1));
     assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 401, "expired");
     assert_eq!(bench.send("GET", "/admin/v1/users", &bearer("nonsense"), "").await.status, 401);
 }
 
 #[tokio::test]
 async fn a_public_or_closed_client_may_nothing() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let settings = |more: Value| {
         let issuer = bench.provider.issuer().as_str();
         let mut all = json!({ "scopes": [ADMIN_SCOPE], "audiences": [issuer] });
@@ -115,7 +117,7 @@ async fn a_public_or_closed_client_may_nothing() {
     assert_eq!(call(&bench, "robot", "DELETE", "/clients/new", None).await.status, 204);
 
     let secret = settings(json!({ "grants": ["client_credentials"] }));
-    bench.turn(Duration::from_secs(2));
+    bench.advance(Duration::from_secs(2));
     assert_eq!(call(&bench, "robot", "POST", "/clients", Some(&secret)).await.status, 201);
     let token = made(&bench, "new", &issuer, None).await;
     assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 200);
@@ -125,7 +127,7 @@ async fn a_public_or_closed_client_may_nothing() {
 
 #[tokio::test]
 async fn who_may_look_may_not_change() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     assert_eq!(call(&bench, "reader", "GET", "/users", None).await.status, 200);
     let look = json!({ "token": "nonsense" });
     assert_eq!(
@@ -143,7 +145,7 @@ async fn who_may_look_may_not_change() {
 
 #[tokio::test]
 async fn bodies_and_parameters_are_read_strictly() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let token = bearer(&bench.token("robot").await);
     let json = format!("{token}{JSON}");
     let long = format!(r#"{{"name":"{}"}}"#, "a".repeat(65_536));
@@ -179,9 +181,9 @@ async fn bodies_and_parameters_are_read_strictly() {
 
 #[tokio::test]
 async fn a_life_over_the_wire() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let robot = async |method, path: String, body: Option<Value>| {
-        bench.turn(Duration::from_secs(1));
+        bench.advance(Duration::from_secs(1));
         call(&bench, "robot", method, &path, body.as_ref()).await
     };
     let add = json!({ "name": "ada", "email": "ada@example.com", "generate_password": true });
@@ -251,7 +253,7 @@ async fn a_life_over_the_wire() {
 
 #[tokio::test]
 async fn the_document_and_the_router_tell_of_the_same() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let document = bench.send("GET", "/admin/v1/openapi.json", "", "").await;
     assert_eq!((document.status, document.text("openapi").as_str()), (200, "3.1.0"));
     let mut told = BTreeSet::new();
@@ -302,7 +304,7 @@ fn resolves(document: &Value, part: &Value) {
 
 #[tokio::test]
 async fn a_nul_is_refused_by_the_name_of_what_it_stands_in() {
-    let bench = Bench::start().await;
+    let bench = TestProvider::start().await;
     let ada = bench.user("ada").await;
     for (method, path, named) in [
         ("GET", "/users/a%00".to_owned(), "id"),

@@ -90,9 +90,9 @@ fn failures_are_forgotten_by_halves_after_the_lock_has_ended() {
 fn a_record_that_is_forgotten_starts_anew() {
     let (record, _) = failed(6);
     let late = record.locked_until.plus(secs(300));
-    assert!(!limits().forgotten(&record, record.locked_until.plus(Duration::from_millis(299_999))));
-    assert!(limits().forgotten(&record, late));
-    assert!(limits().forgotten(&record, Timestamp::MAX));
+    assert!(!limits().is_expired(&record, record.locked_until.plus(Duration::from_millis(299_999))));
+    assert!(limits().is_expired(&record, late));
+    assert!(limits().is_expired(&record, Timestamp::MAX));
     let next = limits().after_failure(Some(&record), late);
     assert_eq!(next, Record { failures: 1, first: late, last: late, locked_until: late });
 }
@@ -100,7 +100,7 @@ fn a_record_that_is_forgotten_starts_anew() {
 #[test]
 fn a_lock_set_by_hand_is_not_forgotten_before_its_end() {
     let record = Record { failures: 0, locked_until: Timestamp::MAX, ..failed(1).0 };
-    assert!(!limits().forgotten(&record, START.plus(MAX_DELAY)));
+    assert!(!limits().is_expired(&record, START.plus(MAX_DELAY)));
     assert!(matches!(policy().decide(Some(&record), None, START), Gate::Locked { .. }));
 }
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::{
     browser::query,
-    server::open,
+    server::decode_unverified,
     verify::keys_of,
     wire::encode,
-    world::{Ask, GOODBYE, World},
+    world::{GOODBYE, TestAuthorizationRequest, World},
 };
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn oidcc_backchannel_rp_initiated_logout_discovery_endpoint_verification()
 }
 
 /// Runs maintenance until clients received this many requests.
-async fn told(world: &World, count: usize) -> Vec<(String, String)> {
+async fn run_until_received(world: &World, count: usize) -> Vec<(String, String)> {
     let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     for _ in 0..500 {
         if world.told.0.lock().unwrap().len() >= count {
@@ -40,20 +40,20 @@ async fn told(world: &World, count: usize) -> Vec<(String, String)> {
 async fn oidcc_backchannel_rp_initiated_logout() {
     let world = World::new().await;
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     let hint = tokens["id_token"].as_str().unwrap();
-    let (_, id_token) = open(hint);
+    let (_, id_token) = decode_unverified(hint);
     // Another client of the same session without a logout URI.
-    world.code(&mut browser, &Ask::new("other")).await;
+    world.code(&mut browser, &TestAuthorizationRequest::new("other")).await;
     let target = format!("/logout?id_token_hint={hint}&post_logout_redirect_uri={}", encode(GOODBYE));
     assert_eq!(browser.get(&target).await.location(), GOODBYE, "nobody waits for the clients");
 
-    let heard = told(&world, 1).await;
+    let heard = run_until_received(&world, 1).await;
     assert_eq!(heard.len(), 1);
     assert_eq!(heard[0].0, "https://app.example/logged-out");
     let token = query(&format!("?{}", heard[0].1))["logout_token"].clone();
-    let (header, claims) = open(&token);
+    let (header, claims) = decode_unverified(&token);
     assert_eq!((&header["typ"], &header["alg"]), (&json!("logout+jwt"), &json!("RS256")));
     let keys = keys_of(&world.server).await;
     assert!(auth::token::jwt::parse(token.as_bytes()).unwrap().signed(AlgorithmSet::ALL, &keys).is_ok());
@@ -78,20 +78,20 @@ async fn a_client_that_does_not_answer_is_told_again_and_delays_nobody() {
     let world = World::new().await;
     *world.told.1.lock().unwrap() = 0;
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     let hint = tokens["id_token"].as_str().unwrap();
     let page = browser.get(&format!("/logout?id_token_hint={hint}")).await;
     assert!(page.text().contains("You are signed out"));
-    assert_eq!(told(&world, 1).await.len(), 1);
+    assert_eq!(run_until_received(&world, 1).await.len(), 1);
     *world.told.1.lock().unwrap() = 503;
     world.server.clock.advance(Duration::from_secs(11));
-    assert_eq!(told(&world, 2).await.len(), 2, "tried again");
+    assert_eq!(run_until_received(&world, 2).await.len(), 2, "tried again");
     *world.told.1.lock().unwrap() = 204;
     world.server.clock.advance(Duration::from_secs(21));
-    assert_eq!(told(&world, 3).await.len(), 3);
+    assert_eq!(run_until_received(&world, 3).await.len(), 3);
     world.server.clock.advance(Duration::from_hours(1));
-    assert_eq!(told(&world, 4).await.len(), 3, "heard, and not told again");
+    assert_eq!(run_until_received(&world, 4).await.len(), 3, "heard, and not told again");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn a_password_change_tells_the_clients_of_all_sessions() {
     let world = World::new().await;
     let mut browsers = [world.browser(), world.browser()];
     for browser in &mut browsers {
-        world.code(browser, &Ask::new("app")).await;
+        world.code(browser, &TestAuthorizationRequest::new("app")).await;
     }
     let [browser, other] = &mut browsers;
     let page = browser.get("/account").await;
@@ -117,5 +117,5 @@ async fn a_password_change_tells_the_clients_of_all_sessions() {
         other.get("/account").await.text().contains("name=\"password\""),
         "the other browser is logged out"
     );
-    assert_eq!(told(&world, 2).await.len(), 2);
+    assert_eq!(run_until_received(&world, 2).await.len(), 2);
 }

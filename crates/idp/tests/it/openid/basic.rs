@@ -9,10 +9,10 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use crate::{
-    server::open,
+    server::decode_unverified,
     verify::keys_of,
     wire::encode,
-    world::{Ask, CALLBACK, SECRET, VERIFIER, World},
+    world::{CALLBACK, SECRET, TestAuthorizationRequest, VERIFIER, World},
 };
 
 /// Response mode of the tests.
@@ -23,8 +23,8 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    fn ask(self, scope: &str) -> Ask {
-        let ask = Ask::new("app").scope(scope);
+    fn ask(self, scope: &str) -> TestAuthorizationRequest {
+        let ask = TestAuthorizationRequest::new("app").scope(scope);
         match self {
             Self::Query => ask,
             Self::FormPost => ask.with("response_mode", "form_post"),
@@ -58,7 +58,7 @@ modules! {
 /// The claims of an ID token, checked as a client must (Core §3.1.3.7).
 async fn checked(world: &World, tokens: &Value, nonce: Option<&str>) -> Value {
     let token = tokens["id_token"].as_str().unwrap();
-    let (header, claims) = open(token);
+    let (header, claims) = decode_unverified(token);
     assert_eq!(header["alg"], "RS256");
     let keys = keys_of(&world.server).await;
     let unverified = auth::token::jwt::parse(token.as_bytes()).unwrap();
@@ -77,7 +77,7 @@ async fn checked(world: &World, tokens: &Value, nonce: Option<&str>) -> Value {
 }
 
 /// Requests, logs in, allows, redeems; returns the tokens.
-async fn tokens(world: &World, ask: &Ask) -> Value {
+async fn tokens(world: &World, ask: &TestAuthorizationRequest) -> Value {
     let mut browser = world.browser();
     let code = world.code(&mut browser, ask).await;
     let answer = world.redeem("app", &code).await;
@@ -112,7 +112,7 @@ async fn oidcc_idtoken_signature(mode: Mode) {
     let world = World::new().await;
     let tokens = tokens(&world, &mode.ask("openid")).await;
     checked(&world, &tokens, Some("the-nonce")).await;
-    let (header, _) = open(tokens["id_token"].as_str().unwrap());
+    let (header, _) = decode_unverified(tokens["id_token"].as_str().unwrap());
     let kid = header["kid"].as_str().unwrap();
     let published = world.server.get("/jwks").await.json();
     let named = published["keys"].as_array().unwrap().iter().filter(|k| k["kid"] == kid).count();

@@ -3,7 +3,7 @@
 use crate::{
     browser::Browser,
     wire,
-    world::{Ask, World},
+    world::{TestAuthorizationRequest, World},
 };
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn oidcc_discovery_endpoint_verification() {
 async fn oidcc_server_rotate_keys() {
     let world = World::new().await;
     let kid = |tokens: &serde_json::Value| {
-        let (header, _) = crate::server::open(tokens["id_token"].as_str().unwrap());
+        let (header, _) = crate::server::decode_unverified(tokens["id_token"].as_str().unwrap());
         header["kid"].as_str().unwrap().to_owned()
     };
     let before = kid(&world.tokens("app", "openid").await);
@@ -72,7 +72,7 @@ async fn every_response_mode_that_is_named_works() {
     let document = world.server.get("/.well-known/openid-configuration").await.json();
     for mode in document["response_modes_supported"].as_array().unwrap() {
         let mut browser = Browser::new(&world.server);
-        let ask = Ask::new("app").with("response_mode", mode.as_str().unwrap());
+        let ask = TestAuthorizationRequest::new("app").with("response_mode", mode.as_str().unwrap());
         assert!(!world.code(&mut browser, &ask).await.is_empty(), "{mode}");
     }
 }

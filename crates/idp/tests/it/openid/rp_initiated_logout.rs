@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::{
     browser::Browser,
     wire::{Answer, encode},
-    world::{Ask, GOODBYE, PASSWORD, World},
+    world::{GOODBYE, PASSWORD, TestAuthorizationRequest, World},
 };
 
 /// A browser in which Ada is logged in, and her ID token.
 async fn logged_in(world: &World) -> (Browser<'_>, String) {
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     (browser, tokens["id_token"].as_str().unwrap().to_owned())
 }
@@ -23,7 +23,7 @@ async fn ask(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Answer {
 
 /// Whether the browser gets a code without interaction.
 async fn is_logged_in(browser: &mut Browser<'_>) -> bool {
-    let answer = browser.get(&Ask::new("app").with("prompt", "none").target()).await;
+    let answer = browser.get(&TestAuthorizationRequest::new("app").with("prompt", "none").target()).await;
     answer.location().contains("code=")
 }
 
@@ -56,9 +56,9 @@ async fn oidcc_rp_initiated_logout_by_post() {
 }
 
 /// A browser whose session exceeded the idle timeout, and Ada's ID token.
-async fn rested(world: &World) -> (Browser<'_>, String) {
+async fn idle_session(world: &World) -> (Browser<'_>, String) {
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     world.server.clock.advance(Duration::from_hours(3));
     assert!(!is_logged_in(&mut browser).await, "nobody is logged in by it");
@@ -75,19 +75,19 @@ async fn is_there(world: &World) -> bool {
 #[tokio::test]
 async fn a_session_that_rested_for_too_long_is_there_to_be_ended() {
     let world = World::new().await;
-    let (mut browser, hint) = rested(&world).await;
+    let (mut browser, hint) = idle_session(&world).await;
     let page = ask(&mut browser, &[("id_token_hint", &hint)]).await;
     assert!(page.text().contains("You are signed out"), "{}", page.text());
     assert!(!is_there(&world).await);
 
-    let (mut browser, _) = rested(&world).await;
+    let (mut browser, _) = idle_session(&world).await;
     let form = ask(&mut browser, &[]).await.form("/logout/decision");
     browser.submit(&form, &[("decision", "logout")]).await;
     assert!(!is_there(&world).await);
 
     // The account page was open all the time.
     let mut browser = world.browser();
-    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let code = world.code(&mut browser, &TestAuthorizationRequest::new("app")).await;
     world.redeem("app", &code).await;
     let account = browser.get("/account").await;
     world.server.clock.advance(Duration::from_hours(3));
@@ -98,10 +98,10 @@ async fn a_session_that_rested_for_too_long_is_there_to_be_ended() {
 #[tokio::test]
 async fn whoever_follows_hears_of_a_rested_session_that_another_user_ends() {
     let world = World::new().await;
-    let (mut browser, _) = rested(&world).await;
+    let (mut browser, _) = idle_session(&world).await;
     let store = world.server.provider.store();
     let before = store.head().await.unwrap().seq;
-    let login = browser.get(&Ask::new("app").target()).await.form("/login");
+    let login = browser.get(&TestAuthorizationRequest::new("app").target()).await.form("/login");
     browser.submit(&login, &[("username", "bob"), ("password", PASSWORD)]).await;
     assert_eq!(store.head().await.unwrap().seq, before + 1);
     assert!(!is_there(&world).await);
@@ -110,7 +110,11 @@ async fn whoever_follows_hears_of_a_rested_session_that_another_user_ends() {
 #[tokio::test]
 async fn a_post_from_another_site_names_no_browser() {
     let world = World::new().await;
-    for (path, fields) in [("/logout", &[][..]), ("/authorize", &Ask::new("app").fields()), ("/login", &[])] {
+    for (path, fields) in [
+        ("/logout", &[][..]),
+        ("/authorize", &TestAuthorizationRequest::new("app").fields()),
+        ("/login", &[]),
+    ] {
         // Browsers send no cookies with this POST, and would store those of the response.
         let answer = world.browser().post(path, fields).await;
         assert_eq!(answer.field("set-cookie"), None, "{path}");

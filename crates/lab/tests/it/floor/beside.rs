@@ -4,21 +4,22 @@
 use std::collections::BTreeMap;
 
 use lab::run::run;
-use lab::scenario::{Scenario, Wish};
-use lab::topology::{Change, Running};
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab::topology::{Running, TopologyOverrides};
 use lab_analysis::offline::report::sheet;
 use lab_analysis::record::Measure;
 
-use super::{Lab, guarded, parse, read, serving, until};
+use super::{Lab, guarded_topology, parse, read, server_component, wait_until};
 
 fn scenario(text: &str) -> Scenario {
-    Scenario::from_text(text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+    Scenario::from_text(text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
 fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them() {
     let lab = Lab::new();
-    let topology = lab.topology("a", &guarded(""));
+    let topology = lab.topology("a", &guarded_topology(""));
     let load = "arrivals = 'closed'\nconcurrency = 2\nrequests = 100\nwarmup = '0s'";
     let text = format!(
         "rounds = 2\n[load.alone]\n{load}\n[load.idle]\n{load}\nhold = {{ manner = 'idle', connections = 20 }}\n\
@@ -35,8 +36,10 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
     );
     assert_eq!((idle.statuses, idle.lifetime_max_us), (BTreeMap::from([(200, 20)]), None));
     // If no connection was closed, the longest time that they were open counts.
-    let longest =
-        lab_analysis::statistics::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
+    let longest = lab_analysis::statistics::values_by_iteration(
+        record.variant("a/oauth/idle").unwrap(),
+        &Measure::HeldLongest,
+    );
     assert_eq!(Some(longest[1].1), idle.open_longest_us);
     assert!(longest[1].1 > 0.0);
     assert!(idle.memory_before["front"] > 1 << 20);
@@ -51,7 +54,7 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
 #[test]
 fn programs_that_run_together_are_new_in_each_round_and_a_load_goes_through_all_in_turn() {
     let lab = Lab::new();
-    let names = ["a", "b"].map(|name| lab.topology(name, &guarded("")));
+    let names = ["a", "b"].map(|name| lab.topology(name, &guarded_topology("")));
     let load = "arrivals = 'constant'\nrate = 50\nrequests = 5\nwarmup = '0s'\n";
     let text = format!(
         "rounds = 2\nfresh = 'together'\n[load.first]\n{load}[load.second]\n{load}[[variant]]\ntopology = ['{}', '{}']\nload = ['second', 'first']\n",
@@ -79,15 +82,18 @@ fn a_component_may_open_as_many_files_as_is_said() {
     let lab = Lab::new();
     let text = "[load]\nurl = \"http://127.0.0.1:1/\"\n[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\nopen_files = 99\n\
         arguments = [\"-c\", \"ulimit -n >@run@/files; while :; do sleep 0.05; done\"]\n";
-    let limit = |name: &str, change: &Change| {
+    let limit = |name: &str, change: &TopologyOverrides| {
         let running = Running::start(&parse(text), change, &lab.place(), name).unwrap();
         let file = lab.path(&format!("work/{name}/files"));
-        until("it has told its limit", || read(&file).ends_with('\n'));
+        wait_until("it has told its limit", || read(&file).ends_with('\n'));
         drop(running);
         read(&file)
     };
-    assert_eq!(limit("topology", &Change::default()), "99\n");
-    let change = Change { open_files: BTreeMap::from([("a".to_owned(), 77)]), ..Change::default() };
+    assert_eq!(limit("topology", &TopologyOverrides::default()), "99\n");
+    let change = TopologyOverrides {
+        open_files: BTreeMap::from([("a".to_owned(), 77)]),
+        ..TopologyOverrides::default()
+    };
     assert_eq!(limit("scenario", &change), "77\n");
 }
 
@@ -98,11 +104,12 @@ fn whoever_believes_any_signature_is_not_measured() {
         format!(
             "[load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n[tokens.mode.oidc]\nbytes = 700\n\
              claims = {{ iss = \"https://issuer.test\" }}\n{}",
-            serving("front", "", environment)
+            server_component("front", "", environment)
         )
     };
     let checked = |environment: &str| {
-        let started = Running::start(&parse(&text(environment)), &Change::default(), &lab.place(), "run");
+        let started =
+            Running::start(&parse(&text(environment)), &TopologyOverrides::default(), &lab.place(), "run");
         let mut running = started.unwrap();
         let tokens = running.tokens(Some("oidc"), 2).unwrap();
         assert!(tokens[0] != tokens[1] && tokens[0].matches('.').count() == 2);

@@ -1,26 +1,27 @@
 //! Limits by control groups if this machine permits them; otherwise the error message.
 
 use lab::run::run;
-use lab::scenario::{Scenario, Wish};
-use lab::topology::{Change, Running};
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab::topology::{Running, TopologyOverrides};
 use lab_load::cgroup::{Hierarchy, Limits};
 
-use super::{Lab, alive, parse, serving, until};
+use super::{Lab, alive, parse, server_component, wait_until};
 
 fn can_limit() -> bool {
     let limits = Limits { cpu_millicores: Some(100), memory_bytes: None };
-    Hierarchy::find().group("probe", limits).is_ok()
+    Hierarchy::detect().group("probe", limits).is_ok()
 }
 
 fn limited(limit: &str, environment: &str) -> String {
     let load = "[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n";
-    format!("{load}{}", serving("front", &format!("cpu_limit = \"{limit}\""), environment))
+    format!("{load}{}", server_component("front", &format!("cpu_limit = \"{limit}\""), environment))
 }
 
 #[test]
 fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
     let lab = Lab::new();
-    let started = Running::start(&parse(&limited("200m", "")), &Change::default(), &lab.place(), "run");
+    let started =
+        Running::start(&parse(&limited("200m", "")), &TopologyOverrides::default(), &lab.place(), "run");
     if !can_limit() {
         let error = started.err().unwrap().to_string();
         assert!(error.contains("cannot limit component `front`") && error.contains("systemd-run"), "{error}");
@@ -36,7 +37,7 @@ fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
         .to_owned();
     assert!(group.ends_with("-front"), "{groups}");
     drop(running);
-    until("the component has ended", || !alive(pid));
+    wait_until("the component has ended", || !alive(pid));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let left =
         mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
@@ -56,7 +57,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     let scenario = format!(
         "rounds = 1\n[load.closed]\narrivals = 'closed'\nconcurrency = 4\nduration = '3s'\nwarmup = '500ms'\n[[variant]]\nname = 'a'\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &ScenarioOptions::default()).unwrap();
     let ran = run(&scenario, lab.options(), &lab.interrupt);
     if !can_limit() {
         let error = ran.err().unwrap().to_string();
@@ -83,7 +84,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
 fn a_program_that_is_ended_for_want_of_memory_is_counted() {
     let lab = Lab::new();
     // Its child process allocates all memory and is killed; the server continues.
-    let server = serving("front", "memory_limit = \"96MiB\"", "");
+    let server = server_component("front", "memory_limit = \"96MiB\"", "");
     let server = server.replace("program = \"server\"", "program = \"/bin/sh\"").replace(
         "arguments = [",
         &format!("arguments = [\"-c\", \"(sleep 1; tail /dev/zero) & exec {} \\\"$@\\\"\", \"sh\", ", own()),
@@ -93,10 +94,10 @@ fn a_program_that_is_ended_for_want_of_memory_is_counted() {
     let scenario = format!(
         "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 20\nduration = '6s'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &ScenarioOptions::default()).unwrap();
     let ran = run(&scenario, lab.options(), &lab.interrupt);
     let limits = Limits { cpu_millicores: None, memory_bytes: Some(96 << 20) };
-    if Hierarchy::find().group("probe", limits).is_err() {
+    if Hierarchy::detect().group("probe", limits).is_err() {
         assert!(ran.err().unwrap().to_string().contains("systemd-run"));
         return;
     }

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use lab::cli::{Arguments, Ending, run};
+use lab::cli::{Arguments, CommandOutcome, run};
 
-use super::{Lab, guarded, programs, read};
+use super::{Lab, guarded_topology, programs, read};
 
 #[derive(Parser)]
 struct Program {
@@ -14,7 +14,7 @@ struct Program {
     arguments: Arguments,
 }
 
-fn lab(words: &[&str]) -> Result<(Ending, String), String> {
+fn lab(words: &[&str]) -> Result<(CommandOutcome, String), String> {
     let words = ["lab", "run"].iter().chain(words);
     let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
@@ -45,7 +45,7 @@ fn what_would_run_is_told_without_running_it() {
         [[component]]\nname = \"there\"\nurl = \"http://192.0.2.1\"\n[[component]]\nname = \"here\"\nprogram = \"no-such-program\"\n";
     let topology = folder.topology("both", topology);
     let (ending, said) = lab(&["--check", "--topology", &topology]).unwrap();
-    assert_eq!(ending, Ending::Good);
+    assert_eq!(ending, CommandOutcome::Success);
     for word in [
         "there: at http://192.0.2.1",
         "here: program no-such-program",
@@ -86,7 +86,7 @@ fn faults_of_the_command_line_and_of_files_say_what_instead() {
 #[test]
 fn a_folder_that_cannot_be_written_is_told_before_anything_runs() {
     let folder = Lab::new();
-    let topology = folder.topology("mine", &guarded(""));
+    let topology = folder.topology("mine", &guarded_topology(""));
     let out = folder.path("a-file");
     fs::write(&out, "kept").unwrap();
     let started = Instant::now();
@@ -99,7 +99,7 @@ fn a_folder_that_cannot_be_written_is_told_before_anything_runs() {
 #[test]
 fn one_topology_is_measured_and_reported() {
     let folder = Lab::new();
-    let topology = folder.topology("mine", &guarded(""));
+    let topology = folder.topology("mine", &guarded_topology(""));
     let out = folder.path("out");
     let words = [
         "--topology",
@@ -116,7 +116,7 @@ fn one_topology_is_measured_and_reported() {
         out.to_str().unwrap(),
     ];
     let (ending, said) = lab(&words).unwrap();
-    assert_eq!(ending, Ending::Good);
+    assert_eq!(ending, CommandOutcome::Success);
     assert!(
         said.contains("! quick: ")
             && said.ends_with("report.html\n")

@@ -2,10 +2,10 @@
 //! without the tool.
 
 use lab::run::{Options, run};
-use lab::scenario::{Scenario, Wish};
+use lab::scenario::{Scenario, ScenarioOptions};
 use lab_analysis::record::Outcome;
 
-use super::{Lab, guarded, programs};
+use super::{Lab, guarded_topology, programs};
 
 const COUNTS: &str = "rounds = 1\nfresh = 'run'\n\
     [load.known]\narrivals = 'closed'\nconcurrency = 1\nrequests = 5\nwarmup = '0s'\n\
@@ -14,10 +14,14 @@ const COUNTS: &str = "rounds = 1\nfresh = 'run'\n\
 
 fn scenario(lab: &Lab, variants: &[(&str, &str)]) -> Scenario {
     let variants = variants.iter().map(|(name, environment)| {
-        format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, &guarded(environment)))
+        format!(
+            "[[variant]]\nname = '{name}'\ntopology = '{}'\n",
+            lab.topology(name, &guarded_topology(environment))
+        )
     });
     let text = format!("{COUNTS}{}", variants.collect::<String>());
-    Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+    Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

@@ -6,17 +6,17 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use lab::run::run;
-use lab::scenario::{Scenario, Wish};
+use lab::scenario::{Scenario, ScenarioOptions};
 use lab_analysis::offline::report::sheet;
 use lab_analysis::record::{Outcome, Record};
 
-use super::{Lab, guarded, read, serving};
+use super::{Lab, guarded_topology, read, server_component};
 
 fn measured(lab: &Lab, topology: &str, head: &str, load: &str) -> Record {
     let topology = lab.topology("a", topology);
     let text = format!("{head}\n[load.a]\n{load}\n[[variant]]\ntopology = '{topology}'\n");
-    let scenario =
-        Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|e| panic!("{e}"));
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|e| panic!("{e}"));
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(ran.failed, []);
     ran.record
@@ -27,8 +27,8 @@ fn several_entrances_share_a_load_and_one_record() {
     let lab = Lab::new();
     let topology = format!(
         "[load]\nurls = [\"http://127.0.0.1:@one.http@/\", \"http://127.0.0.1:@two.http@/other\"]\n{}{}",
-        serving("one", "", ""),
-        serving("two", "", "")
+        server_component("one", "", ""),
+        server_component("two", "", "")
     );
     for (load, each) in [
         ("arrivals = 'constant'\nrate = 100\nduration = '1500ms'\nwarmup = '0s'", 75),
@@ -56,7 +56,7 @@ fn a_component_that_is_made_to_stand_still_goes_on_by_itself_when_load_is_over()
                 event = [{ at = '900ms', component = 'front', signal = 'CONT' }, { at = '200ms', component = 'front', signal = 'STOP' },\n\
                          { at = '1400ms', component = 'front', signal = 'STOP' }]";
     // The second round begins in the state that the first one left.
-    let record = measured(&lab, &guarded(""), "rounds = 2\nfresh = 'run'", load);
+    let record = measured(&lab, &guarded_topology(""), "rounds = 2\nfresh = 'run'", load);
     for iteration in &record.variants[0].iterations {
         let events: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
         let stop = "SIGSTOP to `front`";
@@ -73,7 +73,7 @@ fn a_component_that_is_killed_and_started_again_is_watched_on() {
     let lab = Lab::new();
     let load = "arrivals = 'constant'\nrate = 100\nduration = '4s'\nwarmup = '0s'\n\
                 event = [{ at = '500ms', component = 'front', signal = 'KILL' }, { at = '1s', component = 'front', restart = true }]";
-    let record = measured(&lab, &guarded(", LAB_TEST_WORK = \"300\""), "rounds = 1", load);
+    let record = measured(&lab, &guarded_topology(", LAB_TEST_WORK = \"300\""), "rounds = 1", load);
     let iteration = &record.variants[0].iterations[0];
     assert_eq!(iteration.events.len(), 2);
     assert_eq!(iteration.events[1].what, "restart of `front`");
@@ -93,7 +93,7 @@ fn a_component_that_is_killed_and_started_again_is_watched_on() {
 #[test]
 fn what_cannot_be_done_to_a_topology_is_told_before_anything_runs() {
     let lab = Lab::new();
-    let topology = lab.topology("a", &guarded(""));
+    let topology = lab.topology("a", &guarded_topology(""));
     for (event, words) in [
         (
             "{ at = '1s', component = 'broker', signal = 'STOP' }",
@@ -110,7 +110,8 @@ fn what_cannot_be_done_to_a_topology_is_told_before_anything_runs() {
         let text = format!(
             "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 1\nrequests = 1\nevent = [{event}]\n[[variant]]\ntopology = '{topology}'\n"
         );
-        let error = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_err().to_string();
+        let error =
+            Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -126,8 +127,8 @@ fn with_standby(more: &str) -> String {
     format!(
         "title = \"a server, and one that stands by\"\n[variables]\nlevel = \"1\"\nunused = \"x\"\n\
          [load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n{}{}",
-        serving("front", &format!("files = {{ \"a.txt\" = \"a.txt\" }}\n{}", metrics("front")), ""),
-        serving("other", &format!("standby = true\n{}", metrics("other")), "")
+        server_component("front", &format!("files = {{ \"a.txt\" = \"a.txt\" }}\n{}", metrics("front")), ""),
+        server_component("other", &format!("standby = true\n{}", metrics("other")), "")
     )
 }
 
@@ -206,9 +207,9 @@ fn a_component_that_is_asked_to_end_has_to_end_well() {
         )
     };
     let run_with = |trap: &str, end: &str| {
-        let topology = lab.topology("a", &format!("{}{}", guarded(""), shell(trap)));
+        let topology = lab.topology("a", &format!("{}{}", guarded_topology(""), shell(trap)));
         let text = format!("rounds = 1\n[load.a]\n{}\n[[variant]]\ntopology = '{topology}'\n", load(end));
-        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
         run(&scenario, lab.options(), &lab.interrupt)
     };
     let record = run_with("sleep 0.3; exit 0", "20s").unwrap().record;
@@ -238,7 +239,8 @@ fn who_stands_by_cannot_be_meant_otherwise() {
     let start = "{ at = '100ms', component = 'other', start = true }";
     let read = |head: &str, loads: &str, tail: &str| {
         let text = format!("{head}\n{loads}\n[[variant]]\ntopology = '{topology}'\n{tail}");
-        Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+        Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+            .map_err(|error| error.to_string())
     };
     let target = |figure: &str| {
         format!("[[target]]\nsays = 'x'\nof = 'a'\nat_least = 1\nfigure = 'counter'\n{figure}\n")

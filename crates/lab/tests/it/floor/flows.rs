@@ -1,10 +1,10 @@
 //! Provider flows as the load of a run.
 
 use lab::run::run;
-use lab::scenario::{Scenario, Wish};
+use lab::scenario::{Scenario, ScenarioOptions};
 use lab_analysis::record::{Arrivals, Outcome, Variant};
 
-use super::{Lab, guarded, read};
+use super::{Lab, guarded_topology, read};
 
 const LOADS: &str = "rounds = 5\nfresh = 'run'\nbaseline = 'a/oauth/@load@'\n\
     [load.few]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 2\nduration = '300ms'\nwarmup = '100ms'\n\
@@ -12,7 +12,7 @@ const LOADS: &str = "rounds = 5\nfresh = 'run'\nbaseline = 'a/oauth/@load@'\n\
 
 /// A server that issues tokens to every client and revokes them at `revoke`.
 fn provider(revoke: &str) -> String {
-    described(&guarded(""), revoke)
+    described(&guarded_topology(""), revoke)
 }
 
 /// A topology whose component `front` is described as a provider that revokes tokens at `revoke`.
@@ -31,7 +31,8 @@ fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
         format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, text))
     });
     let text = [LOADS, more, &variants.collect::<Vec<_>>().concat()].concat();
-    Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+    Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Numbers of the rounds that a variant has figures of.
@@ -113,14 +114,15 @@ fn windows_in_which_nothing_ends_are_told() {
     };
     let run = |variants: &str| {
         let scenario =
-            Scenario::from_text(&format!("{loads}{variants}"), "mine.toml", &Wish::default()).unwrap();
+            Scenario::from_text(&format!("{loads}{variants}"), "mine.toml", &ScenarioOptions::default())
+                .unwrap();
         run(&scenario, lab.options(), &lab.interrupt)
     };
     let never = variant("never", "/late?always");
     let ran = run(&format!("{}{never}", variant("soon", "/late"))).unwrap();
     assert_eq!((ran.record.variants.len(), measured(&ran.record.variants[0])), (1, vec![2]));
     assert_eq!(ran.record.variants[0].missing, [1]);
-    assert!(!ran.is_whole());
+    assert!(!ran.is_complete());
     let told = |name: &str| ran.record.findings.iter().find(|finding| finding.name == name).unwrap();
     let (some, all) = (told("nothing-ended"), told("not-measured"));
     assert_eq!(some.variants, ["soon/oauth"]);
@@ -141,10 +143,10 @@ fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
     let text = LOADS.replace("duration = '300ms'", "duration = '1h'");
     let topology = lab.topology("a", &provider("/revoke"));
     let text = format!("{text}[[variant]]\nname = 'a'\ntopology = '{topology}'\n");
-    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
     let (interrupter, log) = (lab.interrupter.clone(), lab.path("work/1-a/front/log"));
     let asking = std::thread::spawn(move || {
-        super::until("load has begun", || read(&log).contains("under load"));
+        super::wait_until("load has begun", || read(&log).contains("under load"));
         interrupter.interrupt();
     });
     let ran = run(&scenario, lab.options(), &lab.interrupt);
@@ -160,13 +162,14 @@ fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
 fn what_a_flow_needs_and_a_topology_lacks_is_told_before_anything_runs() {
     let lab = Lab::new();
     for (topology, words) in [
-        (guarded(""), vec!["load `few`", "topology `a`", "has no provider for a flow"]),
+        (guarded_topology(""), vec!["load `few`", "topology `a`", "has no provider for a flow"]),
         (provider("revoke"), vec!["`endpoints.revoke`", "a path that begins with /"]),
         (provider("/revoke").replace("count = 3", "count = 0"), vec!["`users.count`"]),
     ] {
         let topology = lab.topology("a", &topology);
         let text = format!("{LOADS}[[variant]]\nname = 'a'\ntopology = '{topology}'\n");
-        let error = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_err().to_string();
+        let error =
+            Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
 }

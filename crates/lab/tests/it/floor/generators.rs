@@ -5,22 +5,22 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use lab::run::{Options, RunError, run};
-use lab::scenario::{Scenario, Wish};
-use lab::topology::Programs;
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab::topology::ProgramFinder;
 use lab_analysis::record::Outcome;
 use lab_analysis::statistics::Figure;
 
-use super::{Lab, guarded, programs, read, until};
+use super::{Lab, guarded_topology, programs, read, wait_until};
 
 const LOAD: &str = "[load.a]\narrivals = 'closed'\nconcurrency = 3\nduration = '1s'\nwarmup = '0s'\n";
 
 fn scenario(lab: &Lab, load: &str, generators: &[&str]) -> Result<Scenario, String> {
-    let topology = lab.topology("a", &guarded(", LAB_TEST_WORK = \"5\""));
+    let topology = lab.topology("a", &guarded_topology(", LAB_TEST_WORK = \"5\""));
     let variant = |name: &&str| {
         format!("[[variant]]\nname = '{name}'\ntopology = '{topology}'\ngenerator = '{name}'\n")
     };
     let text = format!("rounds = 1\n{load}{}", generators.iter().map(variant).collect::<String>());
-    Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+    Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).map_err(|error| error.to_string())
 }
 
 /// Options with a script in place of wrk.
@@ -28,7 +28,7 @@ fn with_script(lab: &Lab, script: &str) -> Options {
     let path: PathBuf = lab.path("wrk");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let programs: Programs = programs().with("wrk", path);
+    let programs: ProgramFinder = programs().with("wrk", path);
     Options { programs, ..lab.options() }
 }
 
@@ -46,7 +46,7 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
         let iteration = &variant.iterations[0];
         assert!(iteration.count(Outcome::Ok) > 20, "{name}: {:?}", iteration.classes);
         assert_eq!(iteration.count(Outcome::Refused), 0, "{name}: the token is sent");
-        assert!(Figure::P50.of(iteration).unwrap() > 0.0, "{name}");
+        assert!(Figure::P50.value(iteration).unwrap() > 0.0, "{name}");
         // Only the warm-up is subtracted. If the first request waits for a core, the window begins
         // later.
         let (seconds, warmup) = (iteration.seconds, iteration.warmup_s);
@@ -73,7 +73,7 @@ fn one_that_is_missing_or_fails_is_named_and_why() {
     let gone = Options { programs: programs().with("wrk", lab.path("nowhere")), ..lab.options() };
     let why = |options: Options| match run(&scenario(&lab, LOAD, &["wrk"]).unwrap(), options, &lab.interrupt)
     {
-        Err(RunError::Nothing { failed }) => failed[0].1.clone(),
+        Err(RunError::NothingMeasured { failed }) => failed[0].1.clone(),
         other => panic!("{other:?}"),
     };
     let missing = why(gone);
@@ -93,13 +93,13 @@ fn one_that_is_under_way_is_ended_with_the_run() {
     let scenario = scenario(&lab, LOAD, &["wrk"]).unwrap();
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&scenario, options, &lab.interrupt));
-        until("it was started", || !read(&pid).trim().is_empty());
+        wait_until("it was started", || !read(&pid).trim().is_empty());
         lab.interrupter.interrupt();
         running.join().unwrap().unwrap_err()
     });
-    assert!(matches!(error, RunError::Nothing { .. }), "{error}");
+    assert!(matches!(error, RunError::NothingMeasured { .. }), "{error}");
     let pid = read(&pid).trim().parse().unwrap();
-    until("what the script started is ended", || !super::alive(pid));
+    wait_until("what the script started is ended", || !super::alive(pid));
 }
 
 #[test]
@@ -122,12 +122,13 @@ fn what_another_generator_cannot_send_is_said_before() {
         assert!(scenario(&lab, &LOAD.replace(change.0, change.1), &["postern"]).is_ok());
     }
     let over = |keys: &str| {
-        let topology = lab.topology("b", &guarded("").replace("[load]", keys));
+        let topology = lab.topology("b", &guarded_topology("").replace("[load]", keys));
         let text = format!(
             "rounds = 1\n{LOAD}[[variant]]\nname = 'v'\ntopology = '{topology}'\ngenerator = 'wrk'\n"
         );
         let read = |more: &str| {
-            let read = Scenario::from_text(&format!("{text}{more}"), "mine.toml", &Wish::default());
+            let read =
+                Scenario::from_text(&format!("{text}{more}"), "mine.toml", &ScenarioOptions::default());
             read.map(drop).map_err(|error| error.to_string())
         };
         (read(""), read("protocol = 'h2'\n"), read("protocol = 'http/1.1'\n"))
@@ -146,14 +147,14 @@ fn what_another_generator_cannot_send_is_said_before() {
 #[test]
 fn a_load_can_be_sent_in_the_first_rounds_only() {
     let lab = Lab::new();
-    let topology = lab.topology("a", &guarded(""));
+    let topology = lab.topology("a", &guarded_topology(""));
     let text = format!(
         "rounds = 3\n[load.few]\nrounds = 1\narrivals = 'closed'\nconcurrency = 1\nrequests = 5\nwarmup = '0s'\n\
          [load.all]\narrivals = 'closed'\nconcurrency = 1\nrequests = 5\nwarmup = '0s'\n[[variant]]\nname = 'v'\ntopology = '{topology}'\n"
     );
     for fresh in ["round", "run", "together"] {
         let text = format!("fresh = '{fresh}'\n{text}");
-        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
         let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
         let rounds = |name: &str| -> Vec<u32> {
             let variant = ran.record.variant(name).unwrap();
@@ -168,7 +169,7 @@ fn variables_say_where_load_enters() {
     let text = "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 3\nduration = '1s'\n\
         [[variant]]\ntopology = 'peer-nginx'\ngenerator = 'wrk'\n";
     let read = |text: &str| {
-        Scenario::from_text(text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+        Scenario::from_text(text, "mine.toml", &ScenarioOptions::default()).map_err(|error| error.to_string())
     };
     assert_eq!(read(text).map(|scenario| scenario.variants().len()), Ok(1));
     let tls = format!("{text}variables = {{ entry = 'https://127.0.0.1:@gateway.http@/' }}\n");
@@ -181,12 +182,13 @@ fn it_runs_on_the_cores_that_it_is_given() {
     let told = lab.path("cores");
     let script =
         format!("[ \"$1\" = -v ] || grep Cpus_allowed_list /proc/$$/status > {}; exit 3", told.display());
-    let topology = lab.topology("a", &guarded(""));
+    let topology = lab.topology("a", &guarded_topology(""));
     let read_with = |generator: &str, limits: &str| {
         let text = format!(
             "rounds = 1\n{LOAD}[[variant]]\ntopology = '{topology}'\ngenerator = '{generator}'\nlimits = {{ {limits} }}\n"
         );
-        Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+        Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+            .map_err(|error| error.to_string())
     };
     let limits = format!("generator = {{ cores = [{core}] }}, front = {{ cores = [{core}] }}");
     let on_one = read_with("wrk", &limits).unwrap();

@@ -18,8 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lab::run::{Options, Show};
-use lab::topology::{Programs, Topology, Workdir};
+use lab::run::{Options, ProgressOutput};
+use lab::topology::{ProgramFinder, Topology, Workdir};
 use lab_load::{Interrupt, Interrupter};
 
 /// A core that this process may use: not every machine permits the first one.
@@ -37,7 +37,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
-        let (interrupter, interrupt) = Interrupt::by_hand();
+        let (interrupter, interrupt) = Interrupt::manual();
         Self { folder: tempfile::tempdir().unwrap(), interrupter, interrupt }
     }
 
@@ -61,21 +61,21 @@ impl Lab {
             seed: 1,
             keep: Some(self.path("work")),
             commit: Some("0123".to_owned()),
-            show: Show::Nothing,
+            show: ProgressOutput::Off,
             programs: programs(),
         }
     }
 }
 
 /// This test program under the name `server`.
-fn programs() -> Programs {
+fn programs() -> ProgramFinder {
     let own = std::env::current_exe().unwrap();
-    Programs::new(BTreeMap::from([("server".to_owned(), own)]))
+    ProgramFinder::new(BTreeMap::from([("server".to_owned(), own)]))
 }
 
 /// A server component (see [`server`]). `keys` are further keys of its table, `environment` of its
 /// environment.
-fn serving(name: &str, keys: &str, environment: &str) -> String {
+fn server_component(name: &str, keys: &str, environment: &str) -> String {
     format!(
         "[[component]]\nname = \"{name}\"\nprogram = \"server\"\narguments = [\"floor::server::serve\", \"--exact\", \"--ignored\", \
          \"--nocapture\"]\nports = [\"http\"]\nenvironment = {{ LAB_TEST_PORT = \"@{name}.http@\"{environment} }}\n{keys}\n"
@@ -83,12 +83,12 @@ fn serving(name: &str, keys: &str, environment: &str) -> String {
 }
 
 /// A topology with one server, which issues tokens and requires them.
-fn guarded(environment: &str) -> String {
+fn guarded_topology(environment: &str) -> String {
     format!(
         "title = \"a server that wants a token\"\npath = [\"front\"]\n[load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n\
          server_timing_of = \"front\"\n[tokens]\nurl = \"http://127.0.0.1:@front.http@/token\"\nsecret_file = \"@secret_file@\"\n\
          [tokens.mode.oauth]\nclient = \"tester\"\n{}",
-        serving("front", "", &format!(", LAB_TEST_GUARDED = \"yes\"{environment}"))
+        server_component("front", "", &format!(", LAB_TEST_GUARDED = \"yes\"{environment}"))
     )
 }
 
@@ -101,7 +101,7 @@ fn alive(pid: u32) -> bool {
 }
 
 /// Waits until a condition is true. `what` is the message if it stays false.
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !happened() {
         assert!(Instant::now() < until, "{what}");

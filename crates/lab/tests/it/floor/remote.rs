@@ -2,16 +2,17 @@
 //! counters.
 
 use lab::run::run;
-use lab::scenario::{Scenario, Wish};
-use lab::topology::{Change, Running};
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab::topology::{Running, TopologyOverrides};
 
-use super::{Lab, guarded, parse, serving};
+use super::{Lab, guarded_topology, parse, server_component};
 
 #[test]
 fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
     let lab = Lab::new();
-    let here = format!("[load]\nurl = \"http://127.0.0.1:@app.http@/\"\n{}", serving("app", "", ""));
-    let elsewhere = Running::start(&parse(&here), &Change::default(), &lab.place(), "elsewhere").unwrap();
+    let here = format!("[load]\nurl = \"http://127.0.0.1:@app.http@/\"\n{}", server_component("app", "", ""));
+    let elsewhere =
+        Running::start(&parse(&here), &TopologyOverrides::default(), &lab.place(), "elsewhere").unwrap();
     let url = elsewhere.fill("http://127.0.0.1:@app.http@").unwrap();
     let topology = lab.topology(
         "remote",
@@ -23,7 +24,7 @@ fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
     let scenario = format!(
         "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1500ms'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &ScenarioOptions::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let iteration = &record.variants[0].iterations[0];
     assert_eq!(iteration.classes[0].count, 150);
@@ -42,11 +43,11 @@ fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
 fn what_a_program_counts_of_itself_stands_beside_what_is_seen_of_it() {
     let lab = Lab::new();
     let metrics = "metrics = { url = \"http://127.0.0.1:@front.http@/metrics\", calls = 'requests_total{pod=\"a\"}' }\n";
-    let topology = lab.topology("front", &format!("{}{metrics}", guarded("")));
+    let topology = lab.topology("front", &format!("{}{metrics}", guarded_topology("")));
     let scenario = format!(
         "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1500ms'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &ScenarioOptions::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let iteration = &record.variants[0].iterations[0];
     assert_eq!(iteration.components.len(), 1, "one component, however many look at it");

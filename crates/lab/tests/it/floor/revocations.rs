@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use lab::run::{RunError, run};
-use lab::scenario::{Scenario, Wish};
+use lab::scenario::{Scenario, ScenarioOptions};
 use lab_analysis::offline::gate::{Baseline, Check, Format, May, gate};
-use lab_analysis::record::{Finding, Iteration, Measure, NamedBy, Outcome, Record};
+use lab_analysis::record::{Finding, IdentifiedBy, Iteration, Measure, Outcome, Record};
 
-use super::{Lab, flows, guarded, read};
+use super::{Lab, flows, guarded_topology, read};
 
 /// A server topology, and the places where its tokens are probed: a name and a URL each.
 fn revoking(endpoints: &str, places: &[(&str, &str)]) -> String {
@@ -19,7 +19,7 @@ fn revoking(endpoints: &str, places: &[(&str, &str)]) -> String {
     };
     format!(
         "{}[revocations]\nrevoke = [{endpoints}]\nintrospecting_client = \"tester\"\n{}",
-        guarded(""),
+        guarded_topology(""),
         places.iter().map(place).collect::<String>()
     )
 }
@@ -33,7 +33,7 @@ fn scenario(lab: &Lab, topology: &str, keys: &str) -> Result<Scenario, String> {
         "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 50\nduration = '2s'\nwarmup = '0s'\n\
          [load.open.revocations]\nevery = '100ms'\n{keys}\n[[variant]]\ntopology = '{topology}'\n"
     );
-    Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+    Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).map_err(|error| error.to_string())
 }
 
 fn measured(lab: &Lab, topology: &str, keys: &str) -> Record {
@@ -123,7 +123,7 @@ fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
     let baseline =
         Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] };
     assert!(gate(&record, &baseline).breaches[0].contains("infinite"));
-    assert!(baseline.renewed(&record).unwrap_err().to_string().contains("infinite"));
+    assert!(baseline.with_figures_of(&record).unwrap_err().to_string().contains("infinite"));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_flow_goes_on_after_its_window_while_credentials_are_revoked() {
         variant("impatient", "patience = '200ms'\n"),
         variant("patient", "")
     );
-    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     for (variant, patience_s) in record.variants.iter().zip([0.2, 0.4]) {
         let seen = &variant.iterations[0];
@@ -173,14 +173,16 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
     assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
     // Tokens that could not be revoked have an unknown state, so there is no staleness figure.
-    assert!(lab_analysis::statistics::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
+    assert!(
+        lab_analysis::statistics::values_by_iteration(&record.variants[0], &Measure::StalenessMax).is_empty()
+    );
     let found = finding(&record, "revocations-failed").unwrap();
     assert!(found.evidence.contains("/busy answered 503: not yet"), "{}", found.evidence);
 
     let failed = |topology: &str, keys: &str| {
         let scenario = scenario(&lab, topology, keys).unwrap();
         match run(&scenario, lab.options(), &lab.interrupt) {
-            Err(RunError::Nothing { failed }) => failed[0].1.clone(),
+            Err(RunError::NothingMeasured { failed }) => failed[0].1.clone(),
             other => panic!("{other:?}"),
         }
     };
@@ -206,7 +208,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let told = seen.flood.unwrap();
     assert_eq!((told.revoked, told.failed, told.example), (1200, 0, None));
     // Three lists; the last one is due after two thirds of the time.
-    assert_eq!((told.answer.count(), told.within_s, told.by), (3, 0.4, NamedBy::Token));
+    assert_eq!((told.answer.count(), told.within_s, told.by), (3, 0.4, IdentifiedBy::Token));
     assert_eq!(
         (told.refused, told.admitted, told.unclear),
         (0, 0, 0),
@@ -214,7 +216,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     );
     assert!((0.26..2.0).contains(&told.took_s), "{}", told.took_s);
     assert!(seen.revoked > 0 && seen.answer.unwrap().count() == seen.revoked);
-    let figure = |figure| lab_analysis::statistics::measured(&record.variants[0], &figure)[0].1;
+    let figure = |figure| lab_analysis::statistics::values_by_iteration(&record.variants[0], &figure)[0].1;
     assert!((figure(Measure::Flood) - told.took_s * 1e6).abs() < 1.0 && figure(Measure::RevocationP99) > 0.0);
     let report = read(&lab::files::write_report(&record, &lab.path("out")).unwrap()[1]);
     assert!(report.contains("Bulk revocations") && report.contains("| 1200 | "), "{report}");
@@ -222,13 +224,14 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let by_name = "bound = '200ms'\nflood = { at = '500ms', tokens = 1200, within = '400ms', by = 'jti' }";
     let record = measured(&lab, &listed(""), by_name);
     let told = iteration(&record).revocations.clone().unwrap().flood.unwrap();
-    assert_eq!((told.revoked, told.failed, told.by), (1200, 0, NamedBy::Jti));
+    assert_eq!((told.revoked, told.failed, told.by), (1200, 0, IdentifiedBy::Jti));
     assert_eq!((told.refused, told.admitted, told.unclear), (100, 0, 0), "a hundred at the only place");
     let report = read(&lab::files::write_report(&record, &lab.path("named")).unwrap()[1]);
     assert!(report.contains("| 1200 by name | ") && report.contains("| 0 of 100 |"), "{report}");
     assert!(finding(&record, "stale-beyond-bound").is_none());
     let record = measured(&lab, &listed("?ignores"), by_name);
-    let admitted = lab_analysis::statistics::measured(&record.variants[0], &Measure::FloodAdmitted);
+    let admitted =
+        lab_analysis::statistics::values_by_iteration(&record.variants[0], &Measure::FloodAdmitted);
     assert_eq!(admitted.iter().map(|(_, admitted)| *admitted).collect::<Vec<_>>(), [100.0]);
     let found = finding(&record, "stale-beyond-bound").expect("all of it was acknowledged");
     assert!(found.evidence.contains("100 of 100 from the bulk revocation"), "{}", found.evidence);
@@ -236,7 +239,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();
     assert_eq!((told.revoked, told.failed), (900, 300));
-    let measured = |measure| lab_analysis::statistics::measured(&record.variants[0], &measure);
+    let measured = |measure| lab_analysis::statistics::values_by_iteration(&record.variants[0], &measure);
     assert!(measured(Measure::Flood).is_empty(), "a time in which not all were revoked is none");
     assert_eq!(measured(Measure::StalenessMax).len(), 1, "others were");
     let found = finding(&record, "revocations-failed").unwrap();
@@ -260,7 +263,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
 #[test]
 fn what_a_topology_does_not_say_is_told_before_anything_runs() {
     let lab = Lab::new();
-    let error = scenario(&lab, &guarded(""), "").unwrap_err();
+    let error = scenario(&lab, &guarded_topology(""), "").unwrap_err();
     assert!(error.contains("has no [revocations] endpoints"), "{error}");
     for (change, words) in [
         (("url = \"http://127.0.0.1:@front.http@/x\"", ""), "either `url` (a request) or `introspection`"),

@@ -1,11 +1,11 @@
 //! Complete runs: the content of the record, a failing variant, and an interrupt.
 
 use lab::run::{RunError, run};
-use lab::scenario::{Scenario, Wish};
-use lab_analysis::offline::targets::{Judged, judge};
+use lab::scenario::{Scenario, ScenarioOptions};
+use lab_analysis::offline::targets::{TargetResult, judge};
 use lab_analysis::record::{Arrivals, Iteration, Outcome};
 
-use super::{Lab, guarded, read, until};
+use super::{Lab, guarded_topology, read, wait_until};
 
 const LOADS: &str = "rounds = 3\ncalibration = '300ms'\n\
     [load.closed]\narrivals = 'closed'\nconcurrency = 4\nrequests = 200\nwarmup = '100ms'\ntokens = 3\n\
@@ -16,19 +16,20 @@ fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
         format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, text))
     });
     let text = [LOADS, more, &variants.collect::<Vec<_>>().concat()].concat();
-    Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+    Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
 fn a_run_fills_the_record() {
     let lab = Lab::new();
-    let slow = guarded(", LAB_TEST_WORK = \"30\"");
+    let slow = guarded_topology(", LAB_TEST_WORK = \"30\"");
     let ladder = "[[ladder]]\nname = 'l, @load@'\nrungs = [{ adds = 'a', variant = 'a/@tokens@/@load@' }, { adds = 'b', variant = 'b/@tokens@/@load@' }]\n\
         [[reference]]\nid = '2x-opaque'\nbeside = 'a/oauth/closed'\n";
-    let scenario = scenario(&lab, ladder, &[("a", &guarded("")), ("b", &slow)]);
+    let scenario = scenario(&lab, ladder, &[("a", &guarded_topology("")), ("b", &slow)]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     assert_eq!(ran.failed, []);
-    assert!(ran.is_whole());
+    assert!(ran.is_complete());
     let record = ran.record;
     let names: Vec<&str> = record.variants.iter().map(|variant| variant.name.as_str()).collect();
     assert_eq!(names, ["a/oauth/closed", "a/oauth/open", "b/oauth/closed", "b/oauth/open"]);
@@ -84,9 +85,9 @@ fn a_load_of_stages_offers_each_for_its_time() {
     let lab = Lab::new();
     let text = format!(
         "rounds = 1\n[load.a]\narrivals = 'constant'\nsteps = ['50@1s', '0@1s', '50..250@2s']\nwarmup = '500ms'\n[[variant]]\ntopology = '{}'\n",
-        lab.topology("a", &guarded(""))
+        lab.topology("a", &guarded_topology(""))
     );
-    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let (load, iteration) = (&record.variants[0].load, &record.variants[0].iterations[0]);
     assert_eq!(load.rate_per_s, Some(87.5), "on average");
@@ -113,9 +114,9 @@ fn growing_rates_are_a_sweep() {
     let text = format!(
         "rounds = 1\ncalibration = '300ms'\n[load.offered]\narrivals = 'poisson'\nrates = ['5%', '10%', 700]\nduration = '500ms'\nwarmup = '100ms'\n\
          [[variant]]\nname = 'it'\ntopology = '{}'\n",
-        lab.topology("a", &guarded(""))
+        lab.topology("a", &guarded_topology(""))
     );
-    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
     assert_eq!(scenario.variants(), ["it/oauth/offered-5%", "it/oauth/offered-10%", "it/oauth/offered-700"]);
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let rates: Vec<f64> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
@@ -132,7 +133,7 @@ fn growing_rates_are_a_sweep() {
 #[test]
 fn rounds_are_interleaved_in_an_order_that_the_seed_gives() {
     let lab = Lab::new();
-    let text = guarded("");
+    let text = guarded_topology("");
     let topologies = [("a", text.as_str()), ("b", &text), ("c", &text), ("d", &text)];
     for (name, text) in topologies {
         lab.topology(name, text);
@@ -144,7 +145,7 @@ fn rounds_are_interleaved_in_an_order_that_the_seed_gives() {
                 .map(|(name, _)| format!("'{}'", lab.path(&format!("{name}.toml")).display()))
                 .join(", ")
         );
-        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
         let options = lab::run::Options { seed, ..lab.options() };
         let record = run(&scenario, options, &lab.interrupt).unwrap().record;
         (0..2)
@@ -169,9 +170,10 @@ fn rounds_are_interleaved_in_an_order_that_the_seed_gives() {
 #[test]
 fn one_that_fails_is_named_and_the_others_go_on() {
     let lab = Lab::new();
-    let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");
-    let ending = guarded(", LAB_TEST_LAST = \"150\"");
-    let scenario = scenario(&lab, "", &[("good", &guarded("")), ("absent", &absent), ("ending", &ending)]);
+    let absent = guarded_topology("").replace("floor::server::serve", "floor::server::nobody");
+    let ending = guarded_topology(", LAB_TEST_LAST = \"150\"");
+    let scenario =
+        scenario(&lab, "", &[("good", &guarded_topology("")), ("absent", &absent), ("ending", &ending)]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let failed: Vec<&str> = ran.failed.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(failed, ["absent/oauth", "ending/oauth"]);
@@ -187,7 +189,7 @@ fn one_that_fails_is_named_and_the_others_go_on() {
         ran.record.findings.iter().filter(|finding| finding.name == "not-measured").collect();
     assert_eq!(findings.len(), 2);
     assert!(findings[0].evidence.contains("`front` ended"), "{}", findings[0].evidence);
-    assert!(ran.record.to_json().is_ok() && !ran.is_whole());
+    assert!(ran.record.to_json().is_ok() && !ran.is_complete());
 }
 
 #[test]
@@ -195,30 +197,30 @@ fn rounds_that_an_arrangement_did_not_get_to_are_missing() {
     let lab = Lab::new();
     // Before the load there are about twenty requests, and each round has a hundred: the server
     // ends in the second round.
-    let ending = lab.topology("ending", &guarded(", LAB_TEST_LAST = \"170\""));
+    let ending = lab.topology("ending", &guarded_topology(", LAB_TEST_LAST = \"170\""));
     let text = format!(
         "rounds = 4\nfresh = 'run'\n[load.closed]\narrivals = 'closed'\nconcurrency = 1\nrequests = 100\nwarmup = '0s'\n\
          [load.once]\narrivals = 'closed'\nconcurrency = 1\nrequests = 10\nwarmup = '0s'\nrounds = 1\n\
          [[variant]]\nname = 'ending'\ntopology = '{ending}'\n\
          [[target]]\nsays = 'it answers'\nfigure = 'p50'\nof = 'ending/oauth/@load@'\nat_most = '1h'\n"
     );
-    let scenario =
-        Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"));
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default())
+        .unwrap_or_else(|error| panic!("{error}"));
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let missing = |name: &str| ran.record.variant(name).unwrap().missing.clone();
     assert_eq!((missing("ending/oauth/closed"), missing("ending/oauth/once")), (vec![2, 3, 4], vec![]));
-    let met: Vec<bool> = judge(&ran.record).iter().map(Judged::is_met).collect();
+    let met: Vec<bool> = judge(&ran.record).iter().map(TargetResult::is_met).collect();
     assert_eq!(met, [false, true], "{:?}", judge(&ran.record));
 }
 
 /// Load for a second without a warm-up, on a server that answers one request at a time slowly, in
 /// 900 ms.
 fn on_a_slow_server(lab: &Lab, load: &str) -> Iteration {
-    let topology = lab.topology("a", &guarded(""));
+    let topology = lab.topology("a", &guarded_topology(""));
     let text = format!(
         "rounds = 1\n[load.a]\nduration = '1s'\nwarmup = '0s'\npath = '/one-slow'\n{load}\n[[variant]]\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&text, "mine.toml", &ScenarioOptions::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let told = lab_analysis::diagnose::findings(&record);
     assert!(!told.iter().any(|finding| finding.evidence.contains("its own report")), "{told:?}");
@@ -252,20 +254,20 @@ fn what_is_never_answered_makes_no_window_longer() {
 #[test]
 fn when_nothing_can_be_measured_the_error_says_why_of_each() {
     let lab = Lab::new();
-    let broken = guarded("").replace("program = \"server\"", "program = \"no-such-program\"");
+    let broken = guarded_topology("").replace("program = \"server\"", "program = \"no-such-program\"");
     let scenario = scenario(&lab, "", &[("a", &broken)]);
     let error = run(&scenario, lab.options(), &lab.interrupt).unwrap_err();
-    assert!(matches!(error, RunError::Nothing { .. }));
+    assert!(matches!(error, RunError::NothingMeasured { .. }));
     assert!(error.to_string().contains("a/oauth: component `front` needs `no-such-program`"), "{error}");
 }
 
 #[test]
 fn what_lacks_a_program_is_told_before_anything_starts() {
     let lab = Lab::new();
-    let broken = guarded("").replace("program = \"server\"", "program = \"no-such-program\"");
-    let scenario = scenario(&lab, "", &[("good", &guarded("")), ("a", &broken)]);
+    let broken = guarded_topology("").replace("program = \"server\"", "program = \"no-such-program\"");
+    let scenario = scenario(&lab, "", &[("good", &guarded_topology("")), ("a", &broken)]);
     lab.interrupter.interrupt();
-    let Err(RunError::Nothing { failed }) = run(&scenario, lab.options(), &lab.interrupt) else {
+    let Err(RunError::NothingMeasured { failed }) = run(&scenario, lab.options(), &lab.interrupt) else {
         panic!("it was to end at once")
     };
     assert_eq!(failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a/oauth"]);
@@ -274,7 +276,7 @@ fn what_lacks_a_program_is_told_before_anything_starts() {
 #[test]
 fn logs_of_what_failed_are_kept() {
     let lab = Lab::new();
-    let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");
+    let absent = guarded_topology("").replace("floor::server::serve", "floor::server::nobody");
     let scenario = scenario(&lab, "", &[("a", &absent)]);
     let options = lab::run::Options { keep: None, ..lab.options() };
     let error = run(&scenario, options, &lab.interrupt).unwrap_err().to_string();
@@ -289,20 +291,20 @@ fn logs_of_what_failed_are_kept() {
 #[test]
 fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
     let lab = Lab::new();
-    let text = guarded("");
+    let text = guarded_topology("");
     let topology = lab.topology("a", &text);
     let long = format!(
         "rounds = 5\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1h'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
     );
-    let scenario = Scenario::from_text(&long, "mine.toml", &Wish::default()).unwrap();
+    let scenario = Scenario::from_text(&long, "mine.toml", &ScenarioOptions::default()).unwrap();
     let begun = lab.path("work/1-a/front/log");
     let ran = std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&scenario, lab.options(), &lab.interrupt).unwrap());
-        until("load goes through it", || read(&begun).contains("under load"));
+        wait_until("load goes through it", || read(&begun).contains("under load"));
         lab.interrupter.interrupt();
         running.join().unwrap()
     });
-    assert!(ran.record.run.partial && !ran.is_whole());
+    assert!(ran.record.run.partial && !ran.is_complete());
     assert_eq!(ran.record.variants[0].missing, [0; 0], "it did not get to them");
     let iterations = &ran.record.variants[0].iterations;
     assert_eq!(iterations.len(), 1);

@@ -26,16 +26,16 @@ struct Behaviour {
     /// CPU work of each request, in thousands of steps.
     work: u64,
     /// After the first twenty requests, every seventh request to the application is refused.
-    moody: bool,
+    fails_sometimes: bool,
     /// Number of requests after which the process ends.
-    last: u64,
+    max_requests: u64,
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "a component is told by its environment, and that it is, is tested with it"
 )]
-fn told(name: &str) -> Option<String> {
+fn environment_value(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -43,13 +43,13 @@ fn told(name: &str) -> Option<String> {
 #[test]
 #[ignore = "the main function of a component"]
 fn serve() {
-    let Some(port) = told("LAB_TEST_PORT") else { return };
-    let number = |name: &str| told(name).and_then(|text| text.parse().ok());
+    let Some(port) = environment_value("LAB_TEST_PORT") else { return };
+    let number = |name: &str| environment_value(name).and_then(|text| text.parse().ok());
     let behaviour = Behaviour {
-        guarded: told("LAB_TEST_GUARDED").is_some(),
-        moody: told("LAB_TEST_MOODY").is_some(),
+        guarded: environment_value("LAB_TEST_GUARDED").is_some(),
+        fails_sometimes: environment_value("LAB_TEST_MOODY").is_some(),
         work: number("LAB_TEST_WORK").unwrap_or(0) * 1000,
-        last: number("LAB_TEST_LAST").unwrap_or(u64::MAX),
+        max_requests: number("LAB_TEST_LAST").unwrap_or(u64::MAX),
     };
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     for stream in listener.incoming() {
@@ -163,8 +163,8 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
         "/metrics" => with("200 OK", "", &metrics(number)),
         _ if behaviour.guarded && !bearer => with("401 Unauthorized", "", ""),
         "/other" => with("204 No Content", "", ""),
-        _ if behaviour.moody && number > 20 && number.is_multiple_of(7) => with("503 Busy", "", ""),
-        _ if number >= behaviour.last => {
+        _ if behaviour.fails_sometimes && number > 20 && number.is_multiple_of(7) => with("503 Busy", "", ""),
+        _ if number >= behaviour.max_requests => {
             eprintln!("that was the last one");
             std::process::exit(3);
         }

@@ -4,16 +4,17 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use lab::topology::{Change, Programs, Running, Topology};
+use lab::topology::{ProgramFinder, Running, Topology, TopologyOverrides};
 
-use super::{Lab, alive, guarded, parse, read, serving, until};
+use super::{Lab, alive, guarded_topology, parse, read, server_component, wait_until};
 
 fn start(lab: &Lab, text: &str) -> Result<Running, String> {
-    Running::start(&parse(text), &Change::default(), &lab.place(), "run").map_err(|error| error.to_string())
+    Running::start(&parse(text), &TopologyOverrides::default(), &lab.place(), "run")
+        .map_err(|error| error.to_string())
 }
 
 /// A shell component that logs its start and its stop signal.
-fn writing(name: &str) -> String {
+fn logging_component(name: &str) -> String {
     let script = format!(
         "trap 'echo end {name} >>@run@/order; exit 0' TERM; echo start {name} >>@run@/order; echo up; while :; do sleep 0.05; done"
     );
@@ -27,10 +28,11 @@ const NOWHERE: &str = "[load]\nurl = \"http://127.0.0.1:1/\"\n";
 #[test]
 fn components_start_in_order_and_end_in_the_reverse_one() {
     let lab = Lab::new();
-    let text = [NOWHERE, &writing("one"), &writing("two"), &writing("three")].concat();
+    let text =
+        [NOWHERE, &logging_component("one"), &logging_component("two"), &logging_component("three")].concat();
     let running = start(&lab, &text).unwrap();
     let order = lab.path("work/run/order");
-    until("all have begun", || read(&order).lines().count() == 3);
+    wait_until("all have begun", || read(&order).lines().count() == 3);
     let pids: Vec<u32> = running.processes().into_iter().map(|(_, pid)| pid).collect();
     drop(running);
     let ends: Vec<String> = read(&order).lines().skip(3).map(str::to_owned).collect();
@@ -65,10 +67,10 @@ fn what_a_component_started_ends_with_it_even_in_a_session_of_its_own() {
         }
         found
     };
-    until("both are there", || family().len() >= 3);
+    wait_until("both are there", || family().len() >= 3);
     let all = family();
     drop(running);
-    until("everybody has ended", || all.iter().all(|pid| !alive(*pid)));
+    wait_until("everybody has ended", || all.iter().all(|pid| !alive(*pid)));
 }
 
 #[test]
@@ -76,10 +78,11 @@ fn a_panic_ends_them_as_well() {
     let lab = Lab::new();
     let pids = std::sync::Mutex::new(Vec::new());
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let running = start(&lab, &[NOWHERE, &writing("one"), &writing("two")].concat()).unwrap();
+        let running =
+            start(&lab, &[NOWHERE, &logging_component("one"), &logging_component("two")].concat()).unwrap();
         pids.lock().unwrap().extend(running.processes().into_iter().map(|(_, pid)| pid));
         let order = lab.path("work/run/order");
-        until("both have begun", || read(&order).lines().count() == 2);
+        wait_until("both have begun", || read(&order).lines().count() == 2);
         // Bypasses every error handler and the panic message on the test's output.
         std::panic::resume_unwind(Box::new("for the test"));
     }));
@@ -95,9 +98,10 @@ fn names_stand_for_ports_files_and_folders() {
     let lab = Lab::new();
     std::fs::write(lab.path("own.cfg"), "port @front.http@ user me@example.org run @run@").unwrap();
     let keys = "files = { \"own.cfg\" = \"own.cfg\" }\nready = { http = \"http://127.0.0.1:@front.http@/\" }";
-    let text = format!("[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n{}", serving("front", keys, ""));
+    let text =
+        format!("[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n{}", server_component("front", keys, ""));
     let topology = Topology::read(&lab.topology("mine", &text)).unwrap();
-    let mut running = Running::start(&topology, &Change::default(), &lab.place(), "run").unwrap();
+    let mut running = Running::start(&topology, &TopologyOverrides::default(), &lab.place(), "run").unwrap();
     running.check(None).unwrap();
     let port = running.fill("@front.http@").unwrap();
     let written = read(&lab.path("work/run/front/own.cfg"));
@@ -117,7 +121,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
          arguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
     );
     let running = start(&lab, &[NOWHERE, first, &second].concat()).unwrap();
-    until("the second has seen what the first did", || read(&lab.path("work/run/seen")) == "done\n");
+    wait_until("the second has seen what the first did", || read(&lab.path("work/run/seen")) == "done\n");
     let (name, pid) = running.processes().remove(0);
     assert_eq!(name, "second");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -136,14 +140,14 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
 #[test]
 fn tokens_are_different_ones_and_the_way_through_is_checked() {
     let lab = Lab::new();
-    let mut running = start(&lab, &guarded("")).unwrap();
+    let mut running = start(&lab, &guarded_topology("")).unwrap();
     let tokens = running.tokens(Some("oauth"), 5).unwrap();
     assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 5);
     running.check(Some(&tokens[0])).unwrap();
     let error = running.tokens(Some("saml"), 1).unwrap_err().to_string();
     assert!(error.contains("unknown token mode `saml`; available: oauth"), "{error}");
     // A gateway that accepts every request does not measure authentication.
-    let open = guarded("").replace(", LAB_TEST_GUARDED = \"yes\"", "");
+    let open = guarded_topology("").replace(", LAB_TEST_GUARDED = \"yes\"", "");
     let error = start(&lab, &open).unwrap().check(Some("token-1")).unwrap_err().to_string();
     assert!(error.contains("without a token, which must be refused"), "{error}");
 }
@@ -153,7 +157,7 @@ fn a_component_that_ends_is_told_with_its_last_words_and_takes_the_others_along(
     let lab = Lab::new();
     let broken = "[[component]]\nname = \"broken\"\nprogram = \"/bin/sh\"\nports = [\"http\"]\n\
                   arguments = [\"-c\", \"echo one; echo no such database >&2; exit 7\"]\n";
-    let error = start(&lab, &[NOWHERE, &writing("one"), broken].concat()).err().unwrap();
+    let error = start(&lab, &[NOWHERE, &logging_component("one"), broken].concat()).err().unwrap();
     assert!(
         error.contains("`broken` ended (exit code 7)") && error.contains("    no such database"),
         "{error}"
@@ -167,7 +171,7 @@ fn a_component_that_ends_is_told_with_its_last_words_and_takes_the_others_along(
 fn a_component_that_does_not_become_ready_is_told_with_its_last_answer() {
     let lab = Lab::new();
     let keys = "ready = { http = \"http://127.0.0.1:@front.http@/busy\", timeout = \"400ms\" }";
-    let error = start(&lab, &[NOWHERE, &serving("front", keys, "")].concat()).err().unwrap();
+    let error = start(&lab, &[NOWHERE, &server_component("front", keys, "")].concat()).err().unwrap();
     assert!(
         error.contains("`front` was not ready within 0.4 s") && error.contains("answers 503: not yet"),
         "{error}"
@@ -188,10 +192,11 @@ fn what_is_missing_is_named_with_how_to_get_it() {
     assert!(start(&lab, &own).err().unwrap().contains("ask Ada"));
     let place = lab::topology::Workdir::new(
         &lab.path("work"),
-        Programs::default().with("envoy", "/nowhere/envoy".into()),
+        ProgramFinder::default().with("envoy", "/nowhere/envoy".into()),
         lab.interrupt.clone(),
     );
-    let error = Running::start(&parse(&component("envoy")), &Change::default(), &place.unwrap(), "run");
+    let error =
+        Running::start(&parse(&component("envoy")), &TopologyOverrides::default(), &place.unwrap(), "run");
     let error = error.err().unwrap().to_string();
     assert!(
         error.contains("not an executable file at /nowhere/envoy") && error.contains("Envoy project"),
@@ -203,10 +208,10 @@ fn what_is_missing_is_named_with_how_to_get_it() {
 fn an_interrupt_ends_the_wait_for_readiness() {
     let lab = Lab::new();
     let keys = "ready = { http = \"http://127.0.0.1:@front.http@/busy\", timeout = \"1h\" }";
-    let text = [NOWHERE, &serving("front", keys, "")].concat();
+    let text = [NOWHERE, &server_component("front", keys, "")].concat();
     let error = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| start(&lab, &text).err().unwrap());
-        until("the component runs", || lab.path("work/run/front/log").exists());
+        wait_until("the component runs", || lab.path("work/run/front/log").exists());
         lab.interrupter.interrupt();
         waiting.join().unwrap()
     });
@@ -246,7 +251,7 @@ fn root_gives_a_component_the_account_that_it_wants() {
     // Other accounts must be able to enter this folder, like the lab's own folders.
     std::fs::set_permissions(lab.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let topology = Topology::read(&lab.topology("mine", &[NOWHERE, component].concat())).unwrap();
-    let _running = Running::start(&topology, &Change::default(), &lab.place(), "run").unwrap();
+    let _running = Running::start(&topology, &TopologyOverrides::default(), &lab.place(), "run").unwrap();
     let me = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
     let who = if me.trim() == "root" { "nobody" } else { me.trim() };
     assert_eq!(read(&lab.path("work/run/a/who")), format!("{who}\nits file\n"));
@@ -278,7 +283,7 @@ fn readiness_can_be_a_word() {
         let keys = format!(
             "ready = {{ http = \"http://127.0.0.1:@front.http@/\", says = \"{says}\", timeout = \"2s\" }}"
         );
-        start(&lab, &[NOWHERE, &serving("front", &keys, "")].concat())
+        start(&lab, &[NOWHERE, &server_component("front", &keys, "")].concat())
     };
     let error = ready("something else").err().unwrap();
     assert!(error.contains("component `front` was not ready within 2 s"), "{error}");

@@ -7,31 +7,35 @@
 
 use super::Remark;
 use super::measured::full_from_the_start;
-use super::table::{Claim, Column, Figure, RunTable, SweepTable, Tables, That};
+use super::table::{Claim, ClaimKind, Column, PrintedFigure, RunTable, SweepTable, Tables};
+use crate::formatting::{self, digits};
 use crate::record::{Arrivals, Doubt};
 use crate::statistics::{Equivalence, compare_paired, display};
-use crate::words::{self, digits};
 
 /// Largest deviation, as a share, at which a printed figure is taken for another quantity.
-const NEAR: f64 = 0.15;
+const NEAR_SHARE: f64 = 0.15;
 /// Largest deviation, as a share, at which two ratios count as the same.
-const SAME: f64 = 0.1;
+const SAME_SHARE: f64 = 0.1;
 
 /// Checks a claim; `None` when it follows, or when the tables do not suffice.
 pub(super) fn remark(tables: &Tables, claim: &Claim) -> Option<Remark> {
     let found = match &claim.that {
-        That::Mean { run, column, without, printed } => mean(tables.run(run)?, *column, without, printed),
-        That::Variation { run, column, without, printed } => {
+        ClaimKind::Mean { run, column, without, printed } => {
+            mean(tables.run(run)?, *column, without, printed)
+        }
+        ClaimKind::Variation { run, column, without, printed } => {
             variation(tables.run(run)?, *column, without, printed)
         }
-        That::Spread { run, column, without, printed } => spread(tables.run(run)?, *column, without, printed),
-        That::Change { from, to, printed } => change(from, to, printed),
-        That::Replicas { run, than, printed } => replicas(tables.run(run)?, tables.run(than)?, printed),
-        That::Parts { from, to, column, parts } => {
+        ClaimKind::Spread { run, column, without, printed } => {
+            spread(tables.run(run)?, *column, without, printed)
+        }
+        ClaimKind::Change { from, to, printed } => change(from, to, printed),
+        ClaimKind::Replicas { run, than, printed } => replicas(tables.run(run)?, tables.run(than)?, printed),
+        ClaimKind::Parts { from, to, column, parts } => {
             let sums = parts.values().fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
             parts_of(tables.run(from)?, tables.run(to)?, *column, sums)
         }
-        That::NoImpact { from, to, margin_pct } => {
+        ClaimKind::NoImpact { from, to, margin_pct } => {
             no_impact(tables.sweep(from)?, tables.sweep(to)?, *margin_pct)
         }
     };
@@ -39,7 +43,7 @@ pub(super) fn remark(tables: &Tables, claim: &Claim) -> Option<Remark> {
     Some(Remark { rule, doubt: Doubt::Invalid, about: format!("\"{}\"", claim.says), evidence, instead })
 }
 
-type Found = Option<(&'static str, String, String)>;
+type Checked = Option<(&'static str, String, String)>;
 
 fn mean_of(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
@@ -61,7 +65,7 @@ fn rounding(values: &[f64]) -> f64 {
 }
 
 /// Whether a printed figure may be `value`, computed from figures whose error is `off` at most.
-fn may_be(printed: &Figure, value: f64, off: f64) -> bool {
+fn is_consistent(printed: &PrintedFigure, value: f64, off: f64) -> bool {
     (printed.value() - value).abs() <= (printed.rounding() + off) * (1.0 + 1e-9)
 }
 
@@ -73,15 +77,15 @@ fn range(values: &[f64]) -> f64 {
 
 /// The quantity that a printed figure most likely is, among other ways to compute it; `None` when
 /// none is near.
-fn really(printed: f64, ways: &[(&'static str, f64)]) -> Option<(&'static str, f64)> {
+fn nearest_quantity(printed: f64, ways: &[(&'static str, f64)]) -> Option<(&'static str, f64)> {
     let off = |value: f64| (value / printed - 1.0).abs();
     let nearest = ways.iter().min_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
-    (off(nearest.1) <= NEAR).then_some(*nearest)
+    (off(nearest.1) <= NEAR_SHARE).then_some(*nearest)
 }
 
-fn mean(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
+fn mean(run: &RunTable, column: Column, without: &[usize], printed: &PrintedFigure) -> Checked {
     let values = run.column(column, without);
-    if values.is_empty() || may_be(printed, mean_of(&values), rounding(&values)) {
+    if values.is_empty() || is_consistent(printed, mean_of(&values), rounding(&values)) {
         return None;
     }
     let left_out = if without.is_empty() {
@@ -105,12 +109,12 @@ fn mean(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> 
     ))
 }
 
-fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
+fn variation(run: &RunTable, column: Column, without: &[usize], printed: &PrintedFigure) -> Checked {
     let values = run.column(column, without);
     let share = |part: f64| part / mean_of(&values) * 100.0;
     let both = deviations(&values).map(share);
     let true_one = both[0];
-    if values.len() < 2 || both.iter().any(|one| may_be(printed, *one, share(rounding(&values)))) {
+    if values.len() < 2 || both.iter().any(|one| is_consistent(printed, *one, share(rounding(&values)))) {
         return None;
     }
     let ways = [
@@ -118,7 +122,7 @@ fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure
         ("half of the range", share(range(&values) / 2.0)),
         ("the deviation", true_one),
     ];
-    let (rule, guess) = match really(printed.value(), &ways) {
+    let (rule, guess) = match nearest_quantity(printed.value(), &ways) {
         Some((way @ ("the range" | "half of the range"), value)) => (
             "variation-is-a-range",
             format!("; the nearest that can be computed is {way} over the mean, {value:.2} %"),
@@ -136,21 +140,25 @@ fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure
     ))
 }
 
-fn spread(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
+fn spread(run: &RunTable, column: Column, without: &[usize], printed: &PrintedFigure) -> Checked {
     let values = run.column(column, without);
     let both = deviations(&values);
     let true_one = both[0];
     let off = rounding(&values);
     // Some authors print the variance.
-    let follows = |one: &f64| may_be(printed, *one, off) || may_be(printed, one * one, 2.0 * one * off);
+    let follows =
+        |one: &f64| is_consistent(printed, *one, off) || is_consistent(printed, one * one, 2.0 * one * off);
     if values.len() < 2 || both.iter().any(follows) {
         return None;
     }
     let unit = column.unit();
-    let (rule, guess) = match really(printed.value(), &[("range", range(&values)), ("deviation", true_one)]) {
-        Some(("range", value)) => ("spread-is-a-range", format!("; most minus least is {value:.4} {unit}")),
-        _ => ("spread-does-not-follow", String::new()),
-    };
+    let (rule, guess) =
+        match nearest_quantity(printed.value(), &[("range", range(&values)), ("deviation", true_one)]) {
+            Some(("range", value)) => {
+                ("spread-is-a-range", format!("; most minus least is {value:.4} {unit}"))
+            }
+            _ => ("spread-does-not-follow", String::new()),
+        };
     Some((
         rule,
         format!(
@@ -162,7 +170,7 @@ fn spread(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -
     ))
 }
 
-fn change(from: &Figure, to: &Figure, printed: &Figure) -> Found {
+fn change(from: &PrintedFigure, to: &PrintedFigure, printed: &PrintedFigure) -> Checked {
     if from.value().abs() < f64::MIN_POSITIVE {
         return None;
     }
@@ -178,12 +186,12 @@ fn change(from: &Figure, to: &Figure, printed: &Figure) -> Found {
     let is = percent(from.value(), to.value());
     Some((
         "change-does-not-follow",
-        format!("from {from} to {to} is {} %, printed {printed} %", words::change_of(is, decimals)),
-        format!("{} %", words::change_of(is, decimals)),
+        format!("from {from} to {to} is {} %, printed {printed} %", formatting::signed_change(is, decimals)),
+        format!("{} %", formatting::signed_change(is, decimals)),
     ))
 }
 
-fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
+fn replicas(run: &RunTable, than: &RunTable, printed: &PrintedFigure) -> Checked {
     let closed = |run: &RunTable| run.arrivals == Arrivals::Closed && run.concurrency.is_some();
     if !closed(run) || !closed(than) || run.concurrency != than.concurrency {
         return None;
@@ -193,11 +201,11 @@ fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
     let rates = than.mean_of(Column::PerS)? / run.mean_of(Column::PerS)?;
     let from_latency = slow / fast;
     // A claim that was computed in another way is not judged.
-    if (printed.value() / rates - 1.0).abs() > SAME {
+    if (printed.value() / rates - 1.0).abs() > SAME_SHARE {
         return None;
     }
     // A rate that follows from the latency says nothing about the capacity of a machine.
-    ((rates / from_latency - 1.0).abs() <= SAME).then(|| {
+    ((rates / from_latency - 1.0).abs() <= SAME_SHARE).then(|| {
         (
             "capacity-from-a-closed-loop",
             format!(
@@ -211,7 +219,7 @@ fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
     })
 }
 
-fn parts_of(from: &RunTable, to: &RunTable, column: Column, (low, high): (f64, f64)) -> Found {
+fn parts_of(from: &RunTable, to: &RunTable, column: Column, (low, high): (f64, f64)) -> Checked {
     let whole = to.mean_of(column)? - from.mean_of(column)?;
     if (low..=high).contains(&whole) {
         return None;
@@ -229,7 +237,7 @@ fn parts_of(from: &RunTable, to: &RunTable, column: Column, (low, high): (f64, f
     ))
 }
 
-fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Found {
+fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Checked {
     let full = [from, to].into_iter().find_map(full_from_the_start);
     if let Some(knee) = full {
         return Some((

@@ -7,27 +7,27 @@ use std::cmp::Ordering;
 
 use super::Remark;
 use super::table::{Column, RunTable, SweepTable, Tables};
+use crate::formatting::digits;
 use crate::record::{Arrivals, Doubt};
-use crate::statistics::{Knee, Load, find_knee, little, outliers};
-use crate::words::digits;
+use crate::statistics::{Knee, SweepPoint, find_knee, little, outliers};
 
 /// Share by which rate × mean latency may differ from the number of workers.
-const LITTLE: f64 = 0.15;
+const LITTLE_TOLERANCE: f64 = 0.15;
 /// Largest ratio of a median to the mean of values that are never below 0 (Markov). With a median
 /// alone, only a larger ratio breaks the law.
-const MEDIAN: f64 = 2.0;
+const MAX_MEDIAN_FACTOR: f64 = 2.0;
 /// Factor from which two costs per request were not measured over the same load.
 const COST_FACTOR: f64 = 2.0;
 /// Factor within which two rates are alike, so that a request costs the same at both.
-const LIKE: f64 = 1.5;
+const SIMILAR_FACTOR: f64 = 1.5;
 /// Factor by which another run without the limit has to be faster, for the limit to have held a run
 /// back.
-const HELD_BACK: f64 = 2.0;
+const HELD_BACK_FACTOR: f64 = 2.0;
 /// Share of its limit that a throttled program uses at least; a lower figure was not measured under
 /// the load.
-const USED_UP: f64 = 0.9;
+const USED_UP_SHARE: f64 = 0.9;
 /// Share by which samples ÷ time may differ from the published rate.
-const RATE: f64 = 0.02;
+const RATE_TOLERANCE: f64 = 0.02;
 
 /// Everything that does not follow in the runs and sweeps.
 pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
@@ -57,7 +57,7 @@ fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
         else {
             continue;
         };
-        let Some(check) = little(f64::from(workers), per_s, latency, LITTLE) else { continue };
+        let Some(check) = little(f64::from(workers), per_s, latency, LITTLE_TOLERANCE) else { continue };
         let line = format!(
             "{}: {workers} ÷ {latency:.3} s = {:.1} req/s, published {} req/s",
             run.title,
@@ -66,7 +66,7 @@ fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
         );
         if check.holds {
             bound.push(line);
-        } else if is_mean || check.ratio > MEDIAN {
+        } else if is_mean || check.ratio > MAX_MEDIAN_FACTOR {
             broken.push(line);
         }
     }
@@ -130,7 +130,7 @@ fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
         let costs: Vec<Cost<'_>> = costs(tables, run, program).filter(too_few).collect();
         // A run with a known limit comes first: its cost has an upper bound.
         let dearest = |like: bool| {
-            let all = costs.iter().filter(|cost| cost.is_like(rate) == like);
+            let all = costs.iter().filter(|cost| cost.is_similar(rate) == like);
             all.max_by(|a, b| (a.limited, a.low).partial_cmp(&(b.limited, b.low)).unwrap_or(Ordering::Equal))
         };
         let (cost, doubt) = match (dearest(true), dearest(false)) {
@@ -170,8 +170,8 @@ fn costs<'a>(tables: &'a Tables, run: &RunTable, program: &str) -> impl Iterator
 
 impl Cost<'_> {
     /// Whether the two rates are so similar that a request costs the same at both.
-    fn is_like(&self, rate: f64) -> bool {
-        (1.0 / LIKE..=LIKE).contains(&(self.rate / rate))
+    fn is_similar(&self, rate: f64) -> bool {
+        (1.0 / SIMILAR_FACTOR..=SIMILAR_FACTOR).contains(&(self.rate / rate))
     }
 
     fn remark(&self, run: &RunTable, program: &str, (cores, rate): (f64, f64), doubt: Doubt) -> Remark {
@@ -224,10 +224,10 @@ fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
         });
         let faster = free
             .filter_map(|other| Some((other, other.mean_of(Column::PerS)?)))
-            .filter(|(_, other)| *other >= rate * HELD_BACK)
+            .filter(|(_, other)| *other >= rate * HELD_BACK_FACTOR)
             .max_by(|a, b| a.1.total_cmp(&b.1))?;
         let cores = *run.cpu_cores.get(program)?;
-        (cores < limit * USED_UP).then(|| Remark {
+        (cores < limit * USED_UP_SHARE).then(|| Remark {
             rule: "throttled-reading",
             doubt: Doubt::Invalid,
             about: format!("{}: {program} at {cores} of {limit} cores", run.title),
@@ -246,7 +246,7 @@ fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
 
 /// Knee of a sweep that is saturated from its first point on; `None` for others.
 pub(super) fn full_from_the_start(sweep: &SweepTable) -> Option<Knee> {
-    let points = sweep.rows.iter().map(|row| Load {
+    let points = sweep.rows.iter().map(|row| SweepPoint {
         offered: f64::from(row.concurrency),
         per_s: row.per_s,
         latency: row.mean_ms,
@@ -283,7 +283,7 @@ fn row_contradictions(sweep: &SweepTable) -> Vec<Remark> {
     for row in &sweep.rows {
         let workers = f64::from(row.concurrency);
         if let Some(check) =
-            little(workers, row.per_s, row.mean_ms / 1e3, LITTLE).filter(|check| !check.holds)
+            little(workers, row.per_s, row.mean_ms / 1e3, LITTLE_TOLERANCE).filter(|check| !check.holds)
         {
             found.push((
                 "little-law-broken",
@@ -295,7 +295,7 @@ fn row_contradictions(sweep: &SweepTable) -> Vec<Remark> {
         }
         if let (Some(samples), Some(run_s)) = (row.samples, sweep.run_s.filter(|run_s| *run_s > 0.0)) {
             let rate = samples as f64 / run_s;
-            if (rate / row.per_s - 1.0).abs() > RATE {
+            if (rate / row.per_s - 1.0).abs() > RATE_TOLERANCE {
                 found.push((
                     "rate-is-not-samples-over-time",
                     format!(

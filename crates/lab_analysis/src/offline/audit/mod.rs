@@ -17,7 +17,9 @@ mod table;
 use std::fmt::Write as _;
 
 use serde::Serialize;
-pub use table::{Claim, Column, Figure, Format, Row, RunTable, SweepRow, SweepTable, Tables, That};
+pub use table::{
+    Claim, ClaimKind, Column, Format, PrintedFigure, Row, RunTable, SweepRow, SweepTable, Tables,
+};
 
 use crate::record::Doubt;
 

@@ -16,7 +16,9 @@
 //! with the same name in several tables belong to one run.
 
 use super::quantity::{plain, quantities};
-use super::table::{Claim, Column, Figure, Format, Row, RunTable, SweepRow, SweepTable, Tables, That};
+use super::table::{
+    Claim, ClaimKind, Column, Format, PrintedFigure, Row, RunTable, SweepRow, SweepTable, Tables,
+};
 use crate::record::Arrivals;
 
 /// A table with the headings above it.
@@ -30,9 +32,9 @@ struct Table {
 /// The tables of a page; `None` when it has no table of results.
 pub(super) fn tables(text: &str, file: &str) -> Option<Tables> {
     let mut page = Page { concurrency: concurrency(text), ..Page::default() };
-    for table in find(text) {
-        let _ = page.growing(&table) || page.iterations(&table) || page.means(&table);
-        page.changes(&table);
+    for table in markdown_tables(text) {
+        let _ = page.read_sweep(&table) || page.read_iterations(&table) || page.read_means(&table);
+        page.read_changes(&table);
     }
     let Page { runs, sweeps, claims, .. } = page;
     if runs.is_empty() && sweeps.is_empty() && claims.is_empty() {
@@ -44,7 +46,7 @@ pub(super) fn tables(text: &str, file: &str) -> Option<Tables> {
 }
 
 /// All tables of the page, in order.
-fn find(text: &str) -> Vec<Table> {
+fn markdown_tables(text: &str) -> Vec<Table> {
     let (mut tables, mut headings, mut bold) = (Vec::new(), Vec::<(usize, String)>::new(), None);
     let lines: Vec<&str> = text.lines().collect();
     let mut at = 0;
@@ -122,7 +124,7 @@ fn column_in(name: &str) -> Option<Column> {
 }
 
 /// A name without the figure in it: the run that the figure belongs to.
-fn whose(name: &str) -> String {
+fn run_name(name: &str) -> String {
     let figures = ["p50", "p95", "p99", "median", "mean", "average", "avg", "latency", "throughput"];
     let words = name.split_whitespace().filter(|word| {
         let word = word.trim_matches(['(', ')']).to_lowercase();
@@ -137,7 +139,7 @@ fn unit_of(head: &str) -> &str {
 }
 
 /// Value of a cell in the unit of its column: seconds, or per second.
-fn value(cell: &str, head: &str, column: Column) -> Option<Figure> {
+fn value(cell: &str, head: &str, column: Column) -> Option<PrintedFigure> {
     let found = quantities(cell).into_iter().next()?;
     if column != Column::PerS {
         return found.seconds(unit_of(head));
@@ -147,7 +149,7 @@ fn value(cell: &str, head: &str, column: Column) -> Option<Figure> {
 
 /// A column of a table of iterations.
 struct Series {
-    place: usize,
+    index: usize,
     run: String,
     column: Column,
 }
@@ -183,7 +185,7 @@ impl Page {
 
     /// Reads a table of growing load: workers, throughput and mean latency in each row. A row
     /// without a name has the name of the row above.
-    fn growing(&mut self, table: &Table) -> bool {
+    fn read_sweep(&mut self, table: &Table) -> bool {
         let place =
             |wanted: &dyn Fn(&str) -> bool| table.head.iter().position(|head| wanted(&head.to_lowercase()));
         let of = |column: Column| place(&|head| column_in(head) == Some(column));
@@ -221,8 +223,8 @@ impl Page {
                 self.sweeps.push(SweepTable { id, title, run_s: None, rows: Vec::new() });
             }
             let row = SweepRow {
-                concurrency: u32::try_from(crate::units::whole(concurrency)).unwrap_or(u32::MAX),
-                samples: samples.and_then(number).map(crate::units::whole),
+                concurrency: u32::try_from(crate::units::truncated(concurrency)).unwrap_or(u32::MAX),
+                samples: samples.and_then(number).map(crate::units::truncated),
                 per_s,
                 mean_ms,
                 error_pct: errors.and_then(number),
@@ -234,7 +236,7 @@ impl Page {
     }
 
     /// Reads a table of iterations of one or more runs, and the mean below them.
-    fn iterations(&mut self, table: &Table) -> bool {
+    fn read_iterations(&mut self, table: &Table) -> bool {
         let first = table.head.first().map(|head| plain(head).to_lowercase()).unwrap_or_default();
         if !["iteration", "round", "run", "#"].contains(&&*first) {
             return false;
@@ -243,8 +245,8 @@ impl Page {
         for row in &table.rows {
             let name = plain(row.first().map_or("", String::as_str)).to_lowercase();
             for one in &series {
-                let cell = row.get(one.place).map_or("", String::as_str);
-                let Some(figure) = value(cell, &table.head[one.place], one.column) else { continue };
+                let cell = row.get(one.index).map_or("", String::as_str);
+                let Some(figure) = value(cell, &table.head[one.index], one.column) else { continue };
                 match name.parse::<usize>() {
                     Ok(number @ 1..=1000) => {
                         let run = self.run(&one.run);
@@ -253,7 +255,7 @@ impl Page {
                     }
                     _ if ["average", "mean", "avg"].contains(&&*name) => self.claims.push(Claim {
                         says: format!("{} of {}: {name} {figure} {}", one.column, one.run, one.column.unit()),
-                        that: That::Mean {
+                        that: ClaimKind::Mean {
                             run: one.run.clone(),
                             column: one.column,
                             without: Vec::new(),
@@ -266,7 +268,8 @@ impl Page {
         }
         // A mean without its iterations is no claim about them.
         let known: Vec<String> = self.runs.iter().map(|run| run.id.clone()).collect();
-        self.claims.retain(|claim| !matches!(&claim.that, That::Mean { run, .. } if !known.contains(run)));
+        self.claims
+            .retain(|claim| !matches!(&claim.that, ClaimKind::Mean { run, .. } if !known.contains(run)));
         !series.is_empty()
     }
 
@@ -286,7 +289,7 @@ impl Page {
                 continue;
             }
             let Some(column) = column_in(&head).or(above) else { continue };
-            let mut run = whose(&head);
+            let mut run = run_name(&head);
             if run.is_empty() {
                 run.clone_from(&page);
             }
@@ -299,14 +302,14 @@ impl Page {
                 run = format!("{run}, {nearest}");
             }
             if !filled(&run) {
-                series.push(Series { place, run, column });
+                series.push(Series { index: place, run, column });
             }
         }
         series
     }
 
     /// Reads a table of means of several runs: a name, latencies and throughput in each row.
-    fn means(&mut self, table: &Table) -> bool {
+    fn read_means(&mut self, table: &Table) -> bool {
         let columns: Vec<(usize, Column)> = table
             .head
             .iter()
@@ -336,7 +339,7 @@ impl Page {
 
     /// Reads two figures of one unit beside a change in per cent. If the figures are shares
     /// themselves, the change may be their difference, so no claim is made.
-    fn changes(&mut self, table: &Table) {
+    fn read_changes(&mut self, table: &Table) {
         let is_change = |head: &String| {
             let head = head.to_lowercase();
             ["change", "% diff", "%diff", "difference"].iter().any(|word| head.contains(word))
@@ -365,7 +368,7 @@ impl Page {
                 );
                 self.claims.push(Claim {
                     says,
-                    that: That::Change { from: from.figure, to: to.figure, printed: printed.figure },
+                    that: ClaimKind::Change { from: from.figure, to: to.figure, printed: printed.figure },
                 });
             }
         }

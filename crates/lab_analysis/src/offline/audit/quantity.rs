@@ -4,20 +4,20 @@
 //! Owns: reading a number with its unit. A range, a bound or text is no quantity.
 //! Does not own: which figure it is.
 
-use super::table::Figure;
+use super::table::PrintedFigure;
 
 /// A number with the unit behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Quantity {
     /// The number as printed, without thousands separators.
-    pub(super) figure: Figure,
+    pub(super) figure: PrintedFigure,
     /// Unit: `s`, `ms`, `%`, `req/s`; empty without one.
     pub(super) unit: String,
 }
 
 impl Quantity {
     /// Converts to seconds; `unit` applies when the number has none. `None` for other units.
-    pub(super) fn seconds(&self, unit: &str) -> Option<Figure> {
+    pub(super) fn seconds(&self, unit: &str) -> Option<PrintedFigure> {
         let shift = match if self.unit.is_empty() { unit } else { &self.unit } {
             "s" | "sec" | "secs" | "seconds" => 0,
             "ms" => 3,
@@ -26,7 +26,7 @@ impl Quantity {
         };
         let decimals = self.figure.decimals() + shift;
         let value = self.figure.value() / 10.0_f64.powi(i32::try_from(shift).unwrap_or(0));
-        Figure::new(&format!("{value:.decimals$}"))
+        PrintedFigure::new(&format!("{value:.decimals$}"))
     }
 }
 
@@ -59,7 +59,7 @@ fn leading(text: &str) -> Option<(Quantity, &str)> {
     let number = |letter: char| letter.is_ascii_digit() || letter == ',' || letter == '.';
     let end = sign + text[sign..].find(|letter| !number(letter)).unwrap_or(text.len() - sign);
     let digits = text[..end].replace(',', "");
-    let figure = Figure::new(digits.trim_end_matches('.'))?;
+    let figure = PrintedFigure::new(digits.trim_end_matches('.'))?;
     let after = text[end..].trim_start();
     // A unit has no digit: `10000/10000` is no rate.
     let is_unit = |letter: char| letter.is_alphabetic() || letter == '%' || letter == '/';

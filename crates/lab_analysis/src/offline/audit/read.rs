@@ -36,7 +36,7 @@ impl Tables {
         } else {
             page::tables(text, path).ok_or_else(|| AuditError::NoTable { path: path.to_owned() })?
         };
-        match tables.fault() {
+        match tables.inconsistency() {
             None => Ok(tables),
             Some(what) => Err(AuditError::Contradiction { path: path.to_owned(), what }),
         }

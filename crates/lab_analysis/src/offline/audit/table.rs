@@ -12,8 +12,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::formatting;
 use crate::record::{Arrivals, Reference};
-use crate::words;
 
 /// Name and version of the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,13 +145,13 @@ pub struct Claim {
     /// The claim in one line.
     pub says: String,
     /// What has to hold for the claim to follow.
-    pub that: That,
+    pub that: ClaimKind,
 }
 
 /// What a claim has to follow from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum That {
+pub enum ClaimKind {
     /// A mean over iterations.
     Mean {
         /// Id of the run.
@@ -162,7 +162,7 @@ pub enum That {
         #[serde(default)]
         without: Vec<usize>,
         /// Printed value, in the unit of the column.
-        printed: Figure,
+        printed: PrintedFigure,
     },
     /// A coefficient of variation over iterations: standard deviation ÷ mean.
     Variation {
@@ -174,7 +174,7 @@ pub enum That {
         #[serde(default)]
         without: Vec<usize>,
         /// Printed value, per cent.
-        printed: Figure,
+        printed: PrintedFigure,
     },
     /// A variance or standard deviation over iterations.
     Spread {
@@ -186,16 +186,16 @@ pub enum That {
         #[serde(default)]
         without: Vec<usize>,
         /// Printed value, in the unit of the column.
-        printed: Figure,
+        printed: PrintedFigure,
     },
     /// A change in per cent.
     Change {
         /// Value before, as printed.
-        from: Figure,
+        from: PrintedFigure,
         /// Value after, as printed.
-        to: Figure,
+        to: PrintedFigure,
         /// Printed change, with its sign.
-        printed: Figure,
+        printed: PrintedFigure,
     },
     /// One run needs a multiple of the machines of another.
     Replicas {
@@ -204,7 +204,7 @@ pub enum That {
         /// Id of the run that it is compared with.
         than: String,
         /// Printed multiple.
-        printed: Figure,
+        printed: PrintedFigure,
     },
     /// A difference between two runs is the sum of these parts.
     Parts {
@@ -232,7 +232,7 @@ pub enum That {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
-pub struct Figure {
+pub struct PrintedFigure {
     #[schemars(regex(pattern = r"^[+-]?[0-9]+(\.[0-9]+)?$"))]
     text: String,
     #[serde(skip)]
@@ -240,7 +240,7 @@ pub struct Figure {
     value: f64,
 }
 
-impl Figure {
+impl PrintedFigure {
     /// Parses digits such as `7.24`; `None` for anything else.
     pub fn new(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -266,18 +266,18 @@ impl Figure {
     }
 
     /// Whether `value` may have been rounded to this figure.
-    pub fn may_be(&self, value: f64) -> bool {
+    pub fn may_round_from(&self, value: f64) -> bool {
         (value - self.value).abs() <= self.rounding() * (1.0 + 1e-9)
     }
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for PrintedFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl<'de> Deserialize<'de> for Figure {
+impl<'de> Deserialize<'de> for PrintedFigure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::new(&text).ok_or_else(|| {
@@ -373,8 +373,8 @@ impl Tables {
             let workers = row.concurrency.to_string();
             let failed = row.error_pct.filter(|share| *share > 0.0);
             let failed = failed
-                .map_or_else(String::new, |share| format!(", {} failed", words::percent(share / 100.0)));
-            let mean = words::time(row.mean_ms * 1e3);
+                .map_or_else(String::new, |share| format!(", {} failed", formatting::percent(share / 100.0)));
+            let mean = formatting::time(row.mean_ms * 1e3);
             Reference {
                 beside: beside.map(|name| name.replace("@concurrency@", &workers)),
                 label: format!("{}, {workers} users: mean {mean}{failed}", sweep.title),
@@ -401,7 +401,7 @@ impl Tables {
 
     /// Description of the first contradiction: an id that occurs twice, or a claim that names an
     /// unknown one.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn inconsistency(&self) -> Option<String> {
         let ids: Vec<&str> =
             self.runs.iter().map(|run| &*run.id).chain(self.sweeps.iter().map(|sweep| &*sweep.id)).collect();
         if let Some(id) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
@@ -409,13 +409,13 @@ impl Tables {
         }
         self.claims.iter().find_map(|claim| {
             let (runs, sweeps): (Vec<&String>, Vec<&String>) = match &claim.that {
-                That::Mean { run, .. } | That::Variation { run, .. } | That::Spread { run, .. } => {
-                    (vec![run], vec![])
-                }
-                That::Replicas { run, than, .. } => (vec![run, than], vec![]),
-                That::Parts { from, to, .. } => (vec![from, to], vec![]),
-                That::NoImpact { from, to, .. } => (vec![], vec![from, to]),
-                That::Change { .. } => (vec![], vec![]),
+                ClaimKind::Mean { run, .. }
+                | ClaimKind::Variation { run, .. }
+                | ClaimKind::Spread { run, .. } => (vec![run], vec![]),
+                ClaimKind::Replicas { run, than, .. } => (vec![run, than], vec![]),
+                ClaimKind::Parts { from, to, .. } => (vec![from, to], vec![]),
+                ClaimKind::NoImpact { from, to, .. } => (vec![], vec![from, to]),
+                ClaimKind::Change { .. } => (vec![], vec![]),
             };
             let run = runs.into_iter().find(|id| self.run(id).is_none());
             let missing = run.or_else(|| sweeps.into_iter().find(|id| self.sweep(id).is_none()))?;

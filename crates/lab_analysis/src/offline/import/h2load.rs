@@ -1,23 +1,25 @@
 //! Import of h2load: its text report, and its log with every request.
 
-use super::{At, Content, Examples, ImportError, Read, Request, Why, counted, outcome_of};
-use crate::record::{Class, Outcome, Stated};
+use super::{
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, count_only, outcome_of,
+};
+use crate::record::{Class, Outcome, StatedFigures};
 
 const RULE: &str = "h2load prints no percentiles";
 /// Largest deviation, as a share, of the printed time from the time that follows from the rate: the
 /// printed one has two decimals.
-const ROUNDED: f64 = 0.02;
-const OF_ALL: &str = "the sorted value at the whole part of count × share";
+const MAX_TIME_DEVIATION: f64 = 0.02;
+const LOG_RULE: &str = "the sorted value at the whole part of count × share";
 
 /// Percentile of sorted values by h2load's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
-    let place = crate::units::place(sorted.len() as f64 * share).min(sorted.len().saturating_sub(1));
+    let place = crate::units::index(sorted.len() as f64 * share).min(sorted.len().saturating_sub(1));
     sorted.get(place).map_or(0.0, |nanos| *nanos as f64)
 }
 
 /// Reads `h2load --log-file`: start in µs since 1970, status, µs to the end of the response. Newer
 /// versions write more columns.
-pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut rows = Vec::new();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line)) {
         let mut fields = line.split_whitespace();
@@ -38,14 +40,14 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             nanos: u64::try_from(micros).unwrap_or(0).saturating_mul(1000),
             outcome: outcome_of(status),
             status: Some(status).filter(|status| *status > 0),
-            why: Why::Plain,
+            why: EndReason::Plain,
         }
     };
     let requests: Vec<Request> = rows.into_iter().map(request).collect();
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "h2load",
-        rule: OF_ALL,
+        rule: LOG_RULE,
         content: Content::Requests(requests, Examples::default(), percentile),
         seconds,
         concurrency: None,
@@ -54,8 +56,8 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 /// Reads h2load's text report.
-pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
-    let mut found = Found::default();
+pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
+    let mut found = ParsedReport::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
         found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as h2load writes it")))?;
     }
@@ -63,15 +65,15 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut classes = found.classes;
     // The rate counts requests with a response. It has more digits than the time printed beside it.
     let answered = classes.iter().map(|class| class.count).sum::<u64>() as f64;
-    let exact = Some(answered / per_s).filter(|exact| (exact / shown - 1.0).abs() < ROUNDED);
+    let exact = Some(answered / per_s).filter(|exact| (exact / shown - 1.0).abs() < MAX_TIME_DEVIATION);
     let seconds = exact.unwrap_or(shown).max(1e-6);
     let others = found.errored.saturating_sub(found.timeout);
     for (what, count) in [("timeout", found.timeout), ("errored", others)] {
-        classes.push(Class { fault: Some(what.to_owned()), ..counted(Outcome::Failed, None, count) });
+        classes.push(Class { fault: Some(what.to_owned()), ..count_only(Outcome::Failed, None, count) });
     }
     classes.retain(|class: &Class| class.count > 0);
     let [min_us, max_us, mean_us] = found.times;
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: "h2load".to_owned(),
         rule: RULE.to_owned(),
         mean_us,
@@ -81,7 +83,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles: Vec::new(),
         sent_percentiles: Vec::new(),
     };
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "h2load",
         rule: RULE,
         content: Content::Summary(classes, stated),
@@ -92,7 +94,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 #[derive(Default)]
-struct Found {
+struct ParsedReport {
     clients: Option<u32>,
     /// Duration in seconds, and requests per second.
     finished: Option<(f64, f64)>,
@@ -103,7 +105,7 @@ struct Found {
     times: [Option<f64>; 3],
 }
 
-impl Found {
+impl ParsedReport {
     /// Reads a line; `None` when it begins like one of h2load's but continues in another way.
     fn line(&mut self, line: &str) -> Option<()> {
         if let Some(rest) = line.strip_prefix("finished in ") {
@@ -114,7 +116,7 @@ impl Found {
             for part in rest.split(", ") {
                 let (count, status) = part.split_once(' ')?;
                 let outcome = if matches!(status, "4xx" | "5xx") { Outcome::Refused } else { Outcome::Ok };
-                let class = counted(outcome, None, count.parse().ok()?);
+                let class = count_only(outcome, None, count.parse().ok()?);
                 // It is not known how many of the 5xx are 503.
                 self.classes.push(Class { fault: (status == "4xx").then(|| status.to_owned()), ..class });
             }

@@ -2,28 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use super::{At, Content, Examples, ImportError, Read, Request, Why, counted, line_of, nanos_of, outcome_of};
-use crate::record::{Class, Outcome, Printed, Stated};
-use crate::units::whole;
-use crate::words;
+use super::{
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, count_only, line_of,
+    nanos_of, outcome_of,
+};
+use crate::formatting;
+use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
+use crate::units::truncated;
 
-/// Most responses whose statuses and times hey keeps. Of more, its CSV has the first ones, and its
-/// text describes those.
-const MOST_KEPT: usize = 1_000_000;
+/// Maximum number of responses of which hey keeps statuses and times. Of a longer run, its CSV lists
+/// and its text summarizes only the first ones.
+const MAX_KEPT: usize = 1_000_000;
 /// Share by which the number of responses has to exceed those that were kept: the printed rate is
 /// rounded.
-const MORE: f64 = 0.001;
+const MIN_EXCESS: f64 = 0.001;
 const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
 
 /// Percentile of sorted values by hey's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
-    let wanted = crate::units::place((share * 100.0).round());
+    let wanted = crate::units::index((share * 100.0).round());
     let found = (0..sorted.len()).find(|index| index * 100 / sorted.len() >= wanted);
     found.or(sorted.len().checked_sub(1)).map_or(0.0, |index| sorted[index] as f64)
 }
 
 /// Reads the output of `hey -o csv`.
-pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut reader = ::csv::Reader::from_reader(content.as_bytes());
     let head = reader.headers().map_err(|error| at.whole(error.to_string()))?.clone();
     let column = |name: &str| {
@@ -49,16 +52,15 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             nanos: nanos_of(seconds),
             outcome: outcome_of(status),
             status: Some(status).filter(|status| *status > 0),
-            why: Why::Plain,
+            why: EndReason::Plain,
         });
     }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-4);
     let mut notes = vec!["hey's CSV leaves out requests without an answer".to_owned()];
-    if requests.len() >= MOST_KEPT {
-        notes
-            .push(format!("hey keeps {MOST_KEPT} requests at most: what came after them is not in the file"));
+    if requests.len() >= MAX_KEPT {
+        notes.push(format!("hey keeps {MAX_KEPT} requests at most: what came after them is not in the file"));
     }
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "hey",
         rule: RULE,
         content: Content::Requests(requests, Examples::default(), percentile),
@@ -69,7 +71,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 /// Reads hey's text report.
-pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut figures: BTreeMap<&str, f64> = BTreeMap::new();
     let mut percentiles = Vec::new();
     let mut classes = Vec::new();
@@ -92,10 +94,12 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
                 }
             }
             "Latency distribution" if !line.is_empty() => {
-                percentiles.extend(printed(line).ok_or_else(bad)?);
+                percentiles.extend(percentile_line(line).ok_or_else(bad)?);
             }
-            "Status code distribution" if !line.is_empty() => classes.push(status(line).ok_or_else(bad)?),
-            "Error distribution" if !line.is_empty() => classes.push(error(line).ok_or_else(bad)?),
+            "Status code distribution" if !line.is_empty() => {
+                classes.push(status_line(line).ok_or_else(bad)?);
+            }
+            "Error distribution" if !line.is_empty() => classes.push(error_line(line).ok_or_else(bad)?),
             _ => {}
         }
     }
@@ -104,21 +108,21 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request, up to a million"
             .to_owned(),
     ];
-    if let Some(part) = figures.get("Requests/sec").and_then(|per_s| kept(&classes, per_s * seconds)) {
+    if let Some(part) = figures.get("Requests/sec").and_then(|per_s| kept_share(&classes, per_s * seconds)) {
         notes.push(format!(
-            "hey keeps {MOST_KEPT} answers at most: statuses and percentiles are of the first {} of its time, and the record is of that part alone. \
+            "hey keeps {MAX_KEPT} answers at most: statuses and percentiles are of the first {} of its time, and the record is of that part alone. \
              Its average divides the time of all answers by that number, and is left out",
-            words::percent(part)
+            formatting::percent(part)
         ));
         figures.remove("Average");
         seconds *= part;
         for class in classes.iter_mut().filter(|class| class.outcome == Outcome::Failed) {
-            class.count = whole((class.count as f64 * part).round());
+            class.count = truncated((class.count as f64 * part).round());
         }
         classes.retain(|class| class.count > 0);
     }
     let us = |name: &str| figures.get(name).map(|seconds| seconds * 1e6);
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: "hey".to_owned(),
         rule: RULE.to_owned(),
         mean_us: us("Average"),
@@ -128,7 +132,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles,
         sent_percentiles: Vec::new(),
     };
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "hey",
         rule: RULE,
         content: Content::Summary(classes, stated),
@@ -140,38 +144,38 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 
 /// Share of its responses that hey kept, when it did not keep all; `None` otherwise. hey's rate
 /// counts all requests, including errors, which it keeps separately.
-fn kept(classes: &[Class], requests: f64) -> Option<f64> {
+fn kept_share(classes: &[Class], requests: f64) -> Option<f64> {
     let count = |failed: bool| {
         let some = classes.iter().filter(|class| (class.outcome == Outcome::Failed) == failed);
         some.map(|class| class.count).sum::<u64>() as f64
     };
     let (kept, answered) = (count(false), requests - count(true));
-    (kept >= MOST_KEPT as f64 && answered > kept * (1.0 + MORE)).then(|| kept / answered)
+    (kept >= MAX_KEPT as f64 && answered > kept * (1.0 + MIN_EXCESS)).then(|| kept / answered)
 }
 
 /// Parses `95% in 0.0052 secs`. hey prints 0 for a percentile that too few requests reach; it is
 /// left out.
-fn printed(line: &str) -> Option<Vec<Printed>> {
+fn percentile_line(line: &str) -> Option<Vec<StatedPercentile>> {
     let (share, rest) = line.split_once('%')?;
     let (share, seconds): (f64, f64) = (
         share.parse().ok()?,
         rest.trim_start_matches('%').trim().strip_prefix("in ")?.split(' ').next()?.parse().ok()?,
     );
-    let shown = (share > 0.0).then_some(Printed { share: share / 100.0, us: seconds * 1e6 });
+    let shown = (share > 0.0).then_some(StatedPercentile { share: share / 100.0, us: seconds * 1e6 });
     Some(shown.into_iter().collect())
 }
 
 /// Parses `[200]`, a tab, `109 responses`.
-fn status(line: &str) -> Option<Class> {
+fn status_line(line: &str) -> Option<Class> {
     let (status, rest) = line.strip_prefix('[')?.split_once(']')?;
     let status: u16 = status.parse().ok()?;
     let count = rest.split_whitespace().next()?.parse().ok()?;
-    Some(counted(outcome_of(status), Some(status), count))
+    Some(count_only(outcome_of(status), Some(status), count))
 }
 
 /// Parses `[20]`, a tab, the text of the error.
-fn error(line: &str) -> Option<Class> {
+fn error_line(line: &str) -> Option<Class> {
     let (count, words) = line.strip_prefix('[')?.split_once(']')?;
-    let class = counted(Outcome::Failed, None, count.parse().ok()?);
+    let class = count_only(Outcome::Failed, None, count.parse().ok()?);
     Some(Class { fault: Some("error".to_owned()), example: Some(words.trim().to_owned()), ..class })
 }

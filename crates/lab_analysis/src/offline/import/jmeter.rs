@@ -3,7 +3,9 @@
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::{At, Content, Examples, ImportError, Read, Request, Why, clock, ending_of, line_of};
+use super::{
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, clock, ending_of, line_of,
+};
 use crate::record::Outcome;
 
 const RULE: &str = "linear between the sorted values around share × (count + 1), as the dashboard prints";
@@ -16,7 +18,7 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
         (Some(&first), _) if place < 1.0 => first as f64,
         (_, Some(&last)) if place >= count as f64 => last as f64,
         (Some(_), Some(_)) => {
-            let low = crate::units::place(place);
+            let low = crate::units::index(place);
             let (from, to) = (sorted[low - 1] as f64, sorted[low] as f64);
             from + (to - from) * place.fract()
         }
@@ -29,7 +31,7 @@ const CONTROLLER: &str = "Number of samples in transaction";
 
 /// Number of samples that the row of a Transaction Controller covers; `None` for the row of a
 /// sample.
-fn held_together(message: &str) -> Option<usize> {
+fn controller_samples(message: &str) -> Option<usize> {
     let number = message.strip_prefix(CONTROLLER)?.trim_start().strip_prefix(':')?;
     number.split(',').next()?.trim().parse().ok()
 }
@@ -54,7 +56,7 @@ struct Fields<'a> {
 }
 
 /// A sample, converted to a request.
-struct Sampled {
+struct ParsedSample {
     request: Request,
     /// Why it did not end well; empty where it did, or where the file does not say.
     words: String,
@@ -64,7 +66,7 @@ struct Sampled {
 
 impl Fields<'_> {
     /// Converts to a request, with its time in seconds since 1970.
-    fn sampled(&self) -> Result<Sampled, String> {
+    fn sampled(&self) -> Result<ParsedSample, String> {
         let start = clock::jmeter(self.start).ok_or_else(|| {
             let text = self.start;
             format!("`{text}` is neither a number of milliseconds nor a date as JMeter writes it (start)")
@@ -80,8 +82,12 @@ impl Fields<'_> {
         // A sample without a response has text in place of a status.
         let status = self.code.parse::<u16>().ok().filter(|status| (100..600).contains(status));
         let (outcome, status, why) = ending_of(status, success);
-        let unanswered = outcome == Outcome::Failed && why == Why::Plain;
-        let why = if unanswered { Why::of_words(&format!("{} {}", self.code, self.message)) } else { why };
+        let unanswered = outcome == Outcome::Failed && why == EndReason::Plain;
+        let why = if unanswered {
+            EndReason::from_message(&format!("{} {}", self.code, self.message))
+        } else {
+            why
+        };
         let words = match outcome {
             Outcome::Ok => String::new(),
             _ if !self.failure.is_empty() => self.failure.to_owned(),
@@ -90,12 +96,12 @@ impl Fields<'_> {
         };
         let nanos = elapsed.saturating_mul(1_000_000);
         let request = Request { ended_s: start.seconds + elapsed as f64 / 1e3, nanos, outcome, status, why };
-        Ok(Sampled { request, words, coarse: start.coarse })
+        Ok(ParsedSample { request, words, coarse: start.coarse })
     }
 }
 
 /// Reads a JTL in CSV.
-pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let first = content.trim_start().lines().next().unwrap_or_default();
     let mut reader = ::csv::ReaderBuilder::new();
     let mut reader = reader.delimiter(delimiter(first).unwrap_or(b',')).from_reader(content.as_bytes());
@@ -110,7 +116,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let threads = head.iter().position(|field| field == "allThreads");
     let message = head.iter().position(|field| field == "responseMessage");
     let failure = head.iter().position(|field| field == "failureMessage");
-    let mut found = Found::default();
+    let mut found = ParsedRows::default();
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
         let line = line_of(&row);
@@ -125,7 +131,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             failure: optional(failure),
         };
         let row = fields.sampled().map_err(|what| at.line(line, what))?;
-        let samples = held_together(fields.message);
+        let samples = controller_samples(fields.message);
         found.add(&row, samples, optional(threads).parse().ok());
     }
     Ok(found.read())
@@ -133,19 +139,19 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 
 /// Reads a JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and
 /// not counted again.
-pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn xml(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut reader = quick_xml::Reader::from_str(content);
-    let (mut found, mut depth) = (Found::default(), 0_usize);
+    let (mut found, mut depth) = (ParsedRows::default(), 0_usize);
     // The sample that is being read, and whether the parser is in the message of an assertion.
     let (mut open, mut failing): (Option<Sample>, bool) = (None, false);
     loop {
         let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
         let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
-        let close = |found: &mut Found, sample: Sample, holds: bool| {
+        let close = |found: &mut ParsedRows, sample: Sample, holds: bool| {
             let row = sample.fields().sampled().map_err(|what| at.line(line_at(content, until), what))?;
             // A controller that contains its samples as elements is the only place where they are
             // counted.
-            let samples = held_together(&sample.message).filter(|_| !holds);
+            let samples = controller_samples(&sample.message).filter(|_| !holds);
             found.add(&row, samples, sample.threads.parse().ok());
             Ok(())
         };
@@ -156,7 +162,7 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
                 depth = depth.saturating_sub(1);
                 failing = false;
                 if let Some(sample) = open.take_if(|_| depth == 1) {
-                    let holds = sample.holds;
+                    let holds = sample.has_nested;
                     close(&mut found, sample, holds)?;
                 }
             }
@@ -166,17 +172,17 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
                     let sample = Sample::of(tag).map_err(|what| at.line(line_at(content, until), what))?;
                     if empty { close(&mut found, sample, false)? } else { open = Some(sample) }
                 } else if let Some(sample) = &mut open {
-                    sample.holds |= depth == 2 && is_sample(tag);
+                    sample.has_nested |= depth == 2 && is_sample(tag);
                     failing = !empty && depth == 3 && AsRef::<str>::as_ref(&tag.name()) == "failureMessage";
                 }
                 depth += usize::from(!empty);
             }
-            Event::Text(text) if failing => told(&mut open, text.as_ref()),
-            Event::CData(text) if failing => told(&mut open, text.as_ref()),
+            Event::Text(text) if failing => append_failure_message(&mut open, text.as_ref()),
+            Event::CData(text) if failing => append_failure_message(&mut open, text.as_ref()),
             Event::GeneralRef(name) if failing => {
                 let character = name.resolve_char_ref().ok().flatten().map(String::from);
                 let named = || resolve_predefined_entity(name.as_ref()).map(str::to_owned);
-                told(&mut open, &character.or_else(named).unwrap_or_default());
+                append_failure_message(&mut open, &character.or_else(named).unwrap_or_default());
             }
             _ => {}
         }
@@ -185,7 +191,7 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 /// Appends to the message of a failed assertion.
-fn told(open: &mut Option<Sample>, words: &str) {
+fn append_failure_message(open: &mut Option<Sample>, words: &str) {
     if let Some(sample) = open {
         sample.failure.push_str(words);
     }
@@ -212,7 +218,7 @@ struct Sample {
     message: String,
     failure: String,
     /// Whether other samples are nested in it.
-    holds: bool,
+    has_nested: bool,
 }
 
 impl Sample {
@@ -248,7 +254,7 @@ impl Sample {
 
 /// Content of a file while it is read.
 #[derive(Default)]
-struct Found {
+struct ParsedRows {
     requests: Vec<Request>,
     examples: Examples,
     /// Largest number of active threads.
@@ -259,8 +265,8 @@ struct Found {
     coarse: bool,
 }
 
-impl Found {
-    fn add(&mut self, found: &Sampled, samples: Option<usize>, threads: Option<u32>) {
+impl ParsedRows {
+    fn add(&mut self, found: &ParsedSample, samples: Option<usize>, threads: Option<u32>) {
         self.threads = self.threads.max(threads);
         self.coarse |= found.coarse;
         match samples {
@@ -272,7 +278,7 @@ impl Found {
         }
     }
 
-    fn read(self) -> Read {
+    fn read(self) -> ParsedFile {
         let Self { mut requests, examples, threads, controllers, coarse } = self;
         let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
         if coarse {
@@ -300,7 +306,7 @@ impl Found {
             request.ended_s -= begin;
         }
         let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
-        Read {
+        ParsedFile {
             tool: "JMeter",
             rule: RULE,
             content: Content::Requests(requests, examples, percentile),

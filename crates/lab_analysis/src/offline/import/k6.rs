@@ -3,21 +3,24 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{At, Content, Examples, ImportError, Read, Request, Why, clock, counted, ending_of};
-use crate::record::{Outcome, Printed, Stated};
-use crate::units::whole;
+use super::{
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, clock, count_only,
+    ending_of,
+};
+use crate::record::{Outcome, StatedFigures, StatedPercentile};
+use crate::units::truncated;
 
 const RULE: &str = "linear between the sorted values around (count − 1) × share";
 
 /// Converts a number of virtual users to workers.
 fn workers(users: f64) -> u32 {
-    u32::try_from(whole(users)).unwrap_or(u32::MAX)
+    u32::try_from(truncated(users)).unwrap_or(u32::MAX)
 }
 
 /// Percentile of sorted values by k6's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = share * (sorted.len().saturating_sub(1)) as f64;
-    let (low, part) = (crate::units::place(place), place.fract());
+    let (low, part) = (crate::units::index(place), place.fract());
     let Some(&from) = sorted.get(low) else { return 0.0 };
     let to = sorted.get(low + 1).copied().unwrap_or(from);
     from as f64 + (to as f64 - from as f64) * part
@@ -47,7 +50,7 @@ struct Tags {
 }
 
 /// Reads the output of `k6 run --out json`.
-pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut requests = Vec::new();
     let (mut users, mut failed_checks): (Option<f64>, u64) = (None, 0);
     let mut examples = Examples::default();
@@ -78,8 +81,8 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
     let mut notes =
         vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()];
-    notes.extend(of_checks(failed_checks));
-    Ok(Read {
+    notes.extend(failed_checks_note(failed_checks));
+    Ok(ParsedFile {
         tool: "k6",
         rule: RULE,
         content: Content::Requests(requests, examples, percentile),
@@ -90,7 +93,7 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 /// Note about checks that failed; `None` when none did.
-fn of_checks(failed: u64) -> Option<String> {
+fn failed_checks_note(failed: u64) -> Option<String> {
     (failed > 0).then(|| format!("{failed} checks of the script failed; k6 does not say of which requests, and counts these as good ones"))
 }
 
@@ -117,13 +120,17 @@ fn request(data: &Data) -> Result<(Request, &str), String> {
     let words = tag(|tags| tags.error.as_ref()).unwrap_or_default();
     // A request without a status had no response, whatever was expected.
     let (outcome, status, why) = ending_of(status, expected && status.is_some());
-    let why = if outcome == Outcome::Failed && why == Why::Plain { Why::of_words(words) } else { why };
+    let why = if outcome == Outcome::Failed && why == EndReason::Plain {
+        EndReason::from_message(words)
+    } else {
+        why
+    };
     let request = Request { ended_s, nanos: super::nanos_of(ms / 1e3), outcome, status, why };
     Ok((request, words))
 }
 
 /// Reads the output of `k6 run --summary-export`, or the data that `handleSummary` receives.
-pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn summary(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let exported: Value = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
     // `handleSummary` has the figures one level deeper.
     let metric = |name: &str| {
@@ -141,15 +148,15 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     // `passes` counts failed requests: the metric is called `failed`, and a true value passes.
     let bad = failed["passes"].as_f64().unwrap_or(0.0).min(count);
-    let mut percentiles: Vec<Printed> = duration
+    let mut percentiles: Vec<StatedPercentile> = duration
         .as_object()
         .into_iter()
         .flatten()
-        .filter_map(|(name, value)| Some(Printed { share: share(name)?, us: value.as_f64()? * 1e3 }))
+        .filter_map(|(name, value)| Some(StatedPercentile { share: share(name)?, us: value.as_f64()? * 1e3 }))
         .collect();
     percentiles.sort_by(|a, b| a.share.total_cmp(&b.share));
     let us = |name: &str| duration[name].as_f64().map(|ms| ms * 1e3);
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: "k6".to_owned(),
         rule: RULE.to_owned(),
         mean_us: us("avg"),
@@ -159,8 +166,10 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles,
         sent_percentiles: Vec::new(),
     };
-    let mut classes =
-        vec![counted(Outcome::Ok, None, whole(count - bad)), counted(Outcome::Refused, None, whole(bad))];
+    let mut classes = vec![
+        count_only(Outcome::Ok, None, truncated(count - bad)),
+        count_only(Outcome::Refused, None, truncated(bad)),
+    ];
     classes.retain(|class| class.count > 0);
     let mut notes = vec![
         "k6's summary counts percentiles over good and failed requests alike; `--out json` keeps every request".to_owned(),
@@ -168,9 +177,9 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if bad > 0.0 {
         notes.push("failed requests may have had no answer: the summary does not say".to_owned());
     }
-    notes.extend(of_checks(metric("checks")["fails"].as_f64().map_or(0, whole)));
+    notes.extend(failed_checks_note(metric("checks")["fails"].as_f64().map_or(0, truncated)));
     let users = metric("vus_max")["max"].as_f64().map(workers);
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "k6",
         rule: RULE,
         content: Content::Summary(classes, stated),

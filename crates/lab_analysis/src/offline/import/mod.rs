@@ -19,19 +19,19 @@ mod wrk;
 use std::collections::BTreeMap;
 
 use crate::record::{
-    Arrivals, Class, Distribution, Iteration, LoadShape, Origin, Outcome, Printed, Record, Run, Slice,
-    Stated, Variant,
+    Arrivals, Class, Distribution, Iteration, LoadShape, Origin, Outcome, Record, Run, Slice, StatedFigures,
+    StatedPercentile, Variant,
 };
-use crate::units::whole;
+use crate::units::truncated;
 
 /// Most requests of a file: each takes 32 bytes of memory while it is read.
-const MOST_REQUESTS: usize = 5_000_000;
+const MAX_REQUESTS: usize = 5_000_000;
 /// Most characters that are kept of a tool's message about a failure.
-const MOST_WORDS: usize = 300;
+const MAX_MESSAGE: usize = 300;
 /// Significant digits of the histograms: tools print up to four.
 const DIGITS: u8 = 4;
 /// Most slices of a timeline.
-const SLICES: f64 = 120.0;
+const MAX_SLICES: f64 = 120.0;
 
 /// A tool and the form of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Tool {
 
 /// Facts that a file does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ImportOptions {
     /// Name of the variant.
     pub variant: String,
     /// Number of workers; used only when the file does not say.
@@ -150,7 +150,7 @@ pub enum ImportError {
         file: String,
     },
     /// The file has more requests than are read.
-    #[error("`{file}` has more than {MOST_REQUESTS} requests: split it")]
+    #[error("`{file}` has more than {MAX_REQUESTS} requests: split it")]
     TooMany {
         /// Name of the file.
         file: String,
@@ -166,12 +166,12 @@ struct Request {
     nanos: u64,
     outcome: Outcome,
     status: Option<u16>,
-    why: Why,
+    why: EndReason,
 }
 
 /// Why a request did not end as its status says, or has no status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Why {
+enum EndReason {
     /// It ended as its status says; without a status, it had no response.
     #[default]
     Plain,
@@ -187,7 +187,7 @@ enum Why {
     Closed,
 }
 
-impl Why {
+impl EndReason {
     /// Name of the fault in the record; `None` where outcome and status say all.
     fn fault(self, outcome: Outcome) -> Option<String> {
         match self {
@@ -201,7 +201,7 @@ impl Why {
     }
 
     /// Classifies a tool's message about a request without a response.
-    fn of_words(words: &str) -> Self {
+    fn from_message(words: &str) -> Self {
         let words = words.to_lowercase();
         let any = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
         // A timeout while connecting is a connection failure.
@@ -228,7 +228,7 @@ impl Why {
 }
 
 /// Requests with the same ending form one class.
-type Ending = (Outcome, Option<u16>, Why);
+type Ending = (Outcome, Option<u16>, EndReason);
 
 /// First message in the file about each ending.
 #[derive(Default)]
@@ -239,13 +239,13 @@ impl Examples {
         let words = words.trim();
         if !words.is_empty() {
             let ending = (request.outcome, request.status, request.why);
-            self.0.entry(ending).or_insert_with(|| words.chars().take(MOST_WORDS).collect());
+            self.0.entry(ending).or_insert_with(|| words.chars().take(MAX_MESSAGE).collect());
         }
     }
 }
 
 /// A file, as the module of its tool read it.
-struct Read {
+struct ParsedFile {
     tool: &'static str,
     rule: &'static str,
     content: Content,
@@ -259,16 +259,16 @@ enum Content {
     /// sorted ns.
     Requests(Vec<Request>, Examples, fn(&[u64], f64) -> f64),
     /// Counts, and the figures that the tool computed.
-    Summary(Vec<Class>, Stated),
+    Summary(Vec<Class>, StatedFigures),
 }
 
 /// Shares of the percentiles that are computed for files with every request.
 const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 
 /// Creates errors about a malformed file of this name.
-struct At<'a>(&'a str);
+struct ErrorContext<'a>(&'a str);
 
-impl At<'_> {
+impl ErrorContext<'_> {
     fn line(&self, line: usize, what: impl Into<String>) -> ImportError {
         ImportError::Malformed { file: self.0.to_owned(), line: Some(line), what: what.into() }
     }
@@ -317,19 +317,19 @@ pub fn recognise(content: &str) -> Option<Tool> {
 }
 
 /// Imports a file as one iteration.
-pub fn iteration(content: &str, tool: Tool, told: &Told) -> Result<Iteration, ImportError> {
+pub fn iteration(content: &str, tool: Tool, told: &ImportOptions) -> Result<Iteration, ImportError> {
     let mut record = import(content, Some(tool), told)?;
     let iteration = record.variants.pop().and_then(|mut variant| variant.iterations.pop());
     iteration.ok_or_else(|| ImportError::Empty { file: told.file.clone() })
 }
 
 /// Imports a file as a record. Without `tool`, the format is recognised by the content.
-pub fn import(content: &str, tool: Option<Tool>, told: &Told) -> Result<Record, ImportError> {
+pub fn import(content: &str, tool: Option<Tool>, told: &ImportOptions) -> Result<Record, ImportError> {
     let tool = tool
         .or_else(|| recognise(content))
         .ok_or_else(|| ImportError::Unknown { file: told.file.clone() })?;
     let content = content.trim_start_matches('\u{feff}');
-    let at = At(&told.file);
+    let at = ErrorContext(&told.file);
     let read = match tool {
         Tool::Hey => hey::text(content, &at),
         Tool::HeyCsv => hey::csv(content, &at),
@@ -345,7 +345,7 @@ pub fn import(content: &str, tool: Option<Tool>, told: &Told) -> Result<Record, 
     record(read, told)
 }
 
-fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
+fn record(read: ParsedFile, told: &ImportOptions) -> Result<Record, ImportError> {
     let (tool, concurrency) = (read.tool, read.concurrency.or(told.concurrency));
     let mut notes = read.notes;
     if read.concurrency.is_none() && told.concurrency.is_some() {
@@ -356,7 +356,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
             if requests.is_empty() {
                 return Err(ImportError::Empty { file: told.file.clone() });
             }
-            if requests.len() > MOST_REQUESTS {
+            if requests.len() > MAX_REQUESTS {
                 return Err(ImportError::TooMany { file: told.file.clone() });
             }
             from_requests(&requests, &examples, read.seconds, (tool, read.rule), percentile)
@@ -428,7 +428,7 @@ fn from_requests(
     let classes = kinds.into_iter().map(|(ending, nanos)| {
         let (outcome, status, why) = ending;
         let accepted = match why {
-            Why::Expected(status) => Some(format!("status {status}, which was expected")),
+            EndReason::Expected(status) => Some(format!("status {status}, which was expected")),
             _ => None,
         };
         Class {
@@ -441,14 +441,16 @@ fn from_requests(
         }
     });
     let us = |nanos: u64| nanos as f64 / 1e3;
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: tool.to_owned(),
         rule: format!("computed here from every request of the file, by {tool}'s own rule: {rule}"),
         mean_us: Some(sorted.iter().map(|nanos| *nanos as f64).sum::<f64>() / sorted.len() as f64 / 1e3),
         min_us: sorted.first().copied().map(us),
         max_us: sorted.last().copied().map(us),
         per_s: Some(requests.len() as f64 / seconds),
-        percentiles: SHARES.map(|share| Printed { share, us: percentile(&sorted, share) / 1e3 }).to_vec(),
+        percentiles: SHARES
+            .map(|share| StatedPercentile { share, us: percentile(&sorted, share) / 1e3 })
+            .to_vec(),
         sent_percentiles: Vec::new(),
     };
     Iteration {
@@ -462,14 +464,14 @@ fn from_requests(
 /// Slices of a whole number of tenths of a second, few enough to display. A slice without requests
 /// is kept: it shows a silence.
 fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
-    let width = whole(((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0));
-    let end = whole((seconds * 1e3).ceil());
+    let width = truncated(((seconds / MAX_SLICES * 10.0).ceil() * 100.0).max(100.0));
+    let end = truncated((seconds * 1e3).ceil());
     // A short rest at the end joins the last slice: a few responses in a few milliseconds are no
     // rate.
     let count = (end / width + u64::from(end % width * 2 > width)).max(1);
     let mut cells = vec![(Vec::new(), 0_u64); usize::try_from(count).unwrap_or(usize::MAX)];
     for request in requests {
-        let number = (whole(request.ended_s * 1e3) / width).min(count - 1);
+        let number = (truncated(request.ended_s * 1e3) / width).min(count - 1);
         let Some(cell) = usize::try_from(number).ok().and_then(|number| cells.get_mut(number)) else {
             continue;
         };
@@ -497,15 +499,15 @@ fn line_of(row: &::csv::StringRecord) -> usize {
 /// without a status had no response: it failed, unless that was expected.
 fn ending_of(status: Option<u16>, expected: bool) -> Ending {
     match (status, expected) {
-        (None, true) => (Outcome::Ok, None, Why::Plain),
-        (None, false) => (Outcome::Failed, None, Why::Plain),
+        (None, true) => (Outcome::Ok, None, EndReason::Plain),
+        (None, false) => (Outcome::Failed, None, EndReason::Plain),
         (Some(status), true) if outcome_of(status) == Outcome::Refused => {
-            (Outcome::Ok, None, Why::Expected(status))
+            (Outcome::Ok, None, EndReason::Expected(status))
         }
         (Some(status), false) if outcome_of(status) == Outcome::Ok => {
-            (Outcome::Failed, None, Why::Unexpected(status))
+            (Outcome::Failed, None, EndReason::Unexpected(status))
         }
-        (Some(status), _) => (outcome_of(status), Some(status), Why::Plain),
+        (Some(status), _) => (outcome_of(status), Some(status), EndReason::Plain),
     }
 }
 
@@ -519,11 +521,11 @@ fn outcome_of(status: u16) -> Outcome {
 }
 
 /// A class with a count and without latencies.
-fn counted(outcome: Outcome, status: Option<u16>, count: u64) -> Class {
+fn count_only(outcome: Outcome, status: Option<u16>, count: u64) -> Class {
     Class { outcome, status, fault: None, count, latency: None, example: None }
 }
 
 /// Seconds as nanoseconds, rounded: 0.0023 s is not 2 299 999 ns.
 fn nanos_of(seconds: f64) -> u64 {
-    whole((seconds * 1e9).round())
+    truncated((seconds * 1e9).round())
 }

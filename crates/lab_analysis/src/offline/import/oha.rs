@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{At, Content, ImportError, Read, counted, outcome_of};
-use crate::record::{Class, Outcome, Printed, Stated};
+use super::{Content, ErrorContext, ImportError, ParsedFile, count_only, outcome_of};
+use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "the sorted value at the share of the count";
 /// oha's word for requests that it aborted at the end of its run.
@@ -33,14 +33,14 @@ struct Summary {
 }
 
 /// Reads the output of `oha --output-format json`.
-pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let file: File = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
     let mut classes = Vec::new();
     for (text, count) in &file.status_code_distribution {
         // oha writes the status alone, or with its reason phrase.
         let number = text.split_whitespace().next().and_then(|number| number.parse::<u16>().ok());
         let status = number.ok_or_else(|| at.whole(format!("`{text}` is not a status")))?;
-        classes.push(counted(outcome_of(status), Some(status), *count));
+        classes.push(count_only(outcome_of(status), Some(status), *count));
     }
     let mut notes = vec![
         "oha counts percentiles over good and refused answers alike; it has no file of requests".to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             notes.push(format!("{count} requests were in flight at the end of the run and are not counted"));
             continue;
         }
-        let class = counted(Outcome::Failed, None, *count);
+        let class = count_only(Outcome::Failed, None, *count);
         classes.push(Class { fault: Some("error".to_owned()), example: Some(what.clone()), ..class });
     }
     let summary = &file.summary;
@@ -59,12 +59,13 @@ pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     let share = |name: &str| name.strip_prefix('p')?.parse::<f64>().ok().map(|percent| percent / 100.0);
     let printed = |(name, seconds): (&String, &Option<f64>)| {
-        Some(Printed { share: share(name)?, us: (*seconds)? * 1e6 })
+        Some(StatedPercentile { share: share(name)?, us: (*seconds)? * 1e6 })
     };
-    let mut percentiles: Vec<Printed> = file.latency_percentiles.iter().filter_map(printed).collect();
+    let mut percentiles: Vec<StatedPercentile> =
+        file.latency_percentiles.iter().filter_map(printed).collect();
     percentiles.sort_by(|a, b| a.share.total_cmp(&b.share));
     let us = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e6);
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: "oha".to_owned(),
         rule: RULE.to_owned(),
         mean_us: us(summary.average),
@@ -74,7 +75,7 @@ pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles,
         sent_percentiles: Vec::new(),
     };
-    Ok(Read {
+    Ok(ParsedFile {
         tool: "oha",
         rule: RULE,
         content: Content::Summary(classes, stated),

@@ -1,23 +1,23 @@
 //! Import of wrk and wrk2: their text reports.
 
-use super::{At, Content, ImportError, Read, counted};
-use crate::record::{Class, Outcome, Printed, Stated};
-use crate::words;
+use super::{Content, ErrorContext, ImportError, ParsedFile, count_only};
+use crate::formatting;
+use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "from wrk's own histogram of microseconds";
 /// Name of the tool with wrk's output format that sends at a rate.
 pub(super) const PACED: &str = "wrk2";
 
 /// Reads wrk's text report, with or without `--latency`.
-pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
-    let mut found = Found::default();
+pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
+    let mut found = ParsedReport::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
         found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as wrk writes it")))?;
     }
     let (all, seconds) = found.requests.ok_or_else(|| at.whole("there is no line `N requests in T`"))?;
     let refused = found.refused.min(all);
     let mut classes =
-        vec![counted(Outcome::Ok, None, all - refused), counted(Outcome::Refused, None, refused)];
+        vec![count_only(Outcome::Ok, None, all - refused), count_only(Outcome::Refused, None, refused)];
     classes.extend(found.errors);
     classes.retain(|class| class.count > 0);
     let mut notes =
@@ -26,8 +26,8 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         notes.push("without --latency wrk prints no percentiles".to_owned());
     }
     if !found.sent_percentiles.is_empty() {
-        let of = |printed: &Printed| {
-            format!("P{} {}", (printed.share * 1e5).round() / 1e3, words::time(printed.us))
+        let of = |printed: &StatedPercentile| {
+            format!("P{} {}", (printed.share * 1e5).round() / 1e3, formatting::time(printed.us))
         };
         let all: Vec<String> = found.sent_percentiles.iter().map(of).collect();
         notes.push(format!(
@@ -36,7 +36,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         ));
     }
     let tool = if content.contains("Thread calibration:") { PACED } else { "wrk" };
-    let stated = Stated {
+    let stated = StatedFigures {
         tool: tool.to_owned(),
         rule: RULE.to_owned(),
         mean_us: found.mean_us,
@@ -47,21 +47,21 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         sent_percentiles: found.sent_percentiles,
     };
     let content = Content::Summary(classes, stated);
-    Ok(Read { tool, rule: RULE, content, seconds, concurrency: found.connections, notes })
+    Ok(ParsedFile { tool, rule: RULE, content, seconds, concurrency: found.connections, notes })
 }
 
 #[derive(Default)]
-struct Found {
+struct ParsedReport {
     connections: Option<u32>,
     mean_us: Option<f64>,
     max_us: Option<f64>,
-    percentiles: Vec<Printed>,
+    percentiles: Vec<StatedPercentile>,
     requests: Option<(u64, f64)>,
     refused: u64,
     errors: Vec<Class>,
     per_s: Option<f64>,
     /// Percentiles from the moment at which requests were sent.
-    sent_percentiles: Vec<Printed>,
+    sent_percentiles: Vec<StatedPercentile>,
     distribution: Distribution,
 }
 
@@ -76,7 +76,7 @@ enum Distribution {
     Uncorrected,
 }
 
-impl Found {
+impl ParsedReport {
     /// Reads a line; `None` when it begins like one of wrk's but continues in another way.
     fn line(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -94,7 +94,7 @@ impl Found {
             }
             [share, value] if self.distribution != Distribution::None && share.ends_with('%') => {
                 let share: f64 = share.trim_end_matches('%').parse().ok()?;
-                let printed = Printed { share: share / 100.0, us: time(value)? };
+                let printed = StatedPercentile { share: share / 100.0, us: time(value)? };
                 match self.distribution {
                     Distribution::Uncorrected => self.sent_percentiles.push(printed),
                     _ => self.percentiles.push(printed),
@@ -108,7 +108,7 @@ impl Found {
             ["Socket", "errors:", rest @ ..] => {
                 for pair in rest.chunks(2) {
                     let [name, count] = pair else { return None };
-                    let class = counted(Outcome::Failed, None, count.trim_end_matches(',').parse().ok()?);
+                    let class = count_only(Outcome::Failed, None, count.trim_end_matches(',').parse().ok()?);
                     self.errors.push(Class { fault: Some((*name).to_owned()), ..class });
                 }
             }

@@ -64,7 +64,7 @@ fn write_block(page: &mut String, block: &Block) {
 
 fn write_warning(page: &mut String, warning: &Warning) {
     let class = match warning.weight {
-        Weight::Grave => "grave",
+        Weight::Invalid => "grave",
         Weight::Careful => "careful",
         Weight::Explains => "explains",
     };
@@ -75,12 +75,12 @@ fn write_warning(page: &mut String, warning: &Warning) {
     let _ = writeln!(
         page,
         "<div class=\"warning {class}\"><p class=\"what\"><b>{}</b> <code>{}</code>{about}</p><p>{}</p><p class=\"remedy\">{}</p>",
-        warning.weight.word(),
+        warning.weight.label(),
         escape(&warning.name),
         prose(&warning.evidence()),
         prose(&warning.remedy)
     );
-    if let Some(list) = warning.rest() {
+    if let Some(list) = warning.details() {
         let _ = writeln!(page, "<details><summary>{}</summary><ul>", escape(&list.title));
         for line in &list.lines {
             let _ = writeln!(page, "<li>{}</li>", prose(line));

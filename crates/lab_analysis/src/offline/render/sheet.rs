@@ -146,10 +146,10 @@ fn markdown_warning(text: &mut String, warning: &Warning) {
         about if about.is_empty() => about,
         about => format!(" ({})", line(&about)),
     };
-    let (mark, name) = (warning.weight.word(), line(&warning.name));
+    let (mark, name) = (warning.weight.label(), line(&warning.name));
     let (evidence, remedy) = (line(&warning.evidence()), line(&warning.remedy));
     let _ = writeln!(text, "\n- **{mark}**: `{name}`{about}: {evidence}. _{remedy}_");
-    if let Some(list) = warning.rest() {
+    if let Some(list) = warning.details() {
         let _ = writeln!(text, "\n  <details><summary>{}</summary>\n", line(&list.title));
         for one in &list.lines {
             let _ = writeln!(text, "  - {}", line(one));

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 /// Most names that are shown; more are counted and listed on demand.
-const NAMES: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// A fact to know before reading the figures.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Warning {
 #[derive(Debug)]
 pub struct Case {
     /// Name of the record, among several; empty when there is only one.
-    pub of: String,
+    pub record_name: String,
     /// Names of the variants that it is about; empty when it is about all.
     pub about: Vec<String>,
     /// Figures that support the warning.
@@ -40,7 +40,7 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// The figures must not be used.
-    Grave,
+    Invalid,
     /// The figures have to be read with the warning in mind.
     Careful,
     /// The warning explains the figures.
@@ -49,9 +49,9 @@ pub enum Weight {
 
 impl Weight {
     /// Label of the weight in a report.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
-            Self::Grave => "Do not use",
+            Self::Invalid => "Do not use",
             Self::Careful => "Careful",
             Self::Explains => "Explained",
         }
@@ -69,14 +69,14 @@ pub(super) struct List {
 impl Case {
     fn about(&self) -> String {
         let many = self.about.len();
-        self.within(if many > NAMES { format!("{many} variants") } else { self.names().join(", ") })
+        self.prefixed(if many > MAX_NAMES { format!("{many} variants") } else { self.names().join(", ") })
     }
 
-    fn within(&self, about: String) -> String {
-        match (self.of.is_empty(), about.is_empty()) {
+    fn prefixed(&self, about: String) -> String {
+        match (self.record_name.is_empty(), about.is_empty()) {
             (true, _) => about,
-            (false, true) => self.of.clone(),
-            (false, false) => format!("{}: {about}", self.of),
+            (false, true) => self.record_name.clone(),
+            (false, false) => format!("{}: {about}", self.record_name),
         }
     }
 
@@ -93,7 +93,7 @@ impl Warning {
             [case] => case.about(),
             cases => {
                 let names: BTreeSet<&String> = cases.iter().flat_map(|case| &case.about).collect();
-                cases[0].within(match names.len() {
+                cases[0].prefixed(match names.len() {
                     1 => cases[0].names().concat(),
                     many => format!("{many} variants"),
                 })
@@ -116,9 +116,9 @@ impl Warning {
     }
 
     /// Details that are shown on demand; `None` when there are none.
-    pub(super) fn rest(&self) -> Option<List> {
+    pub(super) fn details(&self) -> Option<List> {
         match &self.cases[..] {
-            [case] if case.about.len() > NAMES => Some(List { title: case.about(), lines: case.names() }),
+            [case] if case.about.len() > MAX_NAMES => Some(List { title: case.about(), lines: case.names() }),
             [] | [_] => None,
             cases => {
                 let whole = |case: &Case| format!("{}: {}", case.names().join(", "), case.evidence);

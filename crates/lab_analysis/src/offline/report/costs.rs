@@ -2,13 +2,15 @@
 //! revocations.
 
 use crate::diagnose::points;
+use crate::formatting;
 use crate::offline::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::offline::render::{Chart, Section, Table};
-use crate::record::{Arrivals, Distribution, Flooded, Ladder, NamedBy, Record, Revocations, Variant};
-use crate::statistics::{
-    Attribution, Course, Figure, Load, attribute, course, display, find_knee, staleness_by_place,
+use crate::record::{
+    Arrivals, BulkRevocation, Distribution, IdentifiedBy, Ladder, Record, Revocations, Variant,
 };
-use crate::words;
+use crate::statistics::{
+    Attribution, Figure, SweepPoint, Trend, attribute, display, find_knee, staleness_by_scope, trend,
+};
 
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
@@ -34,7 +36,7 @@ fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<
             .iterations
             .iter()
             .find(|iteration| iteration.number == number)
-            .and_then(|iteration| figure.of(iteration))
+            .and_then(|iteration| figure.value(iteration))
     };
     let Some((_, first)) = variants.first() else { return Vec::new() };
     let rounds: Vec<u32> = first
@@ -54,7 +56,7 @@ fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution)
     let mut from = 0.0;
     for (number, share) in found.shares.iter().enumerate() {
         let adds =
-            if number == 0 { words::time(share.adds) } else { display::difference(figure, share.adds) };
+            if number == 0 { formatting::time(share.adds) } else { display::difference(figure, share.adds) };
         let between =
             share.interval.map_or_else(|| "too few rounds".to_owned(), |of| display::interval(figure, &of));
         let certain = match (number, share.interval, share.certain) {
@@ -75,7 +77,12 @@ fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution)
         from += share.adds;
     }
     let added = found.added.map_or_else(|| "too few rounds".to_owned(), |of| display::interval(figure, &of));
-    table.row(vec!["everything together".to_owned(), words::time(found.whole), String::new(), String::new()]);
+    table.row(vec![
+        "everything together".to_owned(),
+        formatting::time(found.whole),
+        String::new(),
+        String::new(),
+    ]);
     let point = found.added.map_or_else(|| "–".to_owned(), |of| display::difference(figure, of.point));
     table.row(vec!["all added hops".to_owned(), point, added, String::new()]);
     table.row(vec![
@@ -101,7 +108,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
         let closed = variants.any(|variant| variant.load.arrivals == Arrivals::Closed);
         let offered = |load: f64| {
             if closed {
-                format!("{} workers", words::digits(load))
+                format!("{} workers", formatting::digits(load))
             } else {
                 display::figure(&Figure::PerSecond, load)
             }
@@ -109,7 +116,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
         let mut table = Table::new(&sweep.name, ["offered load", "throughput", "P50"]);
         for point in &points {
             let rate = display::figure(&Figure::PerSecond, point.per_s);
-            table.row(vec![offered(point.offered), rate, words::time(point.latency)]);
+            table.row(vec![offered(point.offered), rate, formatting::time(point.latency)]);
         }
         section.table(table);
         section.text(match &knee {
@@ -128,7 +135,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
             ),
         });
         let mark = knee.map(|knee| (knee.offered, "knee".to_owned()));
-        let line = |name: &str, colour, of: fn(&Load) -> f64| {
+        let line = |name: &str, colour, of: fn(&SweepPoint) -> f64| {
             let along = points.iter().map(|point| (point.offered, of(point))).collect();
             vec![Line { dots: true, ..Line::new(name, colour, along) }]
         };
@@ -158,13 +165,13 @@ pub(super) fn sweeps(record: &Record) -> Section {
 }
 
 /// Explains why a sweep shows no knee.
-fn without_knee(points: &[Load]) -> &'static str {
-    match course(points) {
-        Course::Unknown => {
+fn without_knee(points: &[SweepPoint]) -> &'static str {
+    match trend(points) {
+        Trend::Unknown => {
             "The knee is unknown: a point has no throughput, there are fewer than three points, or the load does not grow."
         }
-        Course::Grows => "Throughput grows with the load up to the last point: the knee was not reached.",
-        Course::Capped => {
+        Trend::Grows => "Throughput grows with the load up to the last point: the knee was not reached.",
+        Trend::Capped => {
             "Throughput does not grow up to the last point, and latency does not either: more load is refused or held back, \
              not queued. No knee can be told from latency."
         }
@@ -189,10 +196,10 @@ pub(super) fn phases(record: &Record) -> Section {
                 variant.name.clone(),
                 component.to_owned(),
                 name.to_owned(),
-                words::count(duration.count()),
-                words::time(duration.mean() / 1e3),
-                words::time(duration.micros(0.5)),
-                words::time(duration.micros(0.99)),
+                formatting::count(duration.count()),
+                formatting::time(duration.mean() / 1e3),
+                formatting::time(duration.micros(0.5)),
+                formatting::time(duration.micros(0.99)),
             ]);
         }
     }
@@ -207,15 +214,15 @@ pub(super) fn staleness(record: &Record) -> Section {
     let mut table =
         Table::new("", ["variant", "where", "revocations", "P50", "P99", "longest", "never refused"]);
     for variant in &record.variants {
-        for place in staleness_by_place(variant) {
+        for place in staleness_by_scope(variant) {
             table.row(vec![
                 variant.name.clone(),
                 place.name.clone(),
-                words::count(place.delay.count() + place.never),
-                words::stale(place.micros(0.5)),
-                words::stale(place.micros(0.99)),
-                words::stale(place.micros(1.0)),
-                words::count(place.never),
+                formatting::count(place.delay.count() + place.never_refused),
+                formatting::staleness(place.micros(0.5)),
+                formatting::staleness(place.micros(0.99)),
+                formatting::staleness(place.micros(1.0)),
+                formatting::count(place.never_refused),
             ]);
         }
     }
@@ -223,7 +230,7 @@ pub(super) fn staleness(record: &Record) -> Section {
     section.table(revocations(record));
     section.table(floods(record));
     for variant in &record.variants {
-        let shown: Vec<_> = staleness_by_place(variant)
+        let shown: Vec<_> = staleness_by_scope(variant)
             .into_iter()
             .filter(|place| !place.delay.is_empty())
             .take(COLOURS)
@@ -243,7 +250,7 @@ pub(super) fn staleness(record: &Record) -> Section {
 }
 
 /// Merges the distributions that are known; `None` when there is none.
-fn together<'d>(all: impl Iterator<Item = Option<&'d Distribution>>) -> Option<Distribution> {
+fn merged<'d>(all: impl Iterator<Item = Option<&'d Distribution>>) -> Option<Distribution> {
     let all = all.flatten().filter(|one| !one.is_empty()).cloned();
     all.reduce(|mut sum, one| {
         sum.add(&one);
@@ -277,33 +284,33 @@ fn floods(record: &Record) -> Table {
                 variant.name.clone(),
                 iteration.number.to_string(),
                 match flood.by {
-                    NamedBy::Token => words::count(flood.revoked),
-                    NamedBy::Jti => format!("{} by name", words::count(flood.revoked)),
+                    IdentifiedBy::Token => formatting::count(flood.revoked),
+                    IdentifiedBy::Jti => format!("{} by name", formatting::count(flood.revoked)),
                 },
-                words::time(flood.took_s * 1e6),
-                words::time(flood.within_s * 1e6),
-                words::time(flood.answer.micros(0.5)),
-                words::time(flood.answer.max() as f64 / 1e3),
-                format!("{}{why}", words::count(flood.failed)),
-                tried(flood),
+                formatting::time(flood.took_s * 1e6),
+                formatting::time(flood.within_s * 1e6),
+                formatting::time(flood.answer.micros(0.5)),
+                formatting::time(flood.answer.max() as f64 / 1e3),
+                format!("{}{why}", formatting::count(flood.failed)),
+                accepted_after_bound(flood),
             ]);
         }
     }
     table
 }
 
-/// How many of the credentials that were tried after the bound were still accepted.
-fn tried(flood: &Flooded) -> String {
+/// Text: of the credentials that were probed after the bound, how many were still accepted.
+fn accepted_after_bound(flood: &BulkRevocation) -> String {
     let all = flood.refused + flood.admitted + flood.unclear;
     match (all, flood.unclear) {
         (0, _) => "not tried".to_owned(),
-        (_, 0) => format!("{} of {}", words::count(flood.admitted), words::count(all)),
+        (_, 0) => format!("{} of {}", formatting::count(flood.admitted), formatting::count(all)),
         (_, unclear) => {
             format!(
                 "{} of {}, {} unclear",
-                words::count(flood.admitted),
-                words::count(all),
-                words::count(unclear)
+                formatting::count(flood.admitted),
+                formatting::count(all),
+                formatting::count(unclear)
             )
         }
     }
@@ -332,20 +339,20 @@ fn revocations(record: &Record) -> Table {
         if all.is_empty() {
             continue;
         }
-        let sum = |of: fn(&Revocations) -> u64| words::count(all.iter().map(|seen| of(seen)).sum());
-        let answered = together(all.iter().map(|seen| seen.answer.as_ref()));
+        let sum = |of: fn(&Revocations) -> u64| formatting::count(all.iter().map(|seen| of(seen)).sum());
+        let answered = merged(all.iter().map(|seen| seen.answer.as_ref()));
         let bound = all.iter().filter_map(|seen| seen.bound_s).reduce(f64::min);
         let cpu = all.iter().filter_map(|seen| seen.cpu_share).reduce(f64::max);
         table.row(vec![
             variant.name.clone(),
             sum(|seen| seen.revoked),
-            answered.map_or_else(|| "–".to_owned(), |answered| words::time(answered.micros(0.99))),
+            answered.map_or_else(|| "–".to_owned(), |answered| formatting::time(answered.micros(0.99))),
             sum(|seen| seen.failed),
             sum(|seen| seen.asked),
-            bound.map_or_else(|| "–".to_owned(), |bound| words::time(bound * 1e6)),
+            bound.map_or_else(|| "–".to_owned(), |bound| formatting::time(bound * 1e6)),
             if all.iter().all(|seen| seen.after_window) { "after the window" } else { "in the window" }
                 .to_owned(),
-            cpu.map_or_else(|| "–".to_owned(), words::digits),
+            cpu.map_or_else(|| "–".to_owned(), formatting::digits),
             all.iter().find_map(|seen| seen.example.clone()).unwrap_or_default(),
         ]);
     }

@@ -1,9 +1,9 @@
 //! Facts: report sections about what ran, on which machines, and how to read the report.
 
+use crate::formatting;
 use crate::offline::render::{Block, Section, Table};
 use crate::offline::warnings::warnings;
 use crate::record::{Arrivals, Finding, LoadShape, Machine, Origin, Record, Stage};
-use crate::words;
 
 /// Line under the title of the report.
 pub(super) fn lead(record: &Record) -> String {
@@ -23,7 +23,7 @@ pub(super) fn lead(record: &Record) -> String {
 }
 
 /// Section with the warnings to read before the figures.
-pub(super) fn before(findings: &[Finding]) -> Section {
+pub(super) fn warnings_section(findings: &[Finding]) -> Section {
     let mut section = Section::new("Before you read the figures");
     section.blocks.extend(warnings(findings, "").into_iter().map(Block::Warning));
     if findings.is_empty() {
@@ -49,7 +49,7 @@ pub(super) fn facts(record: &Record) -> Section {
             machine.role.clone(),
             machine.cores.to_string(),
             machine.processor.clone().unwrap_or_else(unknown),
-            words::bytes(machine.memory_bytes as f64),
+            formatting::bytes(machine.memory_bytes as f64),
             machine.kernel.clone(),
             group(machine),
         ]);
@@ -73,8 +73,9 @@ pub(super) fn facts(record: &Record) -> Section {
 fn group(machine: &Machine) -> String {
     let Some(group) = &machine.cgroup else { return "none".to_owned() };
     let cpu = group.cpu_limit_cores.map_or("no CPU limit".to_owned(), |limit| format!("{limit} cores"));
-    let memory =
-        group.memory_limit_bytes.map_or("no memory limit".to_owned(), |limit| words::bytes(limit as f64));
+    let memory = group
+        .memory_limit_bytes
+        .map_or("no memory limit".to_owned(), |limit| formatting::bytes(limit as f64));
     format!("v{}, {cpu}, {memory}", group.version)
 }
 
@@ -97,7 +98,7 @@ pub(in crate::offline) fn of_run(record: &Record) -> Vec<(String, String)> {
 /// Describes a machine in one line.
 pub(in crate::offline) fn machine(machine: &Machine) -> String {
     let processor = machine.processor.as_deref().unwrap_or("not known");
-    let memory = words::bytes(machine.memory_bytes as f64);
+    let memory = formatting::bytes(machine.memory_bytes as f64);
     format!(
         "{} × {processor}, {memory}, {}, control group: {}",
         machine.cores,
@@ -115,27 +116,27 @@ pub(in crate::offline) fn load(load: &LoadShape) -> String {
         Arrivals::Open if !load.stages.is_empty() => {
             format!("open, {}", load.stages.iter().map(stage).collect::<Vec<_>>().join(", then "))
         }
-        Arrivals::Open => format!("open, {}/s", load.rate_per_s.map_or("?".to_owned(), words::digits)),
+        Arrivals::Open => format!("open, {}/s", load.rate_per_s.map_or("?".to_owned(), formatting::digits)),
         Arrivals::Unknown => "arrivals not known".to_owned(),
     }];
     let most = load.concurrency.filter(|_| load.arrivals != Arrivals::Closed);
     parts.extend(most.map(|most| format!("{most} in flight at most")));
     parts.push(load.flow.clone());
     parts.extend(load.protocol.clone());
-    parts.extend(load.tokens.map(|tokens| format!("{} tokens", words::count(tokens))));
+    parts.extend(load.tokens.map(|tokens| format!("{} tokens", formatting::count(tokens))));
     parts.extend(load.timeout_s.map(|timeout| format!("timeout {timeout} s")));
     parts.join(", ")
 }
 
 /// Describes a stage of a load.
 pub(super) fn stage(stage: &Stage) -> String {
-    let (from, to) = (words::digits(stage.from_per_s), words::digits(stage.to_per_s));
+    let (from, to) = (formatting::digits(stage.from_per_s), formatting::digits(stage.to_per_s));
     let rate = if from == to { format!("{from}/s") } else { format!("{from} to {to}/s") };
-    format!("{rate} for {}", words::time(stage.seconds * 1e6))
+    format!("{rate} for {}", formatting::time(stage.seconds * 1e6))
 }
 
 /// Section that explains how to read the report.
-pub(super) fn reading() -> Section {
+pub(super) fn reading_guide() -> Section {
     let mut section = Section::new("How to read this");
     section.text(
         "A figure of a variant is the median over its iterations. The interval beside it contains the true median with 95 % or more (of five \

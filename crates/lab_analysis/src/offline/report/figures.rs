@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::LATENCIES;
+use crate::formatting;
 use crate::offline::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::offline::render::{Chart, Section, Table};
 use crate::record::{Outcome, Record, Variant};
 use crate::statistics::{Figure, display, figures, interval, median, pooled};
-use crate::words;
 
 /// Most iterations that are shown one by one without unfolding the table.
-const MOST_SHOWN: usize = 12;
+const MAX_SHOWN: usize = 12;
 
 /// A cell with a median over iterations, and its interval below it.
 fn cell(variant: &Variant, figure: &Figure) -> String {
@@ -37,7 +37,7 @@ pub(super) fn summary(record: &Record) -> Section {
         // Requests that were due but never sent count as unsuccessful.
         let unsent = variant.iterations.iter().map(|iteration| iteration.unsent).sum::<u64>() as f64;
         let total = all(Outcome::Ok) + all(Outcome::Refused) + all(Outcome::Failed) + unsent;
-        row.push(if total > 0.0 { words::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
+        row.push(if total > 0.0 { formatting::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
         table.row(row);
         let beside = record.reference.iter().filter(|row| row.beside.as_ref() == Some(&variant.name));
         beside.for_each(|row| reference(&mut table, row));
@@ -50,7 +50,7 @@ pub(super) fn summary(record: &Record) -> Section {
 }
 
 fn reference(table: &mut Table, row: &crate::record::Reference) {
-    let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), words::time);
+    let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), formatting::time);
     let rate = row.per_s.map_or_else(|| "–".to_owned(), |rate| display::figure(&Figure::PerSecond, rate));
     table.row_apart(vec![
         format!("{}\n{}", row.label, row.provenance),
@@ -65,7 +65,7 @@ fn counters(section: &mut Section, record: &Record) {
     let mut table = Table::new("Counts per request", ["variant", "count", "value"]);
     for variant in &record.variants {
         for (name, value) in &variant.counters {
-            table.row(vec![variant.name.clone(), name.clone(), words::digits(*value)]);
+            table.row(vec![variant.name.clone(), name.clone(), formatting::digits(*value)]);
         }
     }
     section.table(table);
@@ -149,14 +149,17 @@ fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
     for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
         let mut table = Table {
             caption: format!("{figure} by iteration{more}"),
-            folded: numbers.len() > MOST_SHOWN,
+            folded: numbers.len() > MAX_SHOWN,
             ..Table::default()
         };
         table.head =
             std::iter::once("iteration".to_owned()).chain(variants.iter().map(|v| v.name.clone())).collect();
         let of = |variant: &&Variant| -> Vec<(u32, Option<f64>)> {
             let find = |number: &u32| variant.iterations.iter().find(|iteration| iteration.number == *number);
-            numbers.iter().map(|number| (*number, find(number).and_then(|found| figure.of(found)))).collect()
+            numbers
+                .iter()
+                .map(|number| (*number, find(number).and_then(|found| figure.value(found))))
+                .collect()
         };
         let values: Vec<Vec<(u32, Option<f64>)>> = variants.iter().map(of).collect();
         if values.iter().flatten().all(|(_, value)| value.is_none()) {
@@ -209,7 +212,7 @@ pub(super) fn reliability(record: &Record) -> Section {
                 (Some(status), None) => status.to_string(),
                 (Some(status), Some(fault)) => format!("{status}, {fault}"),
                 (None, Some(fault)) => fault.clone(),
-                (None, None) => format!("{}, status not known", class.outcome.word()),
+                (None, None) => format!("{}, status not known", class.outcome.name()),
             };
             match endings.iter_mut().find(|ending| (&ending.0, ending.1) == (&name, class.outcome)) {
                 Some(ending) => {
@@ -231,13 +234,15 @@ pub(super) fn reliability(record: &Record) -> Section {
         endings.sort_by_key(|ending| (ending.1, std::cmp::Reverse(ending.2)));
         for (name, _, count, latency, example) in endings {
             let at = |share| {
-                latency.as_ref().map_or_else(|| "–".to_owned(), |latency| words::time(latency.micros(share)))
+                latency
+                    .as_ref()
+                    .map_or_else(|| "–".to_owned(), |latency| formatting::time(latency.micros(share)))
             };
-            let share = words::percent(count as f64 / total.max(1) as f64);
+            let share = formatting::percent(count as f64 / total.max(1) as f64);
             table.row(vec![
                 variant.name.clone(),
                 name,
-                words::count(count),
+                formatting::count(count),
                 share,
                 at(0.5),
                 at(0.99),
@@ -245,13 +250,13 @@ pub(super) fn reliability(record: &Record) -> Section {
             ]);
         }
         if unsent > 0 {
-            let share = words::percent(unsent as f64 / total as f64);
+            let share = formatting::percent(unsent as f64 / total as f64);
             let dash = || "–".to_owned();
             let why = "due, but no connection was free in time".to_owned();
             table.row(vec![
                 variant.name.clone(),
                 "never sent".to_owned(),
-                words::count(unsent),
+                formatting::count(unsent),
                 share,
                 dash(),
                 dash(),

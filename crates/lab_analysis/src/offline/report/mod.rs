@@ -8,10 +8,10 @@
 //! have rows of their own and are never used as divisors.
 
 mod costs;
+mod events;
 mod facts;
 mod figures;
-mod held;
-mod meanwhile;
+mod held_connections;
 mod over_time;
 mod stages;
 mod targets;
@@ -29,7 +29,7 @@ pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99
 pub fn sheet(record: &Record) -> Sheet {
     let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
-    sheet.section(facts::before(&findings));
+    sheet.section(facts::warnings_section(&findings));
     sheet.section(targets::targets(record));
     sheet.section(figures::summary(record));
     sheet.section(targets::comparisons(record));
@@ -42,9 +42,9 @@ pub fn sheet(record: &Record) -> Sheet {
     sheet.section(costs::sweeps(record));
     sheet.section(costs::phases(record));
     sheet.section(costs::staleness(record));
-    sheet.section(held::held(record));
-    sheet.section(meanwhile::meanwhile(record));
+    sheet.section(held_connections::held(record));
+    sheet.section(events::meanwhile(record));
     sheet.section(facts::facts(record));
-    sheet.section(facts::reading());
+    sheet.section(facts::reading_guide());
     sheet
 }

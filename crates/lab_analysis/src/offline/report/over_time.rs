@@ -2,16 +2,16 @@
 //! axis.
 
 use super::stages::offered;
+use crate::formatting;
 use crate::offline::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::offline::render::{Chart, Section, Table};
 use crate::record::{Component, Iteration, Record, Sample, Slice, Variant};
 use crate::statistics::{CpuUse, Figure, display, figures, median, window};
-use crate::words;
 
 /// Most variants that are drawn over time: too many charts hide the important ones.
-const MOST_DRAWN: usize = 12;
+const MAX_DRAWN: usize = 12;
 /// Shortest span over which CPU is drawn, ms: the kernel counts in steps of 10 ms.
-const LEAST_MS: u64 = 450;
+const MIN_SPAN_MS: u64 = 450;
 /// Columns of the table of components.
 const COMPONENT_COLUMNS: [&str; 9] = [
     "variant",
@@ -40,7 +40,8 @@ pub(super) fn throughput(record: &Record) -> Section {
         let (least, most) =
             rates.iter().fold((f64::MAX, f64::MIN), |(l, m), &rate| (l.min(rate), m.max(rate)));
         let middle = median(&rates);
-        let spread = if middle > 0.0 { words::percent((most - least) / middle) } else { "–".to_owned() };
+        let spread =
+            if middle > 0.0 { formatting::percent((most - least) / middle) } else { "–".to_owned() };
         let cells = [middle, least, most].map(|rate| display::figure(&Figure::PerSecond, rate));
         table.row(std::iter::once(variant.name.clone()).chain(cells).chain([spread]).collect());
     }
@@ -56,24 +57,24 @@ pub(super) fn components(record: &Record) -> Section {
     let mut table =
         Table::new("Components in the measured windows: medians over iterations", COMPONENT_COLUMNS);
     for variant in &record.variants {
-        for name in variant.watched_names() {
+        for name in variant.observed_names() {
             table.row(component_row(variant, name));
         }
     }
     for row in &record.reference {
         for (component, cores) in &row.cpu_cores {
             let name = format!("{}\n{}", row.label, row.provenance);
-            let mut cells = vec![name, component.clone(), words::digits(*cores)];
+            let mut cells = vec![name, component.clone(), formatting::digits(*cores)];
             cells.resize(COMPONENT_COLUMNS.len(), "–".to_owned());
             table.row_apart(cells);
         }
     }
     section.table(table);
-    section.table(untold(record));
+    section.table(missing_cpu(record));
     let drawn = record.variants.iter().filter_map(|variant| Some((variant, typical(variant)?)));
     let mut left_out = 0;
     for (number, (variant, iteration)) in drawn.enumerate() {
-        if number >= MOST_DRAWN {
+        if number >= MAX_DRAWN {
             left_out += 1;
             continue;
         }
@@ -90,14 +91,14 @@ pub(super) fn components(record: &Record) -> Section {
 }
 
 /// A component with its first and last sample in the measured window.
-type Looked<'a> = (&'a Component, &'a Sample, &'a Sample);
+type SampledComponent<'a> = (&'a Component, &'a Sample, &'a Sample);
 
 fn component_row(variant: &Variant, name: &str) -> Vec<String> {
-    let looked: Vec<Looked<'_>> = variant
+    let looked: Vec<SampledComponent<'_>> = variant
         .iterations
         .iter()
         .filter_map(|iteration| {
-            let component = iteration.watched(name)?;
+            let component = iteration.observed(name)?;
             let (first, last) = window(iteration, component)?;
             Some((component, first, last))
         })
@@ -108,7 +109,7 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         if values.is_empty() { None } else { Some(median(&values)) }
     };
     let limit = looked.iter().find_map(|(component, ..)| component.cpu_limit_cores);
-    let per = |value: &dyn Fn(&Looked<'_>) -> Option<f64>| {
+    let per = |value: &dyn Fn(&SampledComponent<'_>) -> Option<f64>| {
         let values: Vec<f64> = looked.iter().filter_map(value).collect();
         if values.is_empty() { None } else { Some(median(&values)) }
     };
@@ -130,12 +131,12 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         variant.name.clone(),
         name.to_owned(),
         cores(variant, name),
-        limit.map_or_else(|| "no limit".to_owned(), words::digits),
-        of(Figure::CpuPerRequest(name.to_owned())).map_or_else(dash, words::time),
-        memory.map_or_else(dash, |bytes| words::bytes(bytes as f64)),
-        switches.map_or_else(dash, words::digits),
-        throttled.map_or_else(dash, words::percent),
-        stood.map_or_else(dash, words::time),
+        limit.map_or_else(|| "no limit".to_owned(), formatting::digits),
+        of(Figure::CpuPerRequest(name.to_owned())).map_or_else(dash, formatting::time),
+        memory.map_or_else(dash, |bytes| formatting::bytes(bytes as f64)),
+        switches.map_or_else(dash, formatting::digits),
+        throttled.map_or_else(dash, formatting::percent),
+        stood.map_or_else(dash, formatting::time),
     ]
 }
 
@@ -147,25 +148,25 @@ fn cores(variant: &Variant, name: &str) -> String {
         return "–".to_owned();
     }
     let middle = |of: fn(&CpuUse) -> f64| median(&known.iter().map(of).collect::<Vec<_>>());
-    if known.iter().all(CpuUse::is_little) {
-        return format!("< {}", words::digits(middle(CpuUse::most_cores)));
+    if known.iter().all(CpuUse::is_within_error) {
+        return format!("< {}", formatting::digits(middle(CpuUse::max_cores)));
     }
-    words::digits(middle(|cpu| cpu.cores().unwrap_or(0.0)))
+    formatting::digits(middle(|cpu| cpu.cores().unwrap_or(0.0)))
 }
 
 /// CPU of a component in each iteration that observed it.
 fn used(variant: &Variant, name: &str) -> impl Iterator<Item = CpuUse> {
-    variant.iterations.iter().filter_map(move |iteration| CpuUse::of(iteration, name))
+    variant.iterations.iter().filter_map(move |iteration| CpuUse::in_window(iteration, name))
 }
 
 /// Table that explains missing CPU figures.
-fn untold(record: &Record) -> Table {
+fn missing_cpu(record: &Record) -> Table {
     let caption =
         "Why CPU is – above: the window is too short, or the use too small, for the resolution of the clock";
     let mut table =
         Table::new(caption, ["variant", "component", "cores", "per request", "of the first iteration"]);
     for variant in &record.variants {
-        for name in variant.watched_names() {
+        for name in variant.observed_names() {
             let told = |figure: Figure| !figures(variant, &figure).is_empty();
             let (cores, request) =
                 (told(Figure::Cores(name.to_owned())), told(Figure::CpuPerRequest(name.to_owned())));
@@ -173,8 +174,8 @@ fn untold(record: &Record) -> Table {
                 continue;
             }
             let why = used(variant, name).next();
-            let why =
-                why.map_or_else(|| "fewer than two samples in the window".to_owned(), |cpu| cpu.why_not());
+            let why = why
+                .map_or_else(|| "fewer than two samples in the window".to_owned(), |cpu| cpu.why_inexact());
             let word = |told| if told { "known" } else { "–" }.to_owned();
             table.row(vec![variant.name.clone(), name.to_owned(), word(cores), word(request), why]);
         }
@@ -191,7 +192,7 @@ fn typical(variant: &Variant) -> Option<&Iteration> {
         .filter(|iteration| !iteration.timeline.is_empty() || !iteration.components.is_empty())
         .collect();
     order.sort_by(|a, b| {
-        let rate = |iteration: &Iteration| Figure::PerSecond.of(iteration).unwrap_or(0.0);
+        let rate = |iteration: &Iteration| Figure::PerSecond.value(iteration).unwrap_or(0.0);
         rate(a).total_cmp(&rate(b))
     });
     order.get(order.len() / 2).copied()
@@ -269,7 +270,7 @@ fn spans(component: &Component) -> Vec<(&Sample, &Sample)> {
     let mut samples = component.samples.iter();
     let Some(mut from) = samples.next() else { return spans };
     for sample in samples {
-        if sample.at_ms - from.at_ms >= LEAST_MS {
+        if sample.at_ms - from.at_ms >= MIN_SPAN_MS {
             spans.push((from, sample));
             from = sample;
         }

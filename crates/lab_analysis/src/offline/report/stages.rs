@@ -7,10 +7,10 @@
 //! shows the median of the slices' P50 and their longest latency.
 
 use super::facts;
+use crate::formatting;
 use crate::offline::render::{Section, Table};
 use crate::record::{Iteration, Record, Slice, Stage, Variant};
 use crate::statistics::median;
-use crate::words;
 
 /// Section with a table for each variant whose rate changed.
 pub(super) fn stages(record: &Record) -> Section {
@@ -28,19 +28,22 @@ fn of_variant(variant: &Variant) -> Table {
     );
     let mut from = 0.0;
     for stage in &variant.load.stages {
-        let seen: Vec<Seen> =
-            variant.iterations.iter().filter_map(|iteration| Seen::of(iteration, from, stage)).collect();
-        let of = |figure: fn(&Seen) -> Option<f64>, words: fn(f64) -> String| {
+        let seen: Vec<StageFigures> = variant
+            .iterations
+            .iter()
+            .filter_map(|iteration| StageFigures::of(iteration, from, stage))
+            .collect();
+        let of = |figure: fn(&StageFigures) -> Option<f64>, words: fn(f64) -> String| {
             let values: Vec<f64> = seen.iter().filter_map(figure).collect();
             if values.is_empty() { "–".to_owned() } else { words(median(&values)) }
         };
         table.row(vec![
             facts::stage(stage),
-            words::digits(stage.from_per_s.midpoint(stage.to_per_s)),
-            of(|seen| Some(seen.good_per_s), words::digits),
-            of(|seen| Some(seen.bad_per_s), words::digits),
-            of(|seen| seen.p50_us, words::time),
-            of(|seen| seen.longest_us, words::time),
+            formatting::digits(stage.from_per_s.midpoint(stage.to_per_s)),
+            of(|seen| Some(seen.good_per_s), formatting::digits),
+            of(|seen| Some(seen.bad_per_s), formatting::digits),
+            of(|seen| seen.p50_us, formatting::time),
+            of(|seen| seen.longest_us, formatting::time),
         ]);
         from += stage.seconds;
     }
@@ -48,14 +51,14 @@ fn of_variant(variant: &Variant) -> Table {
 }
 
 /// What one iteration measured in a stage.
-struct Seen {
+struct StageFigures {
     good_per_s: f64,
     bad_per_s: f64,
     p50_us: Option<f64>,
     longest_us: Option<f64>,
 }
 
-impl Seen {
+impl StageFigures {
     /// Reads a stage of an iteration; `None` where no slice lies in it, because the iteration ended
     /// earlier or has no timeline.
     fn of(iteration: &Iteration, from_s: f64, stage: &Stage) -> Option<Self> {

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
+use crate::formatting;
 use crate::offline::render::{Section, Table};
 use crate::offline::targets::{TargetVerdict, judge};
 use crate::record::{Comparison, Record, Variant};
-use crate::statistics::{Figure, LEAST_PAIRS, StalePlace, median, paired, staleness_by_place};
-use crate::words;
+use crate::statistics::{Figure, MIN_OBSERVATIONS, ScopeStaleness, median, paired, staleness_by_scope};
 
 /// Section with every target and its verdict.
 pub(super) fn targets(record: &Record) -> Section {
@@ -24,8 +24,8 @@ pub(super) fn targets(record: &Record) -> Section {
         };
         table.row(vec![
             format!("{}\n{}", judged.target.says, judged.target),
-            judged.wanted,
-            [vec![judged.seen], judged.between].concat().join("\n"),
+            judged.requirement,
+            [vec![judged.result], judged.scatter].concat().join("\n"),
             verdict.to_owned(),
         ]);
     }
@@ -52,9 +52,9 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
     // A round that one of the two lacks is in no ratio. A statement about all ratios holds for the
     // one with the fewest rounds.
     let fewest = divided.iter().flatten().map(Vec::len).filter(|rounds| *rounds > 0).min();
-    if let Some(rounds) = fewest.filter(|rounds| *rounds >= LEAST_PAIRS) {
+    if let Some(rounds) = fewest.filter(|rounds| *rounds >= MIN_OBSERVATIONS) {
         let sure = 1.0 - 2.0_f64.powf(1.0 - rounds as f64);
-        let _ = write!(caption, "; the range contains the true median with {}", words::percent(sure));
+        let _ = write!(caption, "; the range contains the true median with {}", formatting::percent(sure));
     }
     let stale = std::iter::once(baseline).chain(others.iter().copied()).map(staleness).collect::<Vec<_>>();
     let revoked = stale.iter().any(Option::is_some);
@@ -75,27 +75,31 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
 
 /// How long revoked credentials were accepted at the worst node; `None` where none was revoked.
 fn staleness(variant: &Variant) -> Option<String> {
-    let nodes: Vec<StalePlace> =
-        staleness_by_place(variant).into_iter().filter(|place| !place.cluster).collect();
+    let nodes: Vec<ScopeStaleness> =
+        staleness_by_scope(variant).into_iter().filter(|place| !place.is_cluster).collect();
     if nodes.is_empty() {
         return None;
     }
-    let never: u64 = nodes.iter().map(|node| node.never).sum();
+    let never: u64 = nodes.iter().map(|node| node.never_refused).sum();
     let all = never + nodes.iter().map(|node| node.delay.count()).sum::<u64>();
     let worst = |share: f64| nodes.iter().map(|node| node.micros(share)).fold(0.0, f64::max);
     Some(match never {
-        0 => format!("P50 {}\nlongest {}", words::stale(worst(0.5)), words::stale(worst(1.0))),
-        never => format!("never refused: {} of {}", words::count(never), words::count(all)),
+        0 => format!(
+            "P50 {}\nlongest {}",
+            formatting::staleness(worst(0.5)),
+            formatting::staleness(worst(1.0))
+        ),
+        never => format!("never refused: {} of {}", formatting::count(never), formatting::count(all)),
     })
 }
 
 /// CPU per request in pairs: the components that count differ between the two variants.
 fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
-    let figure = |variant: &Variant| Figure::CpuTogether(variant.working());
+    let figure = |variant: &Variant| Figure::CpuPerRequestSum(variant.cost_components());
     let (own, other) = (figure(variant), figure(baseline));
     let beside = |number| baseline.iterations.iter().find(|iteration| iteration.number == number);
     let iterations = variant.iterations.iter();
-    iterations.filter_map(|left| Some((own.of(left)?, other.of(beside(left.number)?)?))).collect()
+    iterations.filter_map(|left| Some((own.value(left)?, other.value(beside(left.number)?)?))).collect()
 }
 
 /// Throughput, CPU, P50 and P99 in each round that both variants have, divided by those of the

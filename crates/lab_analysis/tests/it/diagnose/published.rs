@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use lab_analysis::diagnose::findings;
 use lab_analysis::record::{
-    Arrivals, Class, Component, Finding, Iteration, LoadShape, Outcome, Printed, Record, Sample, Stated,
-    Sweep, Variant,
+    Arrivals, Class, Component, Finding, Iteration, LoadShape, Outcome, Record, Sample, StatedFigures,
+    StatedPercentile, Sweep, Variant,
 };
 use serde_json::Value;
 
@@ -35,13 +35,13 @@ fn iteration(
     bad: u64,
     per_s: f64,
     mean_us: Option<f64>,
-    percentiles: Vec<Printed>,
+    percentiles: Vec<StatedPercentile>,
 ) -> Iteration {
     let class =
         |outcome, status, count| Class { outcome, status, fault: None, count, latency: None, example: None };
     Iteration {
         classes: vec![class(Outcome::Ok, Some(200), ok), class(Outcome::Refused, Some(403), bad)],
-        stated: Some(Stated {
+        stated: Some(StatedFigures {
             tool: "a published table".to_owned(),
             rule: String::new(),
             mean_us,
@@ -91,7 +91,7 @@ fn gateway_run(run: &Value) -> Variant {
     let (all, bad) = (run["requests"].as_u64().unwrap(), run["failed"].as_u64().unwrap());
     let each = all / rows.len() as u64;
     let of = |(number, row): (u32, &Value)| {
-        let at = |share, key: &str| Printed { share, us: row[key].as_f64().unwrap() * 1e6 };
+        let at = |share, key: &str| StatedPercentile { share, us: row[key].as_f64().unwrap() * 1e6 };
         let percentiles = vec![at(0.5, "p50_s"), at(0.95, "p95_s"), at(0.99, "p99_s")];
         let lost = bad / rows.len() as u64;
         let mut iteration =

@@ -30,7 +30,7 @@ fn instructions(value: f64, tolerance: f64, may: May) -> Vec<String> {
 
 #[test]
 fn a_run_keeps_its_own_baseline() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     assert_eq!(breaches(&record(), &baseline), Vec::<String>::new());
     let has = |figure: &Measure| baseline.checks.iter().any(|check| check.figure == *figure);
     assert!(
@@ -96,17 +96,17 @@ fn what_is_not_measured_any_more_is_a_breach() {
 #[test]
 fn a_renewed_baseline_keeps_its_checks() {
     let mut old = check(Measure::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
-    let renewed = old.renewed(&record()).unwrap();
+    let renewed = old.with_figures_of(&record()).unwrap();
     assert_eq!((renewed.checks[0].value, renewed.checks[0].tolerance), (21_000.0, 0.03));
     assert_eq!(renewed.commit.as_deref(), Some("13ef7b1"));
     assert_eq!(breaches(&record(), &renewed), Vec::<String>::new());
     old.checks[0].figure = Measure::Count { name: "cycles".to_owned() };
-    assert!(old.renewed(&record()).unwrap_err().to_string().contains("cycles"));
+    assert!(old.with_figures_of(&record()).unwrap_err().to_string().contains("cycles"));
 }
 
 #[test]
 fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     let read = |text: &str| Baseline::parse(text.as_bytes(), "base.json");
     let again = read(&baseline.to_json()).unwrap();
     assert_eq!(again, baseline);
@@ -132,17 +132,17 @@ fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
 
 #[test]
 fn a_run_that_was_ended_early_keeps_no_baseline() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     let mut partial = record();
     partial.run.partial = true;
     let held = gate(&partial, &baseline);
     let said = &held.breaches;
     assert!(said.len() == 1 && said[0].contains("the run was stopped early"), "{said:?}");
-    assert_eq!(held.kept, baseline.checks.len(), "it closes the gate, and is no check");
+    assert_eq!(held.passed, baseline.checks.len(), "it closes the gate, and is no check");
     // More messages than checks: one for the run, and one for the check.
     let one = check(Measure::Count { name: "instructions".to_owned() }, 1.0, 0.0, May::Fall);
     let held = gate(&partial, &one);
-    assert_eq!((held.kept, held.breaches.len()), (0, 2), "{held:?}");
+    assert_eq!((held.passed, held.breaches.len()), (0, 2), "{held:?}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_run_that_is_not_whole_makes_no_baseline() {
     let old = check(Measure::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
     for (record, why) in [(partial, "was stopped early"), (lacking, "lacks round 3 of `fused/oidc`")] {
         record.check().unwrap();
-        for said in [Baseline::first(&record).unwrap_err(), old.renewed(&record).unwrap_err()] {
+        for said in [Baseline::from_run(&record).unwrap_err(), old.with_figures_of(&record).unwrap_err()] {
             assert!(said.to_string().contains(why), "{said}");
         }
     }
@@ -163,7 +163,7 @@ fn a_run_that_is_not_whole_makes_no_baseline() {
 
 #[test]
 fn a_round_that_is_missing_closes_the_gate_but_for_counts() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     let mut lacking = record();
     lacking.variants[3].iterations.remove(2);
     lacking.variants[3].missing = vec![3];
@@ -177,7 +177,7 @@ fn a_round_that_is_missing_closes_the_gate_but_for_counts() {
 
 /// Staleness is infinite if a place never refused. The ratio of two infinite values is undefined.
 #[test]
-fn an_infinite_ratio_is_not_kept() {
+fn a_ratio_of_two_infinite_values_is_not_a_pass() {
     let mut record = record();
     for name in ["direct", "fused/oidc"] {
         let variant = record.variants.iter_mut().find(|variant| variant.name == name).unwrap();
@@ -195,7 +195,7 @@ fn an_infinite_ratio_is_not_kept() {
 
 #[test]
 fn a_first_baseline_holds_errors_of_every_variant() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     for variant in record().variants.iter().map(|variant| &variant.name) {
         let held =
             baseline.checks.iter().any(|check| check.figure == Measure::Errors && check.variant == *variant);
@@ -205,7 +205,7 @@ fn a_first_baseline_holds_errors_of_every_variant() {
 
 #[test]
 fn what_counts_depend_on_is_compared_by_name() {
-    let baseline = Baseline::first(&record()).unwrap();
+    let baseline = Baseline::from_run(&record()).unwrap();
     assert_eq!(changed_since(&record(), &baseline), Vec::<String>::new());
     let mut other = record();
     other.run.counting.insert("compiler".to_owned(), "rustc version 1.96.0".to_owned());
@@ -222,5 +222,5 @@ fn a_run_with_nothing_that_repeats_has_no_baseline() {
     (alone.ladders, alone.sweeps, alone.reference) = (vec![], vec![], vec![]);
     alone.variants.truncate(1);
     alone.variants[0].counters.clear();
-    assert!(Baseline::first(&alone).unwrap_err().to_string().contains("the baseline would be empty"));
+    assert!(Baseline::from_run(&alone).unwrap_err().to_string().contains("the baseline would be empty"));
 }

@@ -8,7 +8,7 @@ mod jmeter;
 use std::path::Path;
 
 use lab_analysis::diagnose::findings;
-use lab_analysis::offline::import::{Told, Tool, import, recognise};
+use lab_analysis::offline::import::{ImportOptions, Tool, import, recognise};
 use lab_analysis::offline::report::sheet;
 use lab_analysis::record::{Arrivals, Iteration, Origin, Outcome, Record};
 use lab_analysis::statistics::Figure;
@@ -21,8 +21,8 @@ fn fixture(name: &str) -> String {
     .unwrap()
 }
 
-fn told(file: &str) -> Told {
-    Told { variant: "it".to_owned(), concurrency: None, file: file.to_owned() }
+fn told(file: &str) -> ImportOptions {
+    ImportOptions { variant: "it".to_owned(), concurrency: None, file: file.to_owned() }
 }
 
 fn read(name: &str) -> Record {
@@ -123,8 +123,8 @@ fn heys_text_is_taken_as_it_is() {
     }
     assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (109, 11));
     assert!(of.latency(Outcome::Ok).is_none() && of.timeline.is_empty(), "no histogram is made up");
-    assert_eq!(Figure::P99.of(of), Some(35_400.0));
-    assert_eq!(Figure::Percentile(99_900).of(of), None);
+    assert_eq!(Figure::P99.value(of), Some(35_400.0));
+    assert_eq!(Figure::Percentile(99_900).value(of), None);
     assert!(findings(&record).iter().any(|finding| finding.name == "summary-only"));
 }
 
@@ -160,7 +160,7 @@ fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
     assert!((of.seconds - 1e6 / 2480.0).abs() < 1e-6, "{}", of.seconds);
     let failed = of.classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
     assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused), failed.count), (999_989, 11, 8065));
-    assert_eq!(Figure::PerSecond.of(of).map(f64::round), Some(2480.0));
+    assert_eq!(Figure::PerSecond.value(of).map(f64::round), Some(2480.0));
     let stated = of.stated.as_ref().unwrap();
     assert_eq!((stated.mean_us, stated.per_s), (None, Some(2500.0)));
     let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
@@ -283,7 +283,7 @@ fn wrks_text_is_taken_as_it_is() {
     assert!(notes[0].contains("good and refused"), "{notes:?}");
     let plain = read("wrk-plain.txt");
     assert!(iteration(&plain).stated.as_ref().unwrap().percentiles.is_empty());
-    assert_eq!(Figure::P50.of(iteration(&plain)), None, "nothing is made up");
+    assert_eq!(Figure::P50.value(iteration(&plain)), None, "nothing is made up");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn h2loads_text_is_taken_as_it_is() {
         [times.min_us, times.max_us, times.mean_us].map(|time| time.unwrap().round() as u64),
         [2110, 13_700, 3310]
     );
-    assert!(times.percentiles.is_empty() && Figure::P50.of(of).is_none(), "nothing is made up");
+    assert!(times.percentiles.is_empty() && Figure::P50.value(of).is_none(), "nothing is made up");
     let bad = fixture("h2load.txt")
         .replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", "900 2xx, 0 3xx, 1 4xx, 3 5xx")
         .replace("0 errored, 0 timeout", "5 errored, 2 timeout")
@@ -414,7 +414,11 @@ fn wrk2_tells_from_when_requests_were_due_and_from_when_they_were_sent() {
     let sent = &of.stated.as_ref().unwrap().sent_percentiles;
     let at = |share: f64| sent.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us;
     assert_eq!([0.5, 0.99, 1.0].map(|share| at(share).round() as u64), [1070, 4380, 9150]);
-    assert_eq!(Figure::P99.of(of), Some(411_180.0), "what a user waited, not what wrk2 saw from sending on");
+    assert_eq!(
+        Figure::P99.value(of),
+        Some(411_180.0),
+        "what a user waited, not what wrk2 saw from sending on"
+    );
     assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (39_500, Some(100)));
     assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown);
     let text = sheet(&record).markdown();
@@ -429,7 +433,7 @@ fn refusals_that_h2load_counts_as_4xx_are_known_not_to_be_the_servers_fault() {
     let of = |codes: &str| {
         let text = fixture("h2load.txt").replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", codes);
         let record = import(&text, None, &told("h2load.txt")).unwrap();
-        Figure::FailureShare.of(iteration(&record))
+        Figure::FailureShare.value(iteration(&record))
     };
     assert_eq!(of("900 2xx, 0 3xx, 4 4xx, 0 5xx"), Some(0.0));
     assert_eq!(of("900 2xx, 0 3xx, 1 4xx, 3 5xx"), None, "which of the three are 503 is not known");

@@ -1,7 +1,7 @@
 //! Merge: the records of several generators become one.
 
 use lab_analysis::offline::merge::merge;
-use lab_analysis::record::{Distribution, Doubt, Finding, Held, Origin, Outcome, Record, Stage};
+use lab_analysis::record::{Distribution, Doubt, Finding, HeldConnections, Origin, Outcome, Record, Stage};
 use lab_analysis::statistics::Figure;
 use lab_analysis::test_support::sample;
 
@@ -25,9 +25,10 @@ fn counts_histograms_and_rates_add_up() {
                 iteration.count(Outcome::Refused),
                 part(0).count(Outcome::Refused) + part(1).count(Outcome::Refused)
             );
-            let rates: f64 = [0, 1].iter().map(|record| Figure::PerSecond.of(part(*record)).unwrap()).sum();
+            let rates: f64 =
+                [0, 1].iter().map(|record| Figure::PerSecond.value(part(*record)).unwrap()).sum();
             assert!(
-                (Figure::PerSecond.of(iteration).unwrap() / rates - 1.0).abs() < 0.01,
+                (Figure::PerSecond.value(iteration).unwrap() / rates - 1.0).abs() < 0.01,
                 "{}",
                 variant.name
             );
@@ -110,7 +111,7 @@ fn findings_are_those_of_all_generators_together() {
 
 #[test]
 fn held_connections_add_up() {
-    let held = |opened, longest, before| Held {
+    let held = |opened, longest, before| HeldConnections {
         manner: "idle".to_owned(),
         asked: 100,
         opened,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab_analysis::record::{MOST_POINTS, Record, Sample, Slice};
+use lab_analysis::record::{MAX_POINTS, Record, Sample, Slice};
 use lab_analysis::test_support::sample;
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ fn long_series_are_thinned_and_nothing_is_lost_that_counts() {
         (0..4001).map(|at| Sample { at_ms: at, user_ms: at, ..Sample::default() }).collect();
     record.thin();
     let iteration = &record.variants[0].iterations[0];
-    assert!(iteration.timeline.len() <= MOST_POINTS && iteration.components[0].samples.len() <= MOST_POINTS);
+    assert!(iteration.timeline.len() <= MAX_POINTS && iteration.components[0].samples.len() <= MAX_POINTS);
     assert_eq!(
         iteration
             .timeline

@@ -2,7 +2,7 @@
 
 use lab_analysis::offline::render::html;
 use lab_analysis::offline::report::sheet;
-use lab_analysis::offline::targets::{Judged, TargetVerdict, judge};
+use lab_analysis::offline::targets::{TargetResult, TargetVerdict, judge};
 use lab_analysis::record::{Class, Comparison, Distribution, Measure, Outcome, Record, Staleness, Target};
 use lab_analysis::test_support::sample;
 
@@ -19,19 +19,19 @@ fn target(figure: Measure, of: &str) -> Target {
     }
 }
 
-fn judged<T>(target: Target, look: impl FnOnce(&Judged<'_>) -> T) -> T {
+fn judged<T>(target: Target, look: impl FnOnce(&TargetResult<'_>) -> T) -> T {
     let record = Record { targets: vec![target], ..sample::record(1) };
     look(&judge(&record)[0])
 }
 
 /// The measured value, and the range of the rounds.
-fn said(judged: &Judged<'_>) -> String {
-    format!("{} ({})", judged.seen, judged.between.join("; "))
+fn said(judged: &TargetResult<'_>) -> String {
+    format!("{} ({})", judged.result, judged.scatter.join("; "))
 }
 
 /// Whether a bound is met, the measured value, and the required one.
 fn seen(target: Target) -> (bool, String, String) {
-    judged(target, |judged| (judged.is_met(), said(judged), judged.wanted.clone()))
+    judged(target, |judged| (judged.is_met(), said(judged), judged.requirement.clone()))
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn what_is_to_be_met_surely_is_met_by_all_of_the_interval() {
         let mut record = Record { targets: vec![target], ..sample::record(1) };
         record.variants.iter_mut().for_each(|variant| variant.iterations.truncate(rounds));
         let judged = &judge(&record)[0];
-        (judged.verdict, said(judged), judged.wanted.clone(), judged.values.clone())
+        (judged.verdict, said(judged), judged.requirement.clone(), judged.values.clone())
     };
     let (verdict, what, wanted, values) = times(1.6, 8);
     assert!(
@@ -179,7 +179,7 @@ fn a_target_is_not_met_by_the_rounds_that_are_left() {
     let over = Target { over: Some("gateway".to_owned()), ..anything(Measure::P50, "direct") };
     record.targets = vec![anything(Measure::P50, "gateway"), over, anything(Measure::P50, "direct")];
     let read = Record::parse(record.to_json().unwrap().as_bytes(), "run.json").unwrap();
-    let met: Vec<bool> = judge(&read).iter().map(Judged::is_met).collect();
+    let met: Vec<bool> = judge(&read).iter().map(TargetResult::is_met).collect();
     assert_eq!(met, [false, false, true]);
     let what = said(&judge(&read)[0]);
     assert!(what.contains("round 7 of `gateway` has no P50"), "{what}");

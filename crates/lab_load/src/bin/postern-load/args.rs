@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Parser, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use lab_load::idle_connections::{HoldPlan, Manner};
+use lab_load::idle_connections::{HoldBehavior, HoldPlan};
 use lab_load::load::{
-    Choice, Open, Plan, Protocol, RequestTemplate, Schedule, Spacing, Step, Stop, Target, Trust,
+    InterArrival, Open, Plan, Protocol, RequestTemplate, Schedule, Step, Stop, Target, TokenChoice, Trust,
 };
-use lab_load::observe::Watched;
-use lab_load::provider::{Description, ProviderPlan, Scenario};
+use lab_load::observe::WatchedProcess;
+use lab_load::provider::{Flow, ProviderDescription, ProviderPlan};
 
 /// Loads an HTTP server and measures it from outside.
 ///
@@ -91,7 +91,7 @@ pub(crate) struct Provider {
         long,
         help = "client_credentials, password, password_revoke, refresh, introspection or code_consent"
     )]
-    scenario: Scenario,
+    scenario: Flow,
     /// Virtual users, each with its own connection; each waits for its response
     #[arg(long, default_value_t = 50, value_name = "N")]
     concurrency: usize,
@@ -203,7 +203,7 @@ pub(crate) struct Output {
     pub(crate) json: Option<PathBuf>,
     /// Sample a process and its descendants; may be repeated
     #[arg(long, value_parser = watched, value_name = "NAME=PID")]
-    watch: Vec<Watched>,
+    watch: Vec<WatchedProcess>,
 }
 
 #[derive(Args)]
@@ -285,7 +285,7 @@ impl Run {
         };
         Ok(Plan {
             target: self.place.target(protocol)?,
-            flow: self.request.flow()?,
+            flow: self.request.template()?,
             schedule,
             stop,
             warmup: self.warmup,
@@ -301,7 +301,7 @@ impl Run {
 impl Provider {
     pub(crate) fn plan(&self) -> Result<ProviderPlan, Failure> {
         Ok(ProviderPlan {
-            description: Description::read(&self.description)?,
+            description: ProviderDescription::read(&self.description)?,
             scenario: self.scenario,
             concurrency: self.concurrency,
             warmup: self.warmup,
@@ -318,8 +318,8 @@ impl Provider {
 
 fn trust(ca: Option<&Path>, insecure: bool) -> Option<Trust> {
     match ca {
-        Some(file) => Some(Trust::Authorities(file.to_owned())),
-        None => insecure.then_some(Trust::Anything),
+        Some(file) => Some(Trust::CertificateFile(file.to_owned())),
+        None => insecure.then_some(Trust::AnyCertificate),
     }
 }
 
@@ -341,7 +341,7 @@ impl Arrivals {
         if let Some(concurrency) = self.concurrency {
             return Schedule::Closed { concurrency };
         }
-        let spacing = if self.constant { Spacing::Constant } else { Spacing::Poisson };
+        let spacing = if self.constant { InterArrival::Constant } else { InterArrival::Poisson };
         let steps = match self.rate {
             Some(rate) => vec![Step::steady(rate, duration)],
             None => self.steps.clone(),
@@ -351,7 +351,7 @@ impl Arrivals {
 }
 
 impl RequestArgs {
-    fn flow(&self) -> Result<RequestTemplate, Failure> {
+    fn template(&self) -> Result<RequestTemplate, Failure> {
         let body = match (&self.body, &self.body_file, self.body_bytes) {
             (Some(text), _, _) => Bytes::from(text.clone()),
             (_, Some(file), _) => Bytes::from(fs::read(file).map_err(|error| unreadable(file, &error))?),
@@ -368,7 +368,7 @@ impl RequestArgs {
             headers,
             body,
             tokens: self.tokens()?,
-            choice: self.zipf.map_or(Choice::RoundRobin, Choice::Zipf),
+            choice: self.zipf.map_or(TokenChoice::RoundRobin, TokenChoice::Zipf),
             keep_alive: !self.no_keepalive,
         })
     }
@@ -389,7 +389,7 @@ impl Idle {
     pub(crate) fn plan(&self) -> Result<HoldPlan, Failure> {
         let flow =
             || RequestTemplate { tokens: self.token.iter().cloned().collect(), ..RequestTemplate::get() };
-        self.hold.plan(Manner::Idle { first: self.request.then(|| Box::new(flow())) })
+        self.hold.plan(HoldBehavior::Idle { first: self.request.then(|| Box::new(flow())) })
     }
 
     pub(crate) fn output(&self) -> &Output {
@@ -399,7 +399,7 @@ impl Idle {
 
 impl SlowLoris {
     pub(crate) fn plan(&self) -> Result<HoldPlan, Failure> {
-        self.hold.plan(Manner::SlowLoris { interval: self.interval })
+        self.hold.plan(HoldBehavior::SlowLoris { interval: self.interval })
     }
 
     pub(crate) fn output(&self) -> &Output {
@@ -408,21 +408,21 @@ impl SlowLoris {
 }
 
 impl Hold {
-    fn plan(&self, manner: Manner) -> Result<HoldPlan, Failure> {
+    fn plan(&self, manner: HoldBehavior) -> Result<HoldPlan, Failure> {
         Ok(HoldPlan {
             target: self.place.target(Protocol::Http1)?,
             connections: self.connections,
-            manner,
+            behavior: manner,
             hold: self.duration,
             timeout: self.timeout,
-            opening: self.opening,
+            max_concurrent_connects: self.opening,
             watch: self.output.watch.clone(),
         })
     }
 }
 
 impl Output {
-    pub(crate) fn watch(&self) -> &[Watched] {
+    pub(crate) fn watch(&self) -> &[WatchedProcess] {
         &self.watch
     }
 }
@@ -463,10 +463,10 @@ fn step(text: &str) -> Result<Step, String> {
     Ok(Step { rate: rate(from)?, to: rate(to)?, duration: duration(time)? })
 }
 
-fn watched(text: &str) -> Result<Watched, String> {
+fn watched(text: &str) -> Result<WatchedProcess, String> {
     let refused = || format!("`{text}` is not NAME=PID");
     let (name, pid) = text.split_once('=').ok_or_else(refused)?;
-    Ok(Watched { name: name.to_owned(), pid: pid.parse().map_err(|_| refused())? })
+    Ok(WatchedProcess { name: name.to_owned(), pid: pid.parse().map_err(|_| refused())? })
 }
 
 #[cfg(test)]
@@ -504,7 +504,7 @@ mod tests {
         assert!(plan("run http://127.0.0.1:1/ --rate 5 --concurrency 5").is_err());
         let open = plan("run http://127.0.0.1:1/ --rate 5 --constant -d 2s").unwrap();
         let steps = vec![Step::steady(5.0, Duration::from_secs(2))];
-        assert_eq!(open.schedule, Schedule::Open(Open { spacing: Spacing::Constant, steps }));
+        assert_eq!(open.schedule, Schedule::Open(Open { spacing: InterArrival::Constant, steps }));
         let closed = plan("run http://127.0.0.1:1/ --concurrency 20 --http2 --streams 5").unwrap();
         assert_eq!((closed.connections, closed.streams), (4, 5));
         assert!(plan("run http://127.0.0.1:1/ --concurrency 21 --http2 --streams 5").is_err());

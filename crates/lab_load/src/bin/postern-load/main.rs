@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use args::{Cli, Command, Observe, Output, Provider, Run};
 use clap::Parser as _;
 use lab_load::idle_connections::HoldPlan;
-use lab_load::observe::Watch;
+use lab_load::observe::ProcessSampler;
 use lab_load::report::{self, ObserveReport, hold_table, load_table, observe_table, provider_table};
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ fn run_observe(observe: &Observe) -> Result<ExitCode, Failure> {
         return Err("no process to watch: use --watch NAME=PID".into());
     }
     let origin = Instant::now();
-    let watch = Watch::start(watched, observe.interval, origin)?;
+    let watch = ProcessSampler::start(watched, observe.interval, origin)?;
     let until = observe.duration.map(|duration| origin + duration);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -85,7 +85,7 @@ fn run_observe(observe: &Observe) -> Result<ExitCode, Failure> {
         }
     });
     let series = watch.stop();
-    let seen = series.iter().map(|series| series.over(Duration::ZERO, Duration::MAX, None)).collect();
+    let seen = series.iter().map(|series| series.in_window(Duration::ZERO, Duration::MAX, None)).collect();
     let report = ObserveReport::new(seen);
     print(&observe.output, &report, &observe_table(&report))?;
     Ok(ExitCode::SUCCESS)

@@ -12,10 +12,10 @@ use lab_analysis::record::{
 };
 use lab_analysis::test_support::sample;
 use lab_load::load::{self, Latency, Plan, RequestFault};
-use lab_load::observe::{Series, Watch, Watched};
+use lab_load::observe::{ProcessSampler, Series, WatchedProcess};
 use lab_load::report::{LoadReport, run_load};
 
-use super::faulty::{Answer, Faulty, Log, now};
+use super::faulty::{Answer, FaultyServer, Log, now};
 
 /// Length of a slice in ms.
 const SLICE: u64 = 50;
@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(50);
 const MS: u64 = 1_000_000;
 
 /// A server whose process is sampled.
-pub(crate) struct Seen<'a> {
+pub(crate) struct ObservedServer<'a> {
     pub(crate) name: &'a str,
-    pub(crate) server: &'a Faulty,
+    pub(crate) server: &'a FaultyServer,
     pub(crate) limit: Option<&'a CpuLimit>,
 }
 
@@ -35,15 +35,16 @@ pub(crate) struct Seen<'a> {
 pub(crate) fn iteration(
     number: u32,
     plan: &Plan,
-    watched: &[Seen<'_>],
+    watched: &[ObservedServer<'_>],
     meanwhile: &(dyn Fn() -> Option<&'static str> + Sync),
 ) -> Iteration {
     for seen in watched {
         seen.server.log();
     }
-    let named = watched.iter().map(|seen| Watched { name: seen.name.to_owned(), pid: seen.server.pid() });
+    let named =
+        watched.iter().map(|seen| WatchedProcess { name: seen.name.to_owned(), pid: seen.server.pid() });
     let (origin, clock) = (now(), Instant::now());
-    let watch = Watch::start(&named.collect::<Vec<_>>(), LOOK, clock).unwrap();
+    let watch = ProcessSampler::start(&named.collect::<Vec<_>>(), LOOK, clock).unwrap();
     let limit = watched.iter().find_map(|seen| seen.limit);
     let over = AtomicBool::new(false);
     let (report, events, periods) = std::thread::scope(|scope| {
@@ -79,7 +80,7 @@ pub(crate) fn iteration(
             .filter(|fault| fault.class == RequestFault::Unsent)
             .map(|fault| fault.count)
             .sum(),
-        service: Some(spread(&report.service_us)),
+        service: Some(distribution_from_summary(&report.service_us)),
         mean_in_flight: Some(report.totals.mean_in_flight),
         generator: Some(GeneratorUse {
             cpu_share: report.generator.cpu_share,
@@ -101,7 +102,7 @@ fn classes(report: &LoadReport) -> Vec<Class> {
         status: Some(row.status),
         fault: None,
         count: row.count,
-        latency: Some(spread(&row.latency_us)),
+        latency: Some(distribution_from_summary(&row.latency_us)),
         example: None,
     });
     let failed = report.faults.iter().filter(|row| row.class != RequestFault::Unsent).map(|row| Class {
@@ -109,7 +110,7 @@ fn classes(report: &LoadReport) -> Vec<Class> {
         status: None,
         fault: Some(format!("{:?}", row.class).to_ascii_lowercase()),
         count: row.count,
-        latency: Some(spread(&row.latency_us)),
+        latency: Some(distribution_from_summary(&row.latency_us)),
         example: Some(row.example.clone()),
     });
     answered.chain(failed).collect()
@@ -117,7 +118,7 @@ fn classes(report: &LoadReport) -> Vec<Class> {
 
 /// A distribution with these percentiles and this mean. Between two percentiles it follows the
 /// power that gives the mean.
-fn spread(summary: &Latency) -> Distribution {
+fn distribution_from_summary(summary: &Latency) -> Distribution {
     let points = [
         (0.0, summary.min),
         (0.5, summary.p50),
@@ -178,7 +179,7 @@ fn timeline(answers: &[Answer], begun: u64, origin: u64) -> Vec<Slice> {
 }
 
 fn component(
-    seen: &Seen<'_>,
+    seen: &ObservedServer<'_>,
     series: &Series,
     log: &Log,
     origin: u64,
@@ -276,7 +277,7 @@ impl CpuLimit {
     }
 
     /// Moves a process into the group.
-    pub(crate) fn take(&self, server: &Faulty) -> Result<(), String> {
+    pub(crate) fn take(&self, server: &FaultyServer) -> Result<(), String> {
         self.write("cgroup.procs", &server.pid().to_string())
     }
 

@@ -45,12 +45,12 @@ pub(crate) struct Log {
 }
 
 /// A running server process; it is ended when dropped.
-pub(crate) struct Faulty {
+pub(crate) struct FaultyServer {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-impl Faulty {
+impl FaultyServer {
     /// Starts a server with the fault that `words` describe: see [`Fault::told`].
     pub(crate) fn start(words: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -77,7 +77,7 @@ impl Faulty {
     }
 
     /// Sends a control request to the server. Returns the response body.
-    pub(crate) fn tell(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -87,7 +87,7 @@ impl Faulty {
 
     /// Returns the log entries since the last call.
     pub(crate) fn log(&self) -> Log {
-        let text = self.tell("/log");
+        let text = self.get("/log");
         let mut log = Log::default();
         for line in text.lines() {
             let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
@@ -103,7 +103,7 @@ impl Faulty {
     }
 }
 
-impl Drop for Faulty {
+impl Drop for FaultyServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -123,7 +123,7 @@ enum Fault {
     /// Like `Serial`, but every waiting thread is woken each time.
     Convoy(Duration),
     /// Each request leaks this many bytes.
-    Keep(usize),
+    Leak(usize),
     /// At intervals no request is answered while a thread works.
     Pauses { every: Duration, length: Duration },
     /// Once, at this request, no request is answered for a time.
@@ -134,11 +134,11 @@ enum Fault {
     Silent { every: u64 },
     /// Each request calls another server this often, and is refused if that does not respond in
     /// time. With a cache, once per token.
-    Ask { whom: SocketAddr, times: usize, cache: bool, timeout: Duration },
+    CallOther { whom: SocketAddr, times: usize, cache: bool, timeout: Duration },
 }
 
 impl Fault {
-    fn told(words: &str) -> Self {
+    fn parse(words: &str) -> Self {
         let words: Vec<&str> = words.split(' ').collect();
         let number = |at: usize| words[at].parse::<u64>().unwrap();
         let micros = |at: usize| Duration::from_micros(number(at));
@@ -148,12 +148,12 @@ impl Fault {
             "wait" => Self::Wait(micros(1)),
             "serial" => Self::Serial(micros(1)),
             "convoy" => Self::Convoy(micros(1)),
-            "keep" => Self::Keep(usize::try_from(number(1)).unwrap()),
+            "keep" => Self::Leak(usize::try_from(number(1)).unwrap()),
             "pauses" => Self::Pauses { every: micros(1), length: micros(2) },
             "stall" => Self::Stall { at: number(1), length: micros(2) },
             "rotation" => Self::Rotation(micros(1)),
             "silent" => Self::Silent { every: number(1) },
-            "ask" => Self::Ask {
+            "ask" => Self::CallOther {
                 whom: words[1].parse().unwrap(),
                 times: usize::try_from(number(2)).unwrap(),
                 cache: words[3] == "cache",
@@ -186,7 +186,7 @@ fn serve() {
     let Some(words) = std::env::var_os(TOLD) else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Arc::new(Server {
-        fault: Fault::told(words.to_str().unwrap()),
+        fault: Fault::parse(words.to_str().unwrap()),
         log: Mutex::default(),
         requests: AtomicU64::new(0),
         refusing: AtomicU64::new(0),
@@ -253,7 +253,7 @@ impl Server {
             let begun = now();
             let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
             if path != "/" {
-                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{}", self.told(&path));
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{}", self.control(&path));
                 return;
             }
             let status = self.answer(&head, &mut behind);
@@ -272,7 +272,7 @@ impl Server {
     }
 
     /// Handles a control request, which is not part of the load.
-    fn told(&self, path: &str) -> String {
+    fn control(&self, path: &str) -> String {
         match path.split_once('?').unwrap_or((path, "")) {
             ("/log", _) => {
                 let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
@@ -325,7 +325,7 @@ impl Server {
                 *self.taken.lock().unwrap() = false;
                 self.free.notify_all();
             }
-            Fault::Keep(bytes) => std::mem::forget(vec![1_u8; *bytes]),
+            Fault::Leak(bytes) => std::mem::forget(vec![1_u8; *bytes]),
             Fault::Pauses { .. } => drop(self.gate.read()),
             Fault::Stall { at, length } => {
                 if number == *at {
@@ -340,14 +340,14 @@ impl Server {
                 std::thread::sleep(Duration::from_secs(2));
             }
             Fault::None | Fault::Rotation(_) | Fault::Silent { .. } => {}
-            Fault::Ask { whom, times, cache, timeout } => {
+            Fault::CallOther { whom, times, cache, timeout } => {
                 let token = head.lines().find_map(|line| line.strip_prefix("authorization: "));
                 let token = token.unwrap_or_default().to_owned();
                 if *cache && self.known.lock().unwrap().contains(&token) {
                     return 200;
                 }
                 for _ in 0..*times {
-                    if !ask(*whom, behind, *timeout) {
+                    if !call(*whom, behind, *timeout) {
                         return 403;
                     }
                 }
@@ -360,7 +360,7 @@ impl Server {
 
 /// Sends a request to another server over a kept-alive connection. Returns `false` if there is no
 /// response in time.
-fn ask(whom: SocketAddr, kept: &mut Option<TcpStream>, timeout: Duration) -> bool {
+fn call(whom: SocketAddr, kept: &mut Option<TcpStream>, timeout: Duration) -> bool {
     let mut exchange = || -> std::io::Result<()> {
         let mut stream = match kept.take() {
             Some(stream) => stream,

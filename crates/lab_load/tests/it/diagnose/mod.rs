@@ -65,7 +65,7 @@ fn of(fault: &str) -> &'static Row {
 }
 
 /// Checks the findings of a record with this fault.
-fn judge(row: &Row, found: &[Finding]) -> Result<(), String> {
+fn check_findings(row: &Row, found: &[Finding]) -> Result<(), String> {
     let names: Vec<&str> =
         found.iter().map(|finding| &*finding.name).filter(|name| !ALWAYS.contains(name)).collect();
     if !row.found.is_empty() && !names.contains(&row.found) {
@@ -79,7 +79,7 @@ fn judge(row: &Row, found: &[Finding]) -> Result<(), String> {
 /// Measures a fault and checks the findings against the matrix. Returns the finding of the fault.
 /// Other load on the machine can distort a single run, so there are three attempts; a wrong rule
 /// fails in all of them.
-fn seeded(fault: &str, measure: impl Fn() -> Record) -> Finding {
+fn check_fault(fault: &str, measure: impl Fn() -> Record) -> Finding {
     // Two loads at the same time would disturb each other.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ fn seeded(fault: &str, measure: impl Fn() -> Record) -> Finding {
         let record = measure();
         record.check().unwrap();
         let found = findings(&record);
-        match judge(row, &found) {
+        match check_findings(row, &found) {
             Ok(()) => {
                 let about = found.into_iter().find(|finding| finding.name == row.found);
                 return about.unwrap_or_else(|| Finding {

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab_analysis::record::{Ladder, Record, Rung, Sweep};
-use lab_load::load::{Choice, Plan, Protocol, RequestTemplate, Schedule, Stop};
+use lab_load::load::{Plan, Protocol, RequestTemplate, Schedule, Stop, TokenChoice};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::bridge::{CpuLimit, Seen, iteration, record, variant};
-use super::faulty::Faulty;
-use super::seeded;
+use super::bridge::{CpuLimit, ObservedServer, iteration, record, variant};
+use super::check_fault;
+use super::faulty::FaultyServer;
 
 /// Plan of an open loop over 16 connections.
-fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
+fn open_loop(server: &FaultyServer, rate: f64, seconds: f64) -> Plan {
     Plan {
         target: crate::target(&server.url(), Protocol::Http1),
         flow: RequestTemplate::get(),
@@ -28,24 +28,24 @@ fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
 }
 
 /// Plan of a closed loop.
-fn work(server: &Faulty, workers: usize, seconds: f64) -> Plan {
+fn closed_loop(server: &FaultyServer, workers: usize, seconds: f64) -> Plan {
     let schedule = Schedule::Closed { concurrency: workers };
-    Plan { schedule, connections: workers, ..offer(server, 0.0, seconds) }
+    Plan { schedule, connections: workers, ..open_loop(server, 0.0, seconds) }
 }
 
-fn seen<'a>(name: &'a str, server: &'a Faulty) -> Seen<'a> {
-    Seen { name, server, limit: None }
+fn seen<'a>(name: &'a str, server: &'a FaultyServer) -> ObservedServer<'a> {
+    ObservedServer { name, server, limit: None }
 }
 
 /// A record of one variant with one iteration.
-fn once(plan: &Plan, watched: &[Seen<'_>]) -> Record {
+fn single_iteration_record(plan: &Plan, watched: &[ObservedServer<'_>]) -> Record {
     record(vec![variant("under test", plan, vec![iteration(1, plan, watched, &|| None)])])
 }
 
 /// A gateway that calls an authority `times` per request, with or without a cache.
-fn asking(authority: &Faulty, times: u32, cache: bool, timeout: Duration) -> Faulty {
+fn gateway_calling(authority: &FaultyServer, times: u32, cache: bool, timeout: Duration) -> FaultyServer {
     let cache = if cache { "cache" } else { "always" };
-    Faulty::start(&format!("ask {} {times} {cache} {}", authority.address, timeout.as_micros()))
+    FaultyServer::start(&format!("ask {} {times} {cache} {}", authority.address, timeout.as_micros()))
 }
 
 /// Runs `work` on one core, of which a busy thread uses the other half.
@@ -73,10 +73,13 @@ const PATIENT: Duration = Duration::from_secs(5);
 
 #[test]
 fn nothing_is_wrong() {
-    seeded("nothing is wrong", || {
-        let authority = Faulty::start("none");
-        let gateway = asking(&authority, 1, false, PATIENT);
-        once(&offer(&gateway, 200.0, 2.0), &[seen("gateway", &gateway), seen("authority", &authority)])
+    check_fault("nothing is wrong", || {
+        let authority = FaultyServer::start("none");
+        let gateway = gateway_calling(&authority, 1, false, PATIENT);
+        single_iteration_record(
+            &open_loop(&gateway, 200.0, 2.0),
+            &[seen("gateway", &gateway), seen("authority", &authority)],
+        )
     });
 }
 
@@ -86,12 +89,15 @@ fn a_cpu_limit() {
         println!("skipped: a control group with a CPU limit cannot be made here: {why}");
         return;
     }
-    let found = seeded("a CPU limit below the need", || {
-        let server = Faulty::start("work 2000");
+    let found = check_fault("a CPU limit below the need", || {
+        let server = FaultyServer::start("work 2000");
         let limit = CpuLimit::new(0.1).unwrap();
         limit.take(&server).unwrap();
-        let plan = work(&server, 8, 3.0);
-        let record = once(&plan, &[Seen { limit: Some(&limit), ..seen("proxy", &server) }]);
+        let plan = closed_loop(&server, 8, 3.0);
+        let record = single_iteration_record(
+            &plan,
+            &[ObservedServer { limit: Some(&limit), ..seen("proxy", &server) }],
+        );
         drop(server);
         record
     });
@@ -108,10 +114,10 @@ fn a_cpu_limit() {
 
 #[test]
 fn a_slow_backend() {
-    let found = seeded("a slow backend", || {
-        let backend = Faulty::start("wait 20000");
-        let gateway = asking(&backend, 1, false, PATIENT);
-        let (direct, whole) = (offer(&backend, 100.0, 1.5), offer(&gateway, 100.0, 1.5));
+    let found = check_fault("a slow backend", || {
+        let backend = FaultyServer::start("wait 20000");
+        let gateway = gateway_calling(&backend, 1, false, PATIENT);
+        let (direct, whole) = (open_loop(&backend, 100.0, 1.5), open_loop(&gateway, 100.0, 1.5));
         let bare = iteration(1, &direct, &[seen("backend", &backend)], &|| None);
         let full = iteration(1, &whole, &[seen("gateway", &gateway), seen("backend", &backend)], &|| None);
         let mut record =
@@ -127,47 +133,47 @@ fn a_slow_backend() {
 
 #[test]
 fn the_generator_is_too_slow() {
-    seeded("more load than the generator can send", || {
-        let server = Faulty::start("none");
+    check_fault("more load than the generator can send", || {
+        let server = FaultyServer::start("none");
         let (timeout, connections) = (Duration::from_millis(300), 256);
-        let plan = Plan { timeout, connections, ..offer(&server, 400_000.0, 1.0) };
+        let plan = Plan { timeout, connections, ..open_loop(&server, 400_000.0, 1.0) };
         // The server must always be faster than the generator, whatever else runs on the machine.
-        with_half_a_core(|| once(&plan, &[seen("server", &server)]))
+        with_half_a_core(|| single_iteration_record(&plan, &[seen("server", &server)]))
     });
 }
 
 #[test]
 fn connection_churn() {
-    let found = seeded("a connection for every request", || {
-        let server = Faulty::start("none");
-        let mut plan = offer(&server, 200.0, 1.5);
+    let found = check_fault("a connection for every request", || {
+        let server = FaultyServer::start("none");
+        let mut plan = open_loop(&server, 200.0, 1.5);
         plan.flow.keep_alive = false;
-        once(&plan, &[seen("server", &server)])
+        single_iteration_record(&plan, &[seen("server", &server)])
     });
     assert!(found.evidence.contains("none is kept open"), "{found:?}");
 }
 
 #[test]
 fn a_cold_cache() {
-    let found = seeded("an empty cache in front of the authority", || {
-        let authority = Faulty::start("none");
-        let gateway = asking(&authority, 1, true, PATIENT);
-        let mut plan = offer(&gateway, 300.0, 2.0);
+    let found = check_fault("an empty cache in front of the authority", || {
+        let authority = FaultyServer::start("none");
+        let gateway = gateway_calling(&authority, 1, true, PATIENT);
+        let mut plan = open_loop(&gateway, 300.0, 2.0);
         plan.warmup = Duration::ZERO;
         plan.flow.tokens = (0..100).map(|number| format!("token-{number}")).collect();
-        plan.flow.choice = Choice::RoundRobin;
-        once(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
+        plan.flow.choice = TokenChoice::RoundRobin;
+        single_iteration_record(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
     });
     assert!(found.evidence.contains("`authority` received"), "{found:?}");
 }
 
 #[test]
 fn one_slow_iteration() {
-    let found = seeded("one iteration under another weather", || {
-        let server = Faulty::start("none");
-        let plan = offer(&server, 300.0, 0.5);
+    let found = check_fault("one iteration under another weather", || {
+        let server = FaultyServer::start("none");
+        let plan = open_loop(&server, 300.0, 0.5);
         let iterations = (1..=7).map(|number| {
-            server.tell(if number == 4 { "/slow?30000" } else { "/slow?2000" });
+            server.get(if number == 4 { "/slow?30000" } else { "/slow?2000" });
             iteration(number, &plan, &[seen("server", &server)], &|| None)
         });
         record(vec![variant("under test", &plan, iterations.collect())])
@@ -177,12 +183,12 @@ fn one_slow_iteration() {
 
 #[test]
 fn a_key_rotation() {
-    let found = seeded("a key rotation that is noticed late", || {
-        let server = Faulty::start("rotation 250000");
-        let plan = offer(&server, 300.0, 2.0);
+    let found = check_fault("a key rotation that is noticed late", || {
+        let server = FaultyServer::start("rotation 250000");
+        let plan = open_loop(&server, 300.0, 2.0);
         let rotate = || {
             std::thread::sleep(Duration::from_secs(1));
-            server.tell("/rotate");
+            server.get("/rotate");
             Some("key rotation")
         };
         let measured = iteration(1, &plan, &[seen("server", &server)], &rotate);
@@ -193,9 +199,9 @@ fn a_key_rotation() {
 
 #[test]
 fn memory_that_grows() {
-    let found = seeded("something kept of every request", || {
-        let server = Faulty::start("keep 50000");
-        once(&offer(&server, 300.0, 2.5), &[seen("server", &server)])
+    let found = check_fault("something kept of every request", || {
+        let server = FaultyServer::start("keep 50000");
+        single_iteration_record(&open_loop(&server, 300.0, 2.5), &[seen("server", &server)])
     });
     let each = found.evidence.split(" in the last, ").nth(1).unwrap().split(" bytes").next().unwrap();
     let each: f64 = each.replace('\u{202f}', "").parse().unwrap();
@@ -204,10 +210,10 @@ fn memory_that_grows() {
 
 #[test]
 fn a_lock_convoy() {
-    seeded("threads that wake each other up for one lock", || {
-        let server = Faulty::start("convoy 2000");
+    check_fault("threads that wake each other up for one lock", || {
+        let server = FaultyServer::start("convoy 2000");
         let loads = [2, 6, 24].map(|workers| {
-            let plan = work(&server, workers, 1.0);
+            let plan = closed_loop(&server, workers, 1.0);
             let measured = iteration(1, &plan, &[seen("server", &server)], &|| None);
             variant(&format!("{workers} workers"), &plan, vec![measured])
         });
@@ -220,30 +226,33 @@ fn a_lock_convoy() {
 
 #[test]
 fn many_calls_for_a_request() {
-    let found = seeded("many calls to the authority for a request", || {
-        let authority = Faulty::start("none");
-        let gateway = asking(&authority, 8, false, PATIENT);
-        once(&offer(&gateway, 60.0, 1.5), &[seen("gateway", &gateway), seen("authority", &authority)])
+    let found = check_fault("many calls to the authority for a request", || {
+        let authority = FaultyServer::start("none");
+        let gateway = gateway_calling(&authority, 8, false, PATIENT);
+        single_iteration_record(
+            &open_loop(&gateway, 60.0, 1.5),
+            &[seen("gateway", &gateway), seen("authority", &authority)],
+        )
     });
     assert!(found.evidence.contains("`authority`") && !found.evidence.contains("`gateway`"), "{found:?}");
 }
 
 #[test]
 fn pauses_of_a_collector() {
-    let found = seeded("a collector that stops everything", || {
-        let server = Faulty::start("pauses 450000 170000");
-        once(&offer(&server, 300.0, 3.0), &[seen("server", &server)])
+    let found = check_fault("a collector that stops everything", || {
+        let server = FaultyServer::start("pauses 450000 170000");
+        single_iteration_record(&open_loop(&server, 300.0, 3.0), &[seen("server", &server)])
     });
     assert!(found.evidence.contains("`server` used"), "{found:?}");
 }
 
 #[test]
 fn timeouts_told_as_403() {
-    let found = seeded("an authority that does not answer in time, told as 403", || {
-        let authority = Faulty::start("silent 10");
-        let gateway = asking(&authority, 1, false, Duration::from_millis(500));
-        let plan = Plan { connections: 32, ..offer(&gateway, 200.0, 2.0) };
-        once(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
+    let found = check_fault("an authority that does not answer in time, told as 403", || {
+        let authority = FaultyServer::start("silent 10");
+        let gateway = gateway_calling(&authority, 1, false, Duration::from_millis(500));
+        let plan = Plan { connections: 32, ..open_loop(&gateway, 200.0, 2.0) };
+        single_iteration_record(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
     });
     assert!(
         found.evidence.contains("status 403") && found.evidence.contains("timeout of 500 ms"),
@@ -253,19 +262,22 @@ fn timeouts_told_as_403() {
 
 #[test]
 fn a_full_server() {
-    let found = seeded("a rate beyond what the server can do", || {
-        let server = Faulty::start("serial 5000");
+    let found = check_fault("a rate beyond what the server can do", || {
+        let server = FaultyServer::start("serial 5000");
         let timeout = Duration::from_secs(1);
-        once(&Plan { timeout, ..offer(&server, 600.0, 1.5) }, &[seen("server", &server)])
+        single_iteration_record(
+            &Plan { timeout, ..open_loop(&server, 600.0, 1.5) },
+            &[seen("server", &server)],
+        )
     });
     assert!(found.evidence.starts_with("600 requests/s were offered"), "{found:?}");
 }
 
 #[test]
 fn a_backend_that_stands_still() {
-    let found = seeded("a backend that stands still for a second", || {
-        let server = Faulty::start("stall 250 1000000");
-        once(&offer(&server, 200.0, 3.0), &[seen("server", &server)])
+    let found = check_fault("a backend that stands still for a second", || {
+        let server = FaultyServer::start("stall 250 1000000");
+        single_iteration_record(&open_loop(&server, 200.0, 3.0), &[seen("server", &server)])
     });
     assert!(found.evidence.contains("no observed program used CPU"), "{found:?}");
 }

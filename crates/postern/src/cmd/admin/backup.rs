@@ -10,14 +10,14 @@ use http_engine::clock::{Clock as _, SystemClock};
 use idp::Entropy as _;
 use idp::secrets::Purpose;
 use store::Epoch;
-use store::audit::AnnouncedEntry;
+use store::audit::AuditEntry;
 use store::backup::{BackupContents, BackupError, Imported};
 
 use super::Done;
 use crate::cmd::admin::context;
 use crate::exit::{Failure, Outcome};
 use crate::provider::{self, OpenedProvider};
-use crate::terminal::{ERROR, GOOD, HINT};
+use crate::terminal::{ERROR, HINT, SUCCESS};
 
 /// Arguments of `postern admin backup`.
 #[derive(Debug, clap::Args)]
@@ -45,12 +45,12 @@ pub(super) struct Restore {
 
 /// A new file that appears only when it is complete and that only this user can read; or standard
 /// output.
-pub(super) enum Target {
+pub(super) enum OutputTarget {
     File { file: File, path: PathBuf, new: PathBuf },
     Output(io::Stdout),
 }
 
-impl Target {
+impl OutputTarget {
     pub(super) fn open(file: &str) -> Result<Self, Failure> {
         if file == "-" {
             return Ok(Self::Output(io::stdout()));
@@ -70,13 +70,15 @@ impl Target {
     }
 
     /// Gives the file its final name when all of its content is on disk.
-    pub(super) fn keep(mut self) -> Result<(), Failure> {
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
         let kept = match &mut self {
             Self::Output(out) => out.flush(),
-            Self::File { file, path, new } => file.sync_all().and_then(|()| name(new, path)).and_then(|()| {
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-            }),
+            Self::File { file, path, new } => {
+                file.sync_all().and_then(|()| link_new_file(new, path)).and_then(|()| {
+                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+                })
+            }
         };
         kept.map_err(|error| Failure::new(format!("the file cannot be saved: {error}")))
     }
@@ -84,14 +86,14 @@ impl Target {
 
 /// Names the file with a hard link. Unlike a rename, a link does not replace a file that was
 /// created meanwhile. Not every file system supports links.
-fn name(new: &Path, path: &Path) -> io::Result<()> {
+fn link_new_file(new: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(new, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(new, path),
         linked => linked,
     }
 }
 
-impl Write for Target {
+impl Write for OutputTarget {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::File { file, .. } => file.write(bytes),
@@ -107,7 +109,7 @@ impl Write for Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for OutputTarget {
     fn drop(&mut self) {
         if let Self::File { new, .. } = self {
             // The file has its final name by now, or is incomplete.
@@ -124,23 +126,23 @@ pub(super) async fn backup(config: &config::ProviderSettings, backup: &Backup) -
             Failure::new(format!("there is no database {}: nothing to back up", file.display())).into()
         );
     }
-    let mut target = Target::open(&backup.file)?;
+    let mut target = OutputTarget::open(&backup.file)?;
     let OpenedProvider { store, .. } = provider::open(config).await?;
     context::note_migrated(store.migrated());
     let exported = store.export(&mut target).await;
     store.close().await;
     let exported = exported.map_err(|error| Failure::new(format!("no backup was written: {error}")))?;
-    target.keep()?;
+    target.finish()?;
     let secret = config.secret.path.display();
     anstream::eprintln!(
-        "{GOOD}done{GOOD:#}: {} rows written to {}",
+        "{SUCCESS}done{SUCCESS:#}: {} rows written to {}",
         exported.rows,
         named(&backup.file, "output")
     );
     anstream::eprintln!(
         "{HINT}note{HINT:#}: keep a copy of {secret} in another place; the backup is useless without it"
     );
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
 pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore, operator: &str) -> Done {
@@ -166,7 +168,7 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
                 "the secret in {secret} is not that of the backup; put the right one there first"
             ));
         }
-        Ok(vec![AnnouncedEntry {
+        Ok(vec![AuditEntry {
             actor: context::actor(operator),
             action: "database.restore".into(),
             target: "database".into(),
@@ -180,20 +182,20 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
         Ok(Imported { rows, head, migrated }) => {
             let epoch = config::hex(&head.epoch.0);
             anstream::eprintln!(
-                "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations continues as {epoch} after {}",
+                "{SUCCESS}done{SUCCESS:#}: {rows} rows restored; the history of revocations continues as {epoch} after {}",
                 head.seq
             );
             context::note_migrated(&migrated);
-            Ok(Outcome::Good)
+            Ok(Outcome::Success)
         }
-        Err(error) => not_restored(&error, named(&restore.file, "input")),
+        Err(error) => report_restore_error(&error, named(&restore.file, "input")),
     }
 }
 
 /// Reports a failed restore: an invalid copy, an error of the environment, or an unknown result.
-fn not_restored(error: &BackupError, file: &str) -> Done {
+fn report_restore_error(error: &BackupError, file: &str) -> Done {
     match error {
-        BackupError::Unclear(_) => {
+        BackupError::CommitUnknown(_) => {
             let hint = "the result is unknown; run `postern admin user list`: if it shows any user, everything was restored";
             Err(Failure::new(format!("{error}; {hint}")).into())
         }
@@ -202,7 +204,7 @@ fn not_restored(error: &BackupError, file: &str) -> Done {
         }
         _ => {
             anstream::eprintln!("{ERROR}refused{ERROR:#}: nothing was restored from {file}: {error}");
-            Ok(Outcome::No)
+            Ok(Outcome::Negative)
         }
     }
 }
@@ -224,8 +226,8 @@ mod tests {
 
     /// Exit code and message for an error.
     fn said(error: &BackupError) -> (u8, String) {
-        match not_restored(error, "copy") {
-            Ok(outcome) => (u8::from(outcome == Outcome::No), String::new()),
+        match report_restore_error(error, "copy") {
+            Ok(outcome) => (u8::from(outcome == Outcome::Negative), String::new()),
             Err(Fault::Failure(failure)) => (3, failure.to_string()),
             Err(fault) => panic!("{fault:?}"),
         }
@@ -233,12 +235,12 @@ mod tests {
 
     #[test]
     fn a_copy_is_refused_when_it_is_at_fault_and_nothing_is_said_that_is_not_known() {
-        let (code, text) = said(&BackupError::Unclear(StoreError::Busy));
+        let (code, text) = said(&BackupError::CommitUnknown(StoreError::Busy));
         assert!(code == 3 && text.contains("the result is unknown") && !text.contains("nothing"), "{text}");
         let (code, text) = said(&BackupError::Database(StoreError::Busy));
         assert!(code == 3 && text.starts_with("nothing was restored: "), "{text}");
-        let refused = BackupError::Refused { first: 1, last: 2, error: StoreError::Dangling };
-        for refused in [refused, BackupError::NotEmpty("users"), BackupError::Unwanted("no".into())] {
+        let refused = BackupError::Refused { first: 1, last: 2, error: StoreError::MissingReference };
+        for refused in [refused, BackupError::NotEmpty("users"), BackupError::Rejected("no".into())] {
             assert_eq!(said(&refused), (1, String::new()), "{refused}");
         }
     }

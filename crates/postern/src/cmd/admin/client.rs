@@ -5,7 +5,7 @@ use idp::admin::clients::{AddClient, ClientChanged, ClientView, ListClients, Pro
 use idp::admin::tokens::RevokeAll;
 
 use super::{Done, input, show, user};
-use crate::cmd::admin::context::{AdminContext, PAGE, all};
+use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
 
 /// Commands for clients. Clients of the configuration file are shown here and changed there.
 #[derive(Debug, clap::Subcommand)]
@@ -85,7 +85,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::Show { id } => Ok(desk.show(&admin.client(&id).await?, details)?),
         Verb::List => {
             let page = async |after| admin.clients(&ListClients { after, limit: PAGE }).await;
-            Ok(desk.show(&all(page).await?, |all| table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| table(all))?)
         }
         Verb::Replace { id, settings, version } => {
             let settings = input::json(&settings, "client's settings")?;
@@ -98,11 +98,14 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         }
         Verb::Disable { id } => {
             let view = admin.disable_client(&id).await?;
-            Ok(desk.did(&view, &format!("client {id} is disabled, and its tokens and grants are revoked"))?)
+            Ok(desk.report_change(
+                &view,
+                &format!("client {id} is disabled, and its tokens and grants are revoked"),
+            )?)
         }
         Verb::Enable { id } => {
             let view = admin.enable_client(&id).await?;
-            Ok(desk.did(&view, &format!("client {id} is enabled"))?)
+            Ok(desk.report_change(&view, &format!("client {id} is enabled"))?)
         }
         Verb::Revoke { id, user: named } => {
             let user = match named {
@@ -114,18 +117,21 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 "{} families and opaque tokens of client {id} are revoked, JWTs with them",
                 revoked.count
             );
-            Ok(desk.did(&revoked, &what)?)
+            Ok(desk.report_change(&revoked, &what)?)
         }
         Verb::Delete { id } => {
             admin.delete_client(&id).await?;
-            Ok(desk.did(&(), &format!("client {id} is deleted, and its tokens and grants are revoked"))?)
+            Ok(desk.report_change(
+                &(),
+                &format!("client {id} is deleted, and its tokens and grants are revoked"),
+            )?)
         }
     }
 }
 
 fn changed(desk: &AdminContext, changed: &ClientChanged, what: &str) -> Done {
     let secret = changed.secret.as_ref().map(Secret::expose);
-    Ok(desk.did_once(changed, secret, &format!("client {} {what}", changed.client.id))?)
+    Ok(desk.report_change_with_secret(changed, secret, &format!("client {} {what}", changed.client.id))?)
 }
 
 fn state(client: &ClientView) -> String {
@@ -136,11 +142,11 @@ fn state(client: &ClientView) -> String {
     }
 }
 
-fn place(client: &ClientView) -> String {
+fn config_path(client: &ClientView) -> String {
     client.version.map_or_else(|| "configuration".into(), |version| format!("version {version}"))
 }
 
-fn proof(client: &ClientView) -> &'static str {
+fn authentication_methods(client: &ClientView) -> &'static str {
     match client.proof {
         ProofView::Nothing => "nothing: it is public",
         ProofView::Secret => "a secret",
@@ -155,7 +161,14 @@ fn grants(client: &ClientView) -> String {
 fn table(clients: &[ClientView]) -> String {
     let row = |client: &ClientView| {
         let name = client.settings.name.clone().unwrap_or_default();
-        [client.id.clone(), name, proof(client).into(), grants(client), place(client), state(client)]
+        [
+            client.id.clone(),
+            name,
+            authentication_methods(client).into(),
+            grants(client),
+            config_path(client),
+            state(client),
+        ]
     };
     show::table(["id", "name", "authenticates with", "grants", "stands in", "state"], clients.iter().map(row))
 }
@@ -165,12 +178,12 @@ fn details(client: &ClientView) -> String {
         client.faults.iter().map(|fault| format!("{}: {}", fault.path, fault.reason)).collect();
     let mut out = show::list(&[
         ("id", client.id.clone()),
-        ("stands in", place(client)),
-        ("authenticates with", proof(client).into()),
+        ("stands in", config_path(client)),
+        ("authenticates with", authentication_methods(client).into()),
         ("state", state(client)),
         ("faults", faults.join("; ")),
-        ("registered", show::maybe(client.created_at)),
-        ("changed", show::maybe(client.updated_at)),
+        ("registered", show::optional_time(client.created_at)),
+        ("changed", show::optional_time(client.updated_at)),
     ]);
     out.push_str("settings\n");
     out.push_str(&serde_json::to_string_pretty(&client.settings).unwrap_or_default());

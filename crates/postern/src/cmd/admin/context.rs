@@ -8,19 +8,19 @@ use coherence::secret::SharedSecret;
 use config::Severity;
 use http_engine::clock::{Clock as _, SystemClock};
 use idp::admin::{Admin, AdminFault, Page};
-use idp::{Answered, Outbound, Parts, Post};
+use idp::{OutboundClient, Parts, PendingResponse, PostRequest};
 use serde::Serialize;
 
 use super::Output;
 use crate::exit::{Failure, Outcome};
 use crate::provider::{self, OpenedProvider};
-use crate::terminal::{ERROR, Findings, GOOD, HINT};
+use crate::terminal::{ERROR, Findings, HINT, SUCCESS};
 
 /// Number of entries to read at once.
 pub(super) const PAGE: Option<u32> = Some(500);
 
 /// Loads a configuration file. `None`: it is faulty, and its faults have been printed.
-pub(super) fn configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
+pub(super) fn load_configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
     match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => Some(loaded),
         Err(refused) => {
@@ -49,10 +49,10 @@ pub(super) fn provider_of(
 }
 
 /// Sends nothing. Notifications to clients wait in the database for a process that serves.
-struct RemoteDatabase;
+struct NoOutbound;
 
-impl Outbound for RemoteDatabase {
-    fn post(&self, _: Post) -> Answered {
+impl OutboundClient for NoOutbound {
+    fn post(&self, _: PostRequest) -> PendingResponse {
         Box::pin(async { Err("the command line sends no notifications".into()) })
     }
 }
@@ -73,13 +73,13 @@ impl AdminContext {
     ) -> Result<Self, Failure> {
         let OpenedProvider { checked, store, secrets, .. } = provider::open(config).await?;
         note_migrated(store.migrated());
-        let shared = provider::shared(config, &secrets)?;
+        let shared = provider::shared_secret(config, &secrets)?;
         let parts = Parts {
             store,
             secrets,
             clock: Arc::new(|| SystemClock.now().wall),
             entropy: Arc::new(SystemRandom::new()),
-            outbound: Arc::new(RemoteDatabase),
+            outbound: Arc::new(NoOutbound),
         };
         let provider = idp::Provider::start(checked, parts).await;
         let provider =
@@ -97,7 +97,7 @@ impl AdminContext {
     }
 
     /// Whether the output is JSON for programs.
-    pub(super) fn is_for_programs(&self) -> bool {
+    pub(super) fn is_json(&self) -> bool {
         self.output == Output::Json
     }
 
@@ -116,26 +116,26 @@ impl AdminContext {
             Output::Text => anstream::print!("{}", text(value)),
             Output::Json => anstream::println!("{}", pretty(value)?),
         }
-        Ok(Outcome::Good)
+        Ok(Outcome::Success)
     }
 
     /// Reports a change on standard error. With JSON output it also prints the value.
-    pub(super) fn did<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
+    pub(super) fn report_change<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
         if self.output == Output::Json {
             anstream::println!("{}", pretty(value)?);
         }
-        anstream::eprintln!("{GOOD}done{GOOD:#}: {what}");
-        Ok(Outcome::Good)
+        anstream::eprintln!("{SUCCESS}done{SUCCESS:#}: {what}");
+        Ok(Outcome::Success)
     }
 
     /// Reports a change, and prints a secret that cannot be shown again.
-    pub(super) fn did_once<T: Serialize>(
+    pub(super) fn report_change_with_secret<T: Serialize>(
         &self,
         value: &T,
         secret: Option<&str>,
         what: &str,
     ) -> Result<Outcome, Failure> {
-        let outcome = self.did(value, what)?;
+        let outcome = self.report_change(value, what)?;
         if let (Output::Text, Some(secret)) = (self.output, secret) {
             println(secret);
         }
@@ -144,7 +144,7 @@ impl AdminContext {
 }
 
 /// Reads every page of a list.
-pub(super) async fn all<T>(
+pub(super) async fn all_pages<T>(
     mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
 ) -> Result<Vec<T>, AdminFault> {
     let (mut all, mut after) = (Vec::new(), None);
@@ -186,7 +186,7 @@ pub(super) fn user_name() -> String {
 }
 
 /// Prints what the migration of a database or a copy changed, if operators must know it.
-pub(super) fn note_migrated(migrated: &store::Migrated) {
+pub(super) fn note_migrated(migrated: &store::MigrationNotes) {
     if let Some(note) = migrated.note() {
         anstream::eprintln!("{HINT}note{HINT:#}: {note}");
     }

@@ -3,7 +3,7 @@
 use idp::admin::groups::{AddGroup, GroupView, ListNames};
 
 use super::{Done, show, user};
-use crate::cmd::admin::context::{AdminContext, PAGE, all};
+use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
 
 /// Commands for groups.
 #[derive(Debug, clap::Subcommand)]
@@ -48,31 +48,35 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     match verb {
         Verb::Add { name } => {
             let group = admin.add_group(AddGroup { name }).await?;
-            Ok(desk.did(&group, &format!("group {} is created", group.name))?)
+            Ok(desk.report_change(&group, &format!("group {} is created", group.name))?)
         }
         Verb::List => {
             let page = async |after| admin.groups(&ListNames { after, limit: PAGE }).await;
             let row = |group: &GroupView| [group.name.clone(), show::time(group.created_at)];
-            Ok(desk.show(&all(page).await?, |all| show::table(["name", "made"], all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| show::table(["name", "made"], all.iter().map(row)))?)
         }
         Verb::Members { group } => {
             let page = async |after| admin.members(&group, &ListNames { after, limit: PAGE }).await;
-            Ok(desk.show(&all(page).await?, |all| user::table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| user::table(all))?)
         }
         Verb::AddMember { group, user: named } => {
             admin.add_member(&group, &user::id(desk, &named).await?).await?;
-            Ok(desk.did(&(), &format!("user {named} is in group {group}, from the next token on"))?)
+            Ok(desk
+                .report_change(&(), &format!("user {named} is in group {group}, from the next token on"))?)
         }
         Verb::RemoveMember { group, user: named } => {
             admin.remove_member(&group, &user::id(desk, &named).await?).await?;
-            Ok(desk.did(
+            Ok(desk.report_change(
                 &(),
                 &format!("user {named} is no longer in group {group}; the user's tokens are revoked"),
             )?)
         }
         Verb::Delete { group } => {
             admin.delete_group(&group).await?;
-            Ok(desk.did(&(), &format!("group {group} is deleted; the tokens of its members are revoked"))?)
+            Ok(desk.report_change(
+                &(),
+                &format!("group {group} is deleted; the tokens of its members are revoked"),
+            )?)
         }
     }
 }

@@ -37,46 +37,46 @@ impl PasswordFrom {
     pub(super) fn read(&self) -> Result<Option<Secret>, Failure> {
         match &self.password_file {
             Some(file) => {
-                let text = Zeroizing::new(whole(file, "password", MAX)?);
+                let text = Zeroizing::new(read_limited(file, "password", MAX)?);
                 let line = text.lines().next().unwrap_or_default();
                 if line.is_empty() {
                     return Err(Failure::new(format!(
                         "the first line of {} is empty: write the password there",
-                        named(file)
+                        display_name(file)
                     )));
                 }
                 Ok(Some(Secret::new(line.to_owned())))
             }
-            None if self.ask_password => ask().map(Some),
+            None if self.ask_password => prompt_password().map(Some),
             None => Ok(None),
         }
     }
 
     /// Whether no option supplies a password.
-    pub(super) fn is_silent(&self) -> bool {
+    pub(super) fn is_absent(&self) -> bool {
         self.password_file.is_none() && !self.generate_password && !self.ask_password
     }
 }
 
 /// Reads a token from a file, or from standard input.
 pub(super) fn token(file: &str) -> Result<Secret, Failure> {
-    let text = Zeroizing::new(whole(file, "token", MAX)?);
+    let text = Zeroizing::new(read_limited(file, "token", MAX)?);
     match text.trim() {
-        "" => Err(Failure::new(format!("{} is empty: write the token there", named(file)))),
+        "" => Err(Failure::new(format!("{} is empty: write the token there", display_name(file)))),
         token => Ok(Secret::new(token.to_owned())),
     }
 }
 
 /// Reads tokens from a file, or from standard input: one per line.
 pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
-    let text = Zeroizing::new(whole(file, "list of tokens", MAX_LIST)?);
+    let text = Zeroizing::new(read_limited(file, "list of tokens", MAX_LIST)?);
     lines(&text, file, "token", |token| Ok(Secret::new(token.to_owned())))
 }
 
 /// Reads token identifiers in the same format. An invalid one is refused before any is used. The
 /// message does not repeat it, because it may be a token.
 pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
-    let text = Zeroizing::new(whole(file, "list of tokens' names", MAX_LIST)?);
+    let text = Zeroizing::new(read_limited(file, "list of tokens' names", MAX_LIST)?);
     let why = "is not a token identifier: 22 characters of base64url (the claim `jti`)";
     lines(&text, file, "name", |name| Provider::is_id(name).then(|| name.to_owned()).ok_or(why))
 }
@@ -91,26 +91,27 @@ fn lines<T>(
     let lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number));
     let all = lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| {
         read(line).map_err(|why| {
-            Failure::new(format!("line {number} of {} {why}; nothing was changed", named(file)))
+            Failure::new(format!("line {number} of {} {why}; nothing was changed", display_name(file)))
         })
     });
     let all = all.collect::<Result<Vec<T>, Failure>>()?;
     if all.is_empty() {
-        return Err(Failure::new(format!("{} is empty; write one {what} per line", named(file))));
+        return Err(Failure::new(format!("{} is empty; write one {what} per line", display_name(file))));
     }
     Ok(all)
 }
 
 /// Reads JSON from a file, or from standard input.
 pub(super) fn json<T: DeserializeOwned>(file: &str, what: &str) -> Result<T, Failure> {
-    let text = whole(file, what, MAX)?;
+    let text = read_limited(file, what, MAX)?;
     serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("the {what} in {}: {error}", named(file))))
+        .map_err(|error| Failure::new(format!("the {what} in {}: {error}", display_name(file))))
 }
 
-fn whole(file: &str, what: &str, most: u64) -> Result<String, Failure> {
-    let unread =
-        |error: io::Error| Failure::new(format!("cannot read the {what} from {}: {error}", named(file)));
+fn read_limited(file: &str, what: &str, most: u64) -> Result<String, Failure> {
+    let unread = |error: io::Error| {
+        Failure::new(format!("cannot read the {what} from {}: {error}", display_name(file)))
+    };
     let mut text = String::new();
     let read = match file {
         "-" => io::stdin().lock().take(most + 1).read_to_string(&mut text),
@@ -118,17 +119,20 @@ fn whole(file: &str, what: &str, most: u64) -> Result<String, Failure> {
     };
     if read.map_err(unread)? as u64 > most {
         let most = most / 1024;
-        return Err(Failure::new(format!("{} has more than {most} KiB: it is not the {what}", named(file))));
+        return Err(Failure::new(format!(
+            "{} has more than {most} KiB: it is not the {what}",
+            display_name(file)
+        )));
     }
     Ok(text)
 }
 
-fn named(file: &str) -> &str {
+fn display_name(file: &str) -> &str {
     if file == "-" { "standard input" } else { file }
 }
 
 /// Reads a password twice at the terminal, without echo.
-pub(super) fn ask() -> Result<Secret, Failure> {
+pub(super) fn prompt_password() -> Result<Secret, Failure> {
     let refused = |error: io::Error| {
         Failure::new(format!(
             "there is no terminal to read a password from ({error}); use --password-file or --generate-password"
@@ -138,7 +142,7 @@ pub(super) fn ask() -> Result<Secret, Failure> {
     if !isatty(&terminal) {
         return Err(refused(io::ErrorKind::Unsupported.into()));
     }
-    let silence = Silence::keep(&terminal).map_err(refused)?;
+    let silence = EchoOff::disable(&terminal).map_err(refused)?;
     let first = prompt(&terminal, "password: ").map_err(refused)?;
     let second = prompt(&terminal, "once more: ").map_err(refused)?;
     drop(silence);
@@ -158,13 +162,13 @@ fn prompt(mut terminal: &File, text: &str) -> io::Result<Zeroizing<String>> {
 }
 
 /// Disables the echo of a terminal until it is dropped.
-struct Silence<'t> {
+struct EchoOff<'t> {
     terminal: &'t File,
     before: Termios,
 }
 
-impl<'t> Silence<'t> {
-    fn keep(terminal: &'t File) -> io::Result<Self> {
+impl<'t> EchoOff<'t> {
+    fn disable(terminal: &'t File) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
@@ -173,7 +177,7 @@ impl<'t> Silence<'t> {
     }
 }
 
-impl Drop for Silence<'_> {
+impl Drop for EchoOff<'_> {
     fn drop(&mut self) {
         // A failure here cannot be reported to a caller.
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);

@@ -126,7 +126,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Arguments { config, output, operator, wait, noun } = arguments;
     let config =
         config.ok_or_else(|| Failure::usage("name the configuration of the provider with --config FILE"))?;
-    let Some(loaded) = context::configuration(&config) else { return Ok(Outcome::No) };
+    let Some(loaded) = context::load_configuration(&config) else { return Ok(Outcome::Negative) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let operator = operator.unwrap_or_else(context::user_name);
@@ -147,8 +147,8 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
                     }
                     noun => answer(&desk, noun).await,
                 };
-                if wait && matches!(answered, Ok(Outcome::Good)) {
-                    answered = revocation::tell_when_in_force(&desk).await;
+                if wait && matches!(answered, Ok(Outcome::Success)) {
+                    answered = revocation::print_when_applied(&desk).await;
                 }
                 desk.close().await;
                 answered
@@ -163,7 +163,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         }
         Err(Fault::Admin(fault)) => {
             anstream::eprintln!("{ERROR}refused{ERROR:#}: {fault}");
-            Ok(Outcome::No)
+            Ok(Outcome::Negative)
         }
     }
 }
@@ -182,6 +182,8 @@ async fn answer(desk: &AdminContext, noun: Noun) -> Done {
         }
         Noun::Revocation(revocation::Verb::Wait) => revocation::wait(desk).await,
         // Handled before.
-        Noun::Backup(_) | Noun::Restore(_) | Noun::Revocation(revocation::Verb::Status) => Ok(Outcome::No),
+        Noun::Backup(_) | Noun::Restore(_) | Noun::Revocation(revocation::Verb::Status) => {
+            Ok(Outcome::Negative)
+        }
     }
 }

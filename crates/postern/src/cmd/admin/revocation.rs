@@ -15,8 +15,8 @@ use super::{Done, Output, show};
 use crate::client::{Client, Version};
 use crate::cmd::admin::context::{AdminContext, pretty};
 use crate::exit::{Failure, Outcome};
-use crate::revocation::FollowerRow;
-use crate::terminal::{GOOD, WARNING};
+use crate::revocation::FollowedIssuerStatus;
+use crate::terminal::{SUCCESS, WARNING};
 
 /// Commands for the state of revocation.
 #[derive(Debug, clap::Subcommand)]
@@ -39,7 +39,7 @@ struct Status {
     /// Followed issuers of the process whose admin listener is configured. Absent: it does not
     /// answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    following: Option<Vec<FollowerRow>>,
+    following: Option<Vec<FollowedIssuerStatus>>,
 }
 
 /// Shows the state of a provider, a gateway or both.
@@ -70,27 +70,27 @@ pub(super) async fn status(desk: Option<&AdminContext>, admin: Option<SocketAddr
         Output::Json => anstream::println!("{}", pretty(&status)?),
         Output::Text => anstream::print!("{}", text(&status)),
     }
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
 /// Waits until all changes are applied everywhere.
 pub(super) async fn wait(desk: &AdminContext) -> Done {
     let in_force = desk.admin().in_force().await?;
-    if desk.is_for_programs() {
+    if desk.is_json() {
         anstream::println!("{}", pretty(&in_force)?);
     }
     tell(&in_force);
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
 /// Like [`wait`], for a command that already uses standard output for its result.
-pub(super) async fn tell_when_in_force(desk: &AdminContext) -> Done {
+pub(super) async fn print_when_applied(desk: &AdminContext) -> Done {
     tell(&desk.admin().in_force().await?);
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
 fn tell(in_force: &InForce) {
-    anstream::eprintln!("{GOOD}applied{GOOD:#}: {}", proof(in_force));
+    anstream::eprintln!("{SUCCESS}applied{SUCCESS:#}: {}", proof(in_force));
 }
 
 /// Describes how it is known that every consumer refuses what was revoked.
@@ -107,7 +107,7 @@ fn proof(InForce { proof, followers, seconds }: &InForce) -> String {
     }
 }
 
-async fn ask(admin: SocketAddr) -> Result<Vec<FollowerRow>, Failure> {
+async fn ask(admin: SocketAddr) -> Result<Vec<FollowedIssuerStatus>, Failure> {
     let url = format!("http://{admin}/debug/revocation");
     let no =
         |why: String| Failure::new(format!("the gateway's admin listener at {admin} does not answer: {why}"));
@@ -137,7 +137,7 @@ fn text(status: &Status) -> String {
         text += &show::table(["follower", "lacks", "heard ago", "lease"], list.items.iter().map(row));
     }
     if let Some(all) = &status.following {
-        let row = |one: &FollowerRow| {
+        let row = |one: &FollowedIssuerStatus| {
             let lease = one.lease_left.map_or_else(|| "none".into(), |left| format!("{left:.1} s"));
             let numbers = [one.applied, one.lag, one.denials].map(|number| number.to_string());
             let [applied, lag, denials] = numbers;

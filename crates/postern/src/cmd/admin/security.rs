@@ -7,12 +7,12 @@ use idp::admin::followers::Refusal;
 use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
 use idp::admin::tokens::{
-    FamilyView, ListFamilies, MOST_TOKENS, RevokedTokens, TokenKind, TokenList, TokenText, TokenView,
+    FamilyView, ListFamilies, MAX_TOKENS, RevokedTokens, TokenKind, TokenList, TokenText, TokenView,
 };
 
 use super::{Done, Fault, input, show, user};
 use crate::cmd::admin::backup;
-use crate::cmd::admin::context::{AdminContext, PAGE, all};
+use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
 use crate::exit::{Failure, Outcome};
 
 /// Commands for sessions.
@@ -47,11 +47,11 @@ pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
                 [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
             };
             let heading = ["sid", "user", "address", "browser", "last used", "ends"];
-            Ok(desk.show(&all(page).await?, |all| show::table(heading, all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.iter().map(row)))?)
         }
         SessionVerb::Revoke { sid } => {
             admin.end_session(&sid).await?;
-            Ok(desk.did(&(), &format!("session {sid} is ended"))?)
+            Ok(desk.report_change(&(), &format!("session {sid} is ended"))?)
         }
     }
 }
@@ -80,11 +80,14 @@ pub(super) async fn keys(desk: &AdminContext, verb: KeyVerb) -> Done {
         KeyVerb::List => Ok(desk.show(&admin.keys().await?, key_table)?),
         KeyVerb::Rotate { algorithm } => {
             let keys = admin.rotate_key(&RotateKey { algorithm: algorithm.clone() }).await?;
-            Ok(desk.did(&keys, &format!("the next {algorithm} key signs; all nodes use it within seconds"))?)
+            Ok(desk.report_change(
+                &keys,
+                &format!("the next {algorithm} key signs; all nodes use it within seconds"),
+            )?)
         }
         KeyVerb::Revoke { kid } => {
             let keys = admin.revoke_key(&kid).await?;
-            Ok(desk.did(&keys, &format!("key {kid} is revoked; all nodes are notified at once"))?)
+            Ok(desk.report_change(&keys, &format!("key {kid} is revoked; all nodes are notified at once"))?)
         }
     }
 }
@@ -93,8 +96,8 @@ fn key_table(keys: &KeyList) -> String {
     let row = |key: &KeyView| {
         let stage = match key.stage {
             KeyStage::Active => "signs".into(),
-            KeyStage::Next => format!("next, ready {}", show::maybe(key.ready_at)),
-            KeyStage::Retired => format!("retired, removed {}", show::maybe(key.gone_at)),
+            KeyStage::Next => format!("next, ready {}", show::optional_time(key.ready_at)),
+            KeyStage::Retired => format!("retired, removed {}", show::optional_time(key.gone_at)),
         };
         [key.algorithm.clone(), stage, show::time(key.since), key.kid.clone()]
     };
@@ -140,12 +143,12 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
     match verb {
         TokenVerb::Inspect { file } => {
             let view = admin.token(&TokenText { token: input::token(&file)? }).await?;
-            desk.show(&view, token)?;
-            Ok(if view.active { Outcome::Good } else { Outcome::No })
+            desk.show(&view, token_text)?;
+            Ok(if view.active { Outcome::Success } else { Outcome::Negative })
         }
         TokenVerb::Revoke { file, jti: true } => {
             let jtis = input::names(&file)?;
-            let lists = jtis.chunks(MOST_TOKENS);
+            let lists = jtis.chunks(MAX_TOKENS);
             let lists = lists.map(|some| TokenList { jtis: some.to_vec(), ..TokenList::default() });
             revoke_all(desk, jtis.len(), lists).await
         }
@@ -153,9 +156,9 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
             let tokens = input::tokens(&file)?;
             if let [token] = &tokens[..] {
                 let revoked = admin.revoke_token(&TokenText { token: token.clone() }).await?;
-                return Ok(desk.did(&revoked, "the token is revoked")?);
+                return Ok(desk.report_change(&revoked, "the token is revoked")?);
             }
-            let lists = tokens.chunks(MOST_TOKENS);
+            let lists = tokens.chunks(MAX_TOKENS);
             let lists = lists.map(|some| TokenList { tokens: some.to_vec(), ..TokenList::default() });
             revoke_all(desk, tokens.len(), lists).await
         }
@@ -175,11 +178,11 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
                 [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
             };
             let heading = ["id", "client", "user", "scopes", "granted", "ends"];
-            Ok(desk.show(&all(page).await?, |all| show::table(heading, all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.iter().map(row)))?)
         }
         TokenVerb::RevokeFamily { id } => {
             admin.revoke_family(&id).await?;
-            Ok(desk.did(&(), &format!("family {id} is revoked"))?)
+            Ok(desk.report_change(&(), &format!("family {id} is revoked"))?)
         }
     }
 }
@@ -202,10 +205,10 @@ async fn revoke_all(desk: &AdminContext, tokens: usize, lists: impl Iterator<Ite
             format!("{count} tokens are revoked; {worthless} others were unknown, expired or revoked before")
         }
     };
-    Ok(desk.did(&all, &what)?)
+    Ok(desk.report_change(&all, &what)?)
 }
 
-fn token(view: &TokenView) -> String {
+fn token_text(view: &TokenView) -> String {
     let Some(token) = &view.token else {
         return match &view.refused {
             None => "the token is not valid: it is unknown, expired or revoked\n".into(),
@@ -272,7 +275,7 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
             let page = admin.audit_log(&ListEntries { after: Some(after), limit: Some(limit) }).await?;
             let row = |entry: &AuditEntry| {
                 let AuditEntry { seq, at_millis, actor, action, target, detail, .. } = entry.clone();
-                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, show::short(detail)]
+                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, show::cut(detail)]
             };
             let heading = ["number", "when", "who", "what", "to whom", "detail"];
             let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;
@@ -282,14 +285,14 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
             Ok(outcome)
         }
         AuditVerb::Export { file, after } => {
-            let mut out = BufWriter::new(backup::Target::open(&file)?);
+            let mut out = BufWriter::new(backup::OutputTarget::open(&file)?);
             let unwritten =
                 |error: std::io::Error| Fault::from(Failure::new(format!("cannot write to {file}: {error}")));
             let count =
                 admin.export_audit_log(after, |line| writeln!(out, "{line}").map_err(unwritten)).await?;
-            out.into_inner().map_err(|error| unwritten(error.into_error()))?.keep()?;
+            out.into_inner().map_err(|error| unwritten(error.into_error()))?.finish()?;
             anstream::eprintln!("{count} entries written");
-            Ok(Outcome::Good)
+            Ok(Outcome::Success)
         }
         AuditVerb::Verify => {
             let verdict = admin.verify_audit_log().await?;
@@ -304,7 +307,7 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
                     at.unwrap_or_default()
                 ),
             })?;
-            Ok(if intact { Outcome::Good } else { Outcome::No })
+            Ok(if intact { Outcome::Success } else { Outcome::Negative })
         }
     }
 }

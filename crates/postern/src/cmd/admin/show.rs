@@ -4,7 +4,7 @@ use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table};
 
 /// Largest number of characters of a detail in a table.
-const LONGEST: usize = 200;
+const MAX_DETAIL: usize = 200;
 
 /// Formats a table with its heading, or `none` when it has no rows.
 pub(super) fn table<const N: usize>(
@@ -19,7 +19,7 @@ pub(super) fn table<const N: usize>(
     }
     table.set_header(heading.map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
     for row in rows {
-        table.add_row(row.map(|text| plain(&text)));
+        table.add_row(row.map(|text| without_control_characters(&text)));
     }
     if table.is_empty() { "none\n".into() } else { format!("{table}\n") }
 }
@@ -27,20 +27,21 @@ pub(super) fn table<const N: usize>(
 /// Formats names and values, one per line.
 pub(super) fn list(lines: &[(&str, String)]) -> String {
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
-    let lines: Vec<String> = shown.map(|(name, value)| format!("{name:<16} {}\n", plain(value))).collect();
+    let lines: Vec<String> =
+        shown.map(|(name, value)| format!("{name:<16} {}\n", without_control_characters(value))).collect();
     lines.concat()
 }
 
 /// Cuts a text that is too long for a table.
-pub(super) fn short(text: String) -> String {
-    match text.char_indices().nth(LONGEST) {
+pub(super) fn cut(text: String) -> String {
+    match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
 /// Replaces control characters in an external text, because a terminal would obey them.
-fn plain(text: &str) -> String {
+fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
@@ -52,7 +53,7 @@ pub(super) fn time(seconds: u64) -> String {
 }
 
 /// Formats an instant, if there is one.
-pub(super) fn maybe(seconds: Option<u64>) -> String {
+pub(super) fn optional_time(seconds: Option<u64>) -> String {
     seconds.map(time).unwrap_or_default()
 }
 
@@ -88,8 +89,8 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_its_characters() {
-        assert_eq!(short("ä".repeat(200)), "ä".repeat(200));
-        assert_eq!(short("ä".repeat(201)), format!("{}…", "ä".repeat(200)));
+        assert_eq!(cut("ä".repeat(200)), "ä".repeat(200));
+        assert_eq!(cut("ä".repeat(201)), format!("{}…", "ä".repeat(200)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use idp::admin::{AdminFault, Secret};
 
 use super::input::{self, PasswordFrom};
 use super::{Done, show};
-use crate::cmd::admin::context::{AdminContext, PAGE, all};
+use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
 use crate::exit::Outcome;
 
 /// Commands for accounts. A user is identified by name or by ID.
@@ -112,10 +112,10 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 password: password.read()?,
                 generate_password: password.generate_password,
             };
-            let without = if password.is_silent() { ", without a password" } else { "" };
+            let without = if password.is_absent() { ", without a password" } else { "" };
             let added = admin.add_user(add).await?;
             let what = format!("user {} is {}{without}", added.user.name, added.user.id);
-            Ok(desk.did_once(&added, added.password.as_ref().map(Secret::expose), &what)?)
+            Ok(desk.report_change_with_secret(&added, added.password.as_ref().map(Secret::expose), &what)?)
         }
         Verb::Show { user } => {
             let id = id(desk, &user).await?;
@@ -124,7 +124,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::List => {
             let page =
                 async |after| admin.users(&ListUsers { after, limit: PAGE, ..ListUsers::default() }).await;
-            Ok(desk.show(&all(page).await?, |all| table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| table(all))?)
         }
         Verb::Conflicts => {
             let lines = |all: &Vec<String>| {
@@ -140,47 +140,51 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 claims: claims.map(|file| input::json(&file, "claims")).transpose()?,
             };
             let changed = admin.change_user(&id(desk, &user).await?, change).await?;
-            Ok(desk.did(&changed, &format!("user {} is changed", changed.name))?)
+            Ok(desk.report_change(&changed, &format!("user {} is changed", changed.name))?)
         }
         Verb::Password { user, password } => {
             let id = id(desk, &user).await?;
-            let given = if password.is_silent() { Some(input::ask()?) } else { password.read()? };
+            let given =
+                if password.is_absent() { Some(input::prompt_password()?) } else { password.read()? };
             let set = SetPassword { password: given, generate: password.generate_password };
             let set = admin.set_password(&id, set).await?;
             let what = format!("user {user} has a new password, and is logged out everywhere");
-            Ok(desk.did_once(&set, set.password.as_ref().map(Secret::expose), &what)?)
+            Ok(desk.report_change_with_secret(&set, set.password.as_ref().map(Secret::expose), &what)?)
         }
         Verb::Disable { .. }
         | Verb::Enable { .. }
         | Verb::Unlock { .. }
         | Verb::Revoke { .. }
-        | Verb::Delete { .. } => end(desk, verb).await,
+        | Verb::Delete { .. } => change_state(desk, verb).await,
     }
 }
 
 /// Runs the commands that disable, enable, unlock, end or delete accounts.
-async fn end(desk: &AdminContext, verb: Verb) -> Done {
+async fn change_state(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
         Verb::Disable { user } => {
             let view = admin.disable_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("user {} is disabled, and logged out everywhere", view.name))?)
+            Ok(desk.report_change(
+                &view,
+                &format!("user {} is disabled, and logged out everywhere", view.name),
+            )?)
         }
         Verb::Enable { user } => {
             let view = admin.enable_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("user {} is enabled", view.name))?)
+            Ok(desk.report_change(&view, &format!("user {} is enabled", view.name))?)
         }
         Verb::Unlock { user } => {
             let view = admin.unlock_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("wrong passwords for {} are forgotten", view.name))?)
+            Ok(desk.report_change(&view, &format!("wrong passwords for {} are forgotten", view.name))?)
         }
         Verb::Revoke { user } => {
             let view = admin.end_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("user {} is logged out everywhere", view.name))?)
+            Ok(desk.report_change(&view, &format!("user {} is logged out everywhere", view.name))?)
         }
         Verb::Delete { user } => {
             admin.delete_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&(), &format!("user {user} is deleted"))?)
+            Ok(desk.report_change(&(), &format!("user {user} is deleted"))?)
         }
         // Handled before.
         Verb::Add { .. }
@@ -188,7 +192,7 @@ async fn end(desk: &AdminContext, verb: Verb) -> Done {
         | Verb::List
         | Verb::Conflicts
         | Verb::Change { .. }
-        | Verb::Password { .. } => Ok(Outcome::No),
+        | Verb::Password { .. } => Ok(Outcome::Negative),
     }
 }
 
@@ -233,7 +237,7 @@ fn details(details: &UserDetails) -> String {
         ("groups", details.groups.join(", ")),
         ("password", if details.has_password { "set" } else { "none" }.into()),
         ("failed logins", details.failed_logins.to_string()),
-        ("locked until", show::maybe(details.locked_until)),
+        ("locked until", show::optional_time(details.locked_until)),
         ("claims", claims),
         ("made", show::time(user.created_at)),
         ("changed", show::time(user.updated_at)),

@@ -7,7 +7,7 @@ use config::LoadedConfig;
 use crate::cmd::check::outline::Outline;
 
 /// Explains for every route whether it takes the request. Returns the index of the route that does.
-pub(super) fn tell(
+pub(super) fn explain_routes(
     story: &mut Outline,
     loaded: &LoadedConfig,
     request: &Canonical<'_>,
@@ -20,29 +20,29 @@ pub(super) fn tell(
         let matcher = loaded.matchers[index].clone();
         if Some(index) == chosen {
             story.step(0, Some(true), format_args!("{name} matches"));
-        } else if takes(matcher.clone(), request, fields) {
+        } else if route_matches(matcher.clone(), request, fields) {
             story.step(0, None, format_args!("{name} matches too, but is less specific"));
         } else {
-            story.step(0, Some(false), format_args!("{name}: {}", obstacle(&matcher, request, fields)));
+            story.step(0, Some(false), format_args!("{name}: {}", first_mismatch(&matcher, request, fields)));
         }
     }
     chosen
 }
 
 /// Whether a route takes the request if it is the only one.
-fn takes(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+fn route_matches(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
     RouteTable::build(vec![matcher]).is_ok_and(|table| table.find(request, fields).is_some())
 }
 
 /// First condition of a route that the request does not meet.
-fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
+fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
     let bare = RouteMatch { name: matcher.name.clone(), ..RouteMatch::default() };
     let hosts = RouteMatch { hosts: matcher.hosts.clone(), ..bare.clone() };
-    if !takes(hosts, request, fields) {
+    if !route_matches(hosts, request, fields) {
         return format!("the host is not {}", matcher.hosts.join(" or "));
     }
     let path = RouteMatch { path: matcher.path.clone(), ..bare.clone() };
-    if !takes(path, request, fields) {
+    if !route_matches(path, request, fields) {
         return match &matcher.path {
             PathMatch::Exact(path) => format!("the path is not {path}"),
             PathMatch::Prefix(path) => format!("the path is not {path} or below"),
@@ -51,7 +51,7 @@ fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>])
         };
     }
     let methods = RouteMatch { methods: matcher.methods.clone(), ..bare };
-    if !takes(methods, request, fields) {
+    if !route_matches(methods, request, fields) {
         return format!("the method is not {}", matcher.methods.join(" or "));
     }
     let names: Vec<&str> = matcher.headers.iter().map(|header| header.name.as_str()).collect();

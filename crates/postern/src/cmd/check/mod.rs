@@ -3,13 +3,13 @@
 //! Owns: wording and tables. Does not own: the checks ([`config`]) and the decisions (`auth`),
 //! which are the code that serves.
 
-mod ask;
+mod auth_response;
 mod explain;
 mod matches;
 mod outline;
 mod overview;
+mod request;
 mod token;
-mod told;
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use http_engine::clock::{Clock as _, SystemClock};
 
 use crate::cmd::check::outline::OutlineVerdict;
 use crate::exit::{Failure, Outcome};
-use crate::terminal::{ERROR, Findings, GOOD};
+use crate::terminal::{ERROR, Findings, SUCCESS};
 
 /// Arguments of `postern check`.
 #[derive(Debug, clap::Args)]
@@ -75,7 +75,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Some(file) = &arguments.config else {
         anstream::print!("{}", config::schema::text());
-        return Ok(Outcome::Good);
+        return Ok(Outcome::Success);
     };
     let now = arguments.at.map_or_else(|| SystemClock.now().wall, Timestamp::from_secs);
     let loaded = match config::load_file(file, now, 1) {
@@ -85,17 +85,17 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             anstream::eprint!("{}", Findings(&refused.report));
             let plural = if faults == 1 { "" } else { "s" };
             anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}", file.display());
-            return Ok(Outcome::No);
+            return Ok(Outcome::Negative);
         }
     };
     anstream::eprint!("{}", Findings(&loaded.report));
     let Some(request) = &arguments.request else {
         anstream::print!("{}", overview::print(&loaded));
-        anstream::println!("{GOOD}{}{GOOD:#} holds", file.display());
-        return Ok(Outcome::Good);
+        anstream::println!("{SUCCESS}{}{SUCCESS:#} holds", file.display());
+        return Ok(Outcome::Success);
     };
-    let question = ask::Question::new(request, &arguments.headers, arguments.token.as_deref())?;
-    let certificate = arguments.certificate.as_deref().map(ask::certificate).transpose()?;
+    let question = request::RequestedRequest::new(request, &arguments.headers, arguments.token.as_deref())?;
+    let certificate = arguments.certificate.as_deref().map(request::certificate).transpose()?;
     if let Some(file) = &arguments.jwks {
         std::fs::metadata(file)
             .map_err(|error| Failure::new(format!("--jwks {}: {error}", file.display())))?;
@@ -103,9 +103,9 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let story = explain::explain(*loaded, &question, certificate, arguments.jwks, now)?;
     anstream::print!("{}", story.text());
     match story.verdict() {
-        OutlineVerdict::Passes => Ok(Outcome::Good),
-        OutlineVerdict::Refused => Ok(Outcome::No),
-        OutlineVerdict::Asked => Err(Failure::new(
+        OutlineVerdict::Passes => Ok(Outcome::Success),
+        OutlineVerdict::Refused => Ok(Outcome::Negative),
+        OutlineVerdict::NeedsAuthorizer => Err(Failure::new(
             "the rules permit it; the authorizer decides, which this command does not query",
         )),
         OutlineVerdict::Unknown => {

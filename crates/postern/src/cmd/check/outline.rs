@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::terminal::{BOLD, DIM, ERROR, GOOD};
+use crate::terminal::{BOLD, DIM, ERROR, SUCCESS};
 
 /// Text of an explanation that is being written.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) enum OutlineVerdict {
     /// A service that decides could not be reached.
     Unknown,
     /// The request passes if an authorizer permits it. This command does not query the authorizer.
-    Asked,
+    NeedsAuthorizer,
 }
 
 impl Outline {
@@ -53,7 +53,7 @@ impl Outline {
     pub(super) fn step(&mut self, depth: usize, holds: Option<bool>, text: impl Display) {
         let pad = 2 + depth * 2;
         match holds {
-            Some(true) => self.line(format_args!("{:pad$}{GOOD}✓{GOOD:#} {text}", "")),
+            Some(true) => self.line(format_args!("{:pad$}{SUCCESS}✓{SUCCESS:#} {text}", "")),
             Some(false) => self.line(format_args!("{:pad$}{ERROR}✗{ERROR:#} {text}", "")),
             None => self.line(format_args!("{:pad$}{DIM}·{DIM:#} {text}", "")),
         }
@@ -81,29 +81,29 @@ impl Outline {
     pub(super) fn answer(&mut self, status: u16, what: impl Display) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
-        self.line(format_args!("  {GOOD}{status}{GOOD:#} {what}"));
+        self.line(format_args!("  {SUCCESS}{status}{SUCCESS:#} {what}"));
     }
 
     /// Ends with a permitted request.
     pub(super) fn permit(&mut self, what: impl Display, lines: &[String]) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
-        self.line(format_args!("  {GOOD}forwarded{GOOD:#} {what}"));
+        self.line(format_args!("  {SUCCESS}forwarded{SUCCESS:#} {what}"));
         self.lines(lines);
     }
 
     /// Ends with a request that passes if an authorizer permits it too.
     pub(super) fn permit_if(&mut self, what: impl Display, lines: &[String]) {
         self.permit(what, lines);
-        self.verdict = OutlineVerdict::Asked;
+        self.verdict = OutlineVerdict::NeedsAuthorizer;
     }
 
     /// Ends with a request that another proxy queries: the response to it, once for each protocol.
-    pub(super) fn vouch(&mut self, ways: &[(String, Vec<String>)]) {
+    pub(super) fn authorization_response(&mut self, ways: &[(String, Vec<String>)]) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
         for (what, lines) in ways {
-            self.line(format_args!("  {GOOD}authorized{GOOD:#} {what}"));
+            self.line(format_args!("  {SUCCESS}authorized{SUCCESS:#} {what}"));
             self.lines(lines);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
-use config::{FollowConfig, LoadedConfig, ProviderSettings, raw};
+use config::{FollowedIssuerConfig, LoadedConfig, ProviderSettings, raw};
 use credentials::config::KeySource;
 use credentials::config::{EventDelivery, Transmitter};
 use gateway::config::{AuthorizerConfig, QuestionForm};
@@ -37,7 +37,7 @@ pub(super) fn print(loaded: &LoadedConfig) -> String {
             "{}, {keys}, audience {}{}",
             issuer.config.issuer(),
             issuer.config.audiences().join(" or "),
-            revoked(loaded, issuer.config.issuer())
+            describe_revocation(loaded, issuer.config.issuer())
         );
         section(&mut out, "issuer", issuer.config.name(), &text);
     }
@@ -76,16 +76,16 @@ pub(super) fn print(loaded: &LoadedConfig) -> String {
 }
 
 /// How the revocations of an issuer arrive. Empty when the issuer is not followed.
-fn revoked(loaded: &LoadedConfig, issuer: &str) -> String {
+fn describe_revocation(loaded: &LoadedConfig, issuer: &str) -> String {
     let brokers = &loaded.raw.revocation.brokers;
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
-    let follow = loaded.revocation.follows.iter().find(|follow| &*follow.issuer == issuer);
+    let follow = loaded.revocation.followed_issuers.iter().find(|follow| &*follow.issuer == issuer);
     match (own, follow) {
         (true, _) => ", revocations apply at once".into(),
-        (false, Some(FollowConfig { url, .. })) if !brokers.is_empty() => {
+        (false, Some(FollowedIssuerConfig { url, .. })) if !brokers.is_empty() => {
             format!(", revocations arrive over {} and are queried at {url}", brokers.join(", "))
         }
-        (false, Some(FollowConfig { url, .. })) => format!(", revocations are queried at {url}"),
+        (false, Some(FollowedIssuerConfig { url, .. })) => format!(", revocations are queried at {url}"),
         (false, None) => String::new(),
     }
 }
@@ -93,8 +93,8 @@ fn revoked(loaded: &LoadedConfig, issuer: &str) -> String {
 fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> String {
     let upstream = &loaded.config.upstreams[authorizer.upstream].name;
     let how = match &authorizer.question {
-        QuestionForm::Itself { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
-        QuestionForm::Itself { prefix } => format!("with the request below {prefix}"),
+        QuestionForm::SameRequest { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
+        QuestionForm::SameRequest { prefix } => format!("with the request below {prefix}"),
         QuestionForm::XOriginal { path } => format!("at {path} with X-Original-URI"),
         QuestionForm::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
     };
@@ -141,9 +141,9 @@ fn describe_login_provider(provider: &LoginProvider) -> String {
 }
 
 fn describe_transmitter(transmitter: &Transmitter) -> String {
-    let how = match &transmitter.way {
+    let how = match &transmitter.delivery {
         EventDelivery::Pushed { authority, path, .. } => format!("pushed to {authority}{path}"),
-        EventDelivery::Fetched { url, .. } => format!("polled from {url}"),
+        EventDelivery::Polled { url, .. } => format!("polled from {url}"),
     };
     let of = transmitter.tokens_of.join(" and ");
     format!("security events of {}, {how}, about tokens of {of}", transmitter.issuer.config.issuer())

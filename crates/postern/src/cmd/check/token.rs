@@ -68,7 +68,7 @@ fn step_of(error: &TokenError) -> Step {
 
 /// Explains how far the verification came. `verdict`: why the token was refused. `unavailable`: its
 /// keys could not be fetched.
-pub(super) fn tell(
+pub(super) fn explain_token(
     story: &mut Outline,
     config: &Config,
     token: &[u8],

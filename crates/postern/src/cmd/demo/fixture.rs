@@ -10,9 +10,9 @@ use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
 use tempfile::TempDir;
 
-use super::ports::{Ports, unbound};
-use super::provider::{self, ADA, READER, Residents};
-use crate::cmd::echo::{Echo, EchoAnswer, EchoPlace};
+use super::ports::{Ports, bind_error};
+use super::provider::{self, ADA, DemoAccounts, READER};
+use crate::cmd::echo::{Echo, EchoAddress, EchoAnswer};
 use crate::exit::Failure;
 use crate::logging;
 use crate::process::Process;
@@ -27,8 +27,8 @@ pub(super) struct Fixture {
     provider: SocketAddr,
     service: SocketAddr,
     /// Wanted ports that were in use.
-    moved: Vec<u16>,
-    residents: Residents,
+    ports_in_use: Vec<u16>,
+    accounts: DemoAccounts,
     /// Runtime of the provider.
     runtime: tokio::runtime::Runtime,
     /// Folder of the provider's database.
@@ -38,23 +38,27 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Starts provider, service and gateway, in that order.
     pub(super) fn start(
-        Ports { held: [gateway, provider, service, admin], moved }: Ports,
+        Ports { listeners: [gateway, provider, service, admin], in_use: moved }: Ports,
         quiet: bool,
     ) -> Result<Self, Failure> {
-        let address = |listener: &TcpListener| listener.local_addr().map_err(|error| unbound(&error));
+        let address = |listener: &TcpListener| listener.local_addr().map_err(|error| bind_error(&error));
         let (at_provider, at_service) = (address(&provider)?, address(&service)?);
         let (at_gateway, at_admin) = (address(&gateway)?, address(&admin)?);
         // Free these ports. The services bind them again in a moment.
         drop((gateway, service, admin));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-        let residents = Residents::new()?;
+        let residents = DemoAccounts::new()?;
         let folder = tempfile::Builder::new().prefix("postern-demo-").tempdir();
         let folder = folder.map_err(|error| Failure::new(format!("no temporary folder: {error}")))?;
         provider::serve(provider, at_gateway, &residents, folder.path(), &runtime)?;
-        let echo =
-            Echo::start(&EchoPlace::Tcp(at_service), &EchoAnswer::Reflect { log: false }, Duration::ZERO, 1);
-        let echo = echo.map_err(|error| unbound(&error))?;
+        let echo = Echo::start(
+            &EchoAddress::Tcp(at_service),
+            &EchoAnswer::Reflect { log: false },
+            Duration::ZERO,
+            1,
+        );
+        let echo = echo.map_err(|error| bind_error(&error))?;
         let text = CONFIG
             .replace("GATEWAY", &at_gateway.to_string())
             .replace("ADMIN", &at_admin.to_string())
@@ -69,9 +73,18 @@ impl Fixture {
             loaded.settings.access_log.format = AccessLogFormat::Off;
         }
         logging::start(LogLevel::Warn, LogFormat::Text);
-        let process = Process::start(*loaded, Claim::Alone)?;
+        let process = Process::start(*loaded, Claim::Exclusive)?;
         let (provider, service) = (at_provider, at_service);
-        Ok(Self { process, echo, provider, service, moved, residents, runtime, folder })
+        Ok(Self {
+            process,
+            echo,
+            provider,
+            service,
+            ports_in_use: moved,
+            accounts: residents,
+            runtime,
+            folder,
+        })
     }
 
     /// URL of the gateway.
@@ -95,18 +108,18 @@ impl Fixture {
     }
 
     /// Wanted ports that were in use, so that a part listens on another one.
-    pub(super) fn moved(&self) -> &[u16] {
-        &self.moved
+    pub(super) fn ports_in_use(&self) -> &[u16] {
+        &self.ports_in_use
     }
 
     /// Secrets of the reader and the manager client.
     pub(super) fn secrets(&self) -> [&str; 2] {
-        [self.residents.reader.expose(), self.residents.manager.expose()]
+        [self.accounts.reader.expose(), self.accounts.manager.expose()]
     }
 
     /// Name and password of each user.
     pub(super) fn people(&self) -> &[(&'static str, String)] {
-        &self.residents.people
+        &self.accounts.users
     }
 
     /// Password of the user Ada.
@@ -117,7 +130,7 @@ impl Fixture {
     /// Shell command that gets a token.
     pub(super) fn token_command(&self) -> String {
         let program = program();
-        let (provider, secret) = (self.provider(), self.residents.reader.expose());
+        let (provider, secret) = (self.provider(), self.accounts.reader.expose());
         format!("{program} token --issuer {provider} --client-id {READER} --client-secret {secret}")
     }
 

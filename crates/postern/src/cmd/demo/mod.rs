@@ -3,11 +3,11 @@
 //! Owns: starting the three (`fixture`, `provider`), printing what runs where, and the self check
 //! (`selfcheck`, `visitor`).
 
+mod browser;
 mod fixture;
 mod ports;
 mod provider;
 mod selfcheck;
-mod visitor;
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ use ports::{Ports, Wanted};
 
 use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
-use crate::terminal::{BOLD, DIM, GOOD, WARNING};
+use crate::terminal::{BOLD, DIM, SUCCESS, WARNING};
 
 /// Default port of the gateway.
 const PORT: u16 = 8080;
@@ -48,26 +48,26 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.print_config {
         anstream::print!("{}", fixture::CONFIG);
-        return Ok(Outcome::Good);
+        return Ok(Outcome::Success);
     }
-    let mut signals = Signals::take()?;
+    let mut signals = Signals::install()?;
     // The self check must not fail because another program uses a port.
-    let wanted = if arguments.check { Wanted::Free } else { Wanted::asked(arguments.port, PORT) };
+    let wanted = if arguments.check { Wanted::Free } else { Wanted::from_option(arguments.port, PORT) };
     let ports = Ports::choose(wanted)?;
     let town = Fixture::start(ports, arguments.check)?;
     if arguments.check {
-        let outcome = selfcheck::take(&town);
+        let outcome = selfcheck::run(&town);
         town.stop();
         return outcome;
     }
-    anstream::print!("{}", guide(&town));
+    anstream::print!("{}", welcome_text(&town));
     signals.wait_for_stop();
     town.stop();
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
 /// Text that explains the running demo.
-fn guide(town: &Fixture) -> String {
+fn welcome_text(town: &Fixture) -> String {
     let mut out = String::new();
     let version = env!("CARGO_PKG_VERSION");
     // Writing to a string cannot fail.
@@ -92,7 +92,7 @@ fn guide(town: &Fixture) -> String {
         ]);
     }
     let _ = writeln!(out, "{table}\n");
-    if let [first, rest @ ..] = town.moved() {
+    if let [first, rest @ ..] = town.ports_in_use() {
         let ports = rest.iter().fold(first.to_string(), |ports, port| format!("{ports}, {port}"));
         let _ = writeln!(
             out,
@@ -112,7 +112,8 @@ fn guide(town: &Fixture) -> String {
         ),
     ];
     for (status, what, command) in requests {
-        let _ = writeln!(out, "  {DIM}#{DIM:#} {GOOD}{status}{GOOD:#} {DIM}{what}{DIM:#}\n  {command}\n");
+        let _ =
+            writeln!(out, "  {DIM}#{DIM:#} {SUCCESS}{status}{SUCCESS:#} {DIM}{what}{DIM:#}\n  {command}\n");
     }
     let _ =
         writeln!(out, "  {DIM}# log in at the provider, in a browser:{DIM:#} {}/account", town.provider());

@@ -23,7 +23,7 @@ pub(super) enum Wanted {
 
 impl Wanted {
     /// Ports that `--port` selects.
-    pub(super) fn asked(port: Option<u16>, usual: u16) -> Self {
+    pub(super) fn from_option(port: Option<u16>, usual: u16) -> Self {
         match port {
             Some(0) => Self::Free,
             Some(first) => Self::From(first),
@@ -34,9 +34,9 @@ impl Wanted {
 
 /// Ports that were free a moment ago.
 pub(super) struct Ports {
-    pub(super) held: [TcpListener; COUNT as usize],
+    pub(super) listeners: [TcpListener; COUNT as usize],
     /// Wanted ports that were in use.
-    pub(super) moved: Vec<u16>,
+    pub(super) in_use: Vec<u16>,
 }
 
 impl Ports {
@@ -49,7 +49,7 @@ impl Ports {
         let mut moved = Vec::new();
         let mut one = |offset: u16| -> Result<TcpListener, Failure> {
             let first = match wanted {
-                Wanted::Free => return bind(0).map_err(|error| unbound(&error)),
+                Wanted::Free => return bind(0).map_err(|error| bind_error(&error)),
                 Wanted::From(first) | Wanted::PreferablyFrom(first) => first,
             };
             let Some(port) = first.checked_add(offset) else {
@@ -60,24 +60,24 @@ impl Ports {
             };
             match (bind(port), wanted) {
                 (Ok(bound), _) => Ok(bound),
-                (Err(error), Wanted::From(_)) => Err(taken(port, &error)),
+                (Err(error), Wanted::From(_)) => Err(in_use_error(port, &error)),
                 (Err(_), _) => {
                     moved.push(port);
-                    bind(0).map_err(|error| unbound(&error))
+                    bind(0).map_err(|error| bind_error(&error))
                 }
             }
         };
         let held = [one(0)?, one(1)?, one(2)?, one(3)?];
-        Ok(Self { held, moved })
+        Ok(Self { listeners: held, in_use: moved })
     }
 }
 
-fn taken(port: u16, error: &io::Error) -> Failure {
+fn in_use_error(port: u16, error: &io::Error) -> Failure {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let who = http_engine::listen::who(&ListenAddress::Ip(address));
+    let who = http_engine::listen::listener_hint(&ListenAddress::Ip(address));
     Failure::new(format!("cannot listen on {address}: {error}; {who}; `--port` chooses others"))
 }
 
-pub(super) fn unbound(error: &io::Error) -> Failure {
+pub(super) fn bind_error(error: &io::Error) -> Failure {
     Failure::new(format!("cannot listen on 127.0.0.1: {error}"))
 }

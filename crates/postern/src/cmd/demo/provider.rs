@@ -15,14 +15,14 @@ use http_engine::clock::{Clock as _, SystemClock};
 use idp::client_secret::ClientSecret;
 use idp::passwords::{Hasher, Memory, Parameters, Password};
 use idp::{
-    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Post, Provider,
-    Secrets,
+    ClientConfig, ConfiguredSecret, Entropy as _, GrantType, OutboundClient, Parts, PendingResponse,
+    PostRequest, Provider, Secrets,
 };
 use store::groups::{AddGroup, AddMember};
 use store::users::{AddUser, StoredPassword, UserRow};
 use store::{Epoch, Store};
 
-use super::ports::unbound;
+use super::ports::bind_error;
 use crate::exit::Failure;
 
 /// Client that may read orders.
@@ -30,7 +30,7 @@ pub(super) const READER: &str = "shop";
 /// Client that may read and change orders.
 pub(super) const MANAGER: &str = "office";
 /// Client that users log in to.
-pub(super) const DESK: &str = "desk";
+pub(super) const WEB_CLIENT: &str = "desk";
 /// User in the group of managers.
 pub(super) const ADA: &str = "ada";
 /// User without a group.
@@ -40,29 +40,29 @@ pub(super) const AUDIENCE: &str = "orders";
 /// Group whose members may read and change orders.
 const MANAGERS: &str = "managers";
 /// Number of random bytes in a user's password.
-const PASSWORD: usize = 9;
+const PASSWORD_BYTES: usize = 9;
 
 /// Clients and users of the provider, with their secrets.
-pub(super) struct Residents {
+pub(super) struct DemoAccounts {
     pub(super) reader: ClientSecret,
     pub(super) manager: ClientSecret,
     /// Name and password of each user.
-    pub(super) people: [(&'static str, String); 2],
+    pub(super) users: [(&'static str, String); 2],
 }
 
-impl Residents {
+impl DemoAccounts {
     /// Generates the secrets.
     pub(super) fn new() -> Result<Self, Failure> {
         let none = |_| Failure::new("the system has no random numbers available");
         let random = SystemRandom::new();
         let secret = || ClientSecret::generate(&random).map_err(none);
         let password = || {
-            let mut bytes = [0; PASSWORD];
+            let mut bytes = [0; PASSWORD_BYTES];
             random.fill(&mut bytes).map_err(none)?;
             Ok::<_, Failure>(BASE64_URL_SAFE_NO_PAD.encode(bytes))
         };
         let people = [(ADA, password()?), (BEN, password()?)];
-        Ok(Self { reader: secret()?, manager: secret()?, people })
+        Ok(Self { reader: secret()?, manager: secret()?, users: people })
     }
 
     fn clients(&self, gateway: SocketAddr) -> Vec<ClientConfig> {
@@ -77,7 +77,7 @@ impl Residents {
             ..ClientConfig::default()
         };
         let desk = ClientConfig {
-            id: DESK.into(),
+            id: WEB_CLIENT.into(),
             name: Some("Order desk".into()),
             public: true,
             grants: vec![GrantType::AuthorizationCode],
@@ -89,12 +89,12 @@ impl Residents {
         vec![program(READER, &self.reader, &[]), program(MANAGER, &self.manager, &[MANAGERS]), desk]
     }
 
-    async fn move_in(&self, store: &Store) -> Result<(), String> {
+    async fn create_users(&self, store: &Store) -> Result<(), String> {
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let (random, now) = (SystemRandom::new(), SystemClock.now().wall);
         let hasher = Hasher::new(Parameters::OWASP, &random).map_err(|error| said(&error))?;
         let mut memory = Memory::new();
-        for (name, password) in &self.people {
+        for (name, password) in &self.users {
             let password = Password::new(password.clone()).map_err(|error| said(&error))?;
             let phc = hasher.hash(&password, &random, &mut memory).map_err(|error| said(&error))?;
             let user = UserRow {
@@ -121,10 +121,10 @@ impl Residents {
 }
 
 /// Refuses notifications: no client of the demo needs any.
-struct Nobody;
+struct NoOutbound;
 
-impl Outbound for Nobody {
-    fn post(&self, post: Post) -> Answered {
+impl OutboundClient for NoOutbound {
+    fn post(&self, post: PostRequest) -> PendingResponse {
         let refused = format!("{}: the demo sends no requests", post.url);
         Box::pin(async move { Err(refused) })
     }
@@ -134,12 +134,12 @@ impl Outbound for Nobody {
 pub(super) fn serve(
     listener: TcpListener,
     gateway: SocketAddr,
-    residents: &Residents,
+    residents: &DemoAccounts,
     folder: &Path,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(), Failure> {
     let failed = |what: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {what}"));
-    let address = listener.local_addr().map_err(|error| unbound(&error))?;
+    let address = listener.local_addr().map_err(|error| bind_error(&error))?;
     let mut config = idp::Config::new(format!("http://{address}"));
     config.audiences = vec![AUDIENCE.into()];
     config.access_token_lifetime = Duration::from_mins(10);
@@ -149,24 +149,24 @@ pub(super) fn serve(
     let random = SystemRandom::new();
     let (mut secret, mut epoch) = ([0; 32], [0; 16]);
     random.fill(&mut secret).and_then(|()| random.fill(&mut epoch)).map_err(|error| failed(&error))?;
-    listener.set_nonblocking(true).map_err(|error| unbound(&error))?;
+    listener.set_nonblocking(true).map_err(|error| bind_error(&error))?;
     let router = runtime.block_on(async {
         let store = Store::open(&store::sqlite_url(&folder.join("demo.db")), Epoch(epoch)).await;
         let store = store.map_err(|error| failed(&error))?;
-        residents.move_in(&store).await.map_err(|error| failed(&error))?;
+        residents.create_users(&store).await.map_err(|error| failed(&error))?;
         let parts = Parts {
             store,
             secrets: Secrets::new(&secret),
             clock: Arc::new(|| SystemClock.now().wall),
             entropy: Arc::new(random),
-            outbound: Arc::new(Nobody),
+            outbound: Arc::new(NoOutbound),
         };
         let provider = Provider::start(checked, parts).await.map_err(|fault| failed(&fault))?;
         tokio::spawn(idp::maintain(provider.clone()));
         Ok::<_, Failure>(idp::router(provider))
     })?;
     let guard = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| unbound(&error))?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| bind_error(&error))?;
     drop(guard);
     runtime.spawn(async move { axum::serve(listener, router).await });
     Ok(())

@@ -7,16 +7,16 @@ use comfy_table::{Attribute, Cell, Color, Table};
 use http::Method;
 use http_engine::url::Url;
 
+use super::browser::Browser;
 use super::provider::{ADA, MANAGER, READER};
-use super::visitor::Visitor;
 use crate::client::{Client, Reply, Version};
 use crate::cmd::demo::fixture::Fixture;
 use crate::cmd::token::{TokenRequest, discover};
 use crate::exit::{Failure, Outcome};
-use crate::terminal::{ERROR, GOOD};
+use crate::terminal::{ERROR, SUCCESS};
 
 /// How long the gateway may take to fetch the provider's keys.
-const READY: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request, its expected result and the actual one.
 struct Step {
@@ -26,10 +26,10 @@ struct Step {
 }
 
 /// Runs the self check and prints its results.
-pub(super) fn take(town: &Fixture) -> Result<Outcome, Failure> {
+pub(super) fn run(town: &Fixture) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    let steps = runtime.block_on(SelfCheck { town, client: Client::default() }.steps())?;
+    let steps = runtime.block_on(SelfCheck { fixture: town, client: Client::default() }.steps())?;
     let differences = steps.iter().filter(|step| step.expected != step.seen).count();
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).enforce_styling();
@@ -50,14 +50,14 @@ pub(super) fn take(town: &Fixture) -> Result<Outcome, Failure> {
     anstream::println!("{table}");
     if differences > 0 {
         anstream::println!("{ERROR}{differences} of {} differ{ERROR:#}", steps.len());
-        return Ok(Outcome::No);
+        return Ok(Outcome::Negative);
     }
-    anstream::println!("{GOOD}all {} as expected{GOOD:#}", steps.len());
-    Ok(Outcome::Good)
+    anstream::println!("{SUCCESS}all {} as expected{SUCCESS:#}", steps.len());
+    Ok(Outcome::Success)
 }
 
 struct SelfCheck<'a> {
-    town: &'a Fixture,
+    fixture: &'a Fixture,
     client: Client,
 }
 
@@ -69,52 +69,52 @@ impl SelfCheck<'_> {
         let mut steps = Vec::new();
         let mut step = |what, expected, seen| steps.push(Step { what, expected, seen });
         step("the gateway has the provider's keys", "ready", self.ready().await?);
-        let [reader, manager] = self.town.secrets();
+        let [reader, manager] = self.fixture.secrets();
         let reader = self.token(READER, reader).await?;
         let manager = self.token(MANAGER, manager).await?;
         let (reader, manager) = (format!("Bearer {reader}"), format!("Bearer {manager}"));
         let bearer = [("authorization", &*reader)];
 
-        let reply = self.ask(Method::GET, "/", &[]).await?;
+        let reply = self.get(Method::GET, "/", &[]).await?;
         step("a public path, without a credential", "200", status(&reply));
-        let reply = self.ask(Method::GET, "/orders", &[]).await?;
+        let reply = self.get(Method::GET, "/orders", &[]).await?;
         let seen = format!("{}, {}", status(&reply), header(&reply, "www-authenticate"));
         step("orders, without a token", "401, Bearer realm=\"demo\"", seen);
-        let reply = self.ask(Method::GET, "/orders", &bearer).await?;
+        let reply = self.get(Method::GET, "/orders", &bearer).await?;
         let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
         step("orders, with a token that may read them", "200, for shop", seen);
         let reply = self.client.send(Version::Http2, Method::GET, &self.url("/orders")?, &bearer, "").await;
         step("the same over HTTP/2", "200", status(&reply.map_err(Failure::new)?));
-        let reply = self.ask(Method::GET, "/orders", &bearer).await?;
+        let reply = self.get(Method::GET, "/orders", &bearer).await?;
         step("the token does not reach the service", "absent", seen_by_service(&reply, "authorization"));
         let forged = [bearer[0], ("x-forwarded-user", "root"), ("X_Forwarded_Groups", "managers")];
-        let reply = self.ask(Method::GET, "/orders", &forged).await?;
+        let reply = self.get(Method::GET, "/orders", &forged).await?;
         let seen =
             [seen_by_service(&reply, "x-forwarded-user"), seen_by_service(&reply, "x_forwarded_groups")];
         step("identity headers of the client's own", "shop, absent", seen.join(", "));
-        let reply = self.ask(Method::DELETE, "/orders/7", &bearer).await?;
+        let reply = self.get(Method::DELETE, "/orders/7", &bearer).await?;
         step("deleting an order, with the same token", "403", status(&reply));
-        let reply = self.ask(Method::DELETE, "/orders/7", &[("authorization", &manager)]).await?;
+        let reply = self.get(Method::DELETE, "/orders/7", &[("authorization", &manager)]).await?;
         let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-groups"));
         step("deleting it with a manager's token", "200, for managers", seen);
         let (signed, _) = reader.rsplit_once('.').unwrap_or_default();
         let (_, signature) = manager.rsplit_once('.').unwrap_or_default();
         let broken = format!("{signed}.{signature}");
-        let reply = self.ask(Method::GET, "/orders", &[("authorization", &broken)]).await?;
+        let reply = self.get(Method::GET, "/orders", &[("authorization", &broken)]).await?;
         let error = header(&reply, "www-authenticate").contains("error=\"invalid_token\"");
         let seen = format!("{}{}", status(&reply), if error { ", invalid_token" } else { "" });
         step("a token with another token's signature", "401, invalid_token", seen);
-        let reply = self.ask(Method::GET, "/orders/..%2fadmin", &bearer).await?;
+        let reply = self.get(Method::GET, "/orders/..%2fadmin", &bearer).await?;
         step("an ambiguous path", "400", status(&reply));
-        let reply = self.ask(Method::GET, "/nowhere", &bearer).await?;
+        let reply = self.get(Method::GET, "/nowhere", &bearer).await?;
         step("a path without a route", "404", status(&reply));
-        let mut ada = Visitor::new(&self.client, self.town.provider());
-        let back = format!("{}/", self.town.gateway());
-        let token = ada.token(ADA, self.town.password(), &back).await?;
+        let mut ada = Browser::new(&self.client, self.fixture.provider());
+        let back = format!("{}/", self.fixture.gateway());
+        let token = ada.token(ADA, self.fixture.password(), &back).await?;
         let seen = ada.title("/account").await?;
         step("Ada logs in with her password and allows the order desk", "Your account", seen);
         let bearer = format!("Bearer {token}");
-        let reply = self.ask(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
+        let reply = self.get(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
         let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
         step("deleting the order as Ada, who is a manager", "200, for demo-ada", seen);
         let metrics = self.client.send(Version::Http1, Method::GET, &self.admin("/metrics")?, &[], "").await;
@@ -130,22 +130,23 @@ impl SelfCheck<'_> {
         Ok(steps)
     }
 
-    async fn ask(&self, method: Method, target: &str, fields: Fields<'_>) -> Result<Reply, Failure> {
+    async fn get(&self, method: Method, target: &str, fields: Fields<'_>) -> Result<Reply, Failure> {
         let reply = self.client.send(Version::Http1, method, &self.url(target)?, fields, "").await;
         reply.map_err(Failure::new)
     }
 
     fn url(&self, target: &str) -> Result<Url, Failure> {
-        Url::parse(&format!("{}{target}", self.town.gateway()))
+        Url::parse(&format!("{}{target}", self.fixture.gateway()))
             .map_err(|fault| Failure::new(fault.to_string()))
     }
 
     fn admin(&self, target: &str) -> Result<Url, Failure> {
-        Url::parse(&format!("{}{target}", self.town.admin())).map_err(|fault| Failure::new(fault.to_string()))
+        Url::parse(&format!("{}{target}", self.fixture.admin()))
+            .map_err(|fault| Failure::new(fault.to_string()))
     }
 
     async fn token(&self, id: &str, secret: &str) -> Result<String, Failure> {
-        let endpoint = discover(&self.client, &self.town.provider()).await?;
+        let endpoint = discover(&self.client, &self.fixture.provider()).await?;
         let request = TokenRequest { id, secret, scope: None, resources: &[], audiences: &[] };
         request.send(&self.client, &endpoint).await?.map_err(Failure::new)
     }
@@ -153,7 +154,7 @@ impl SelfCheck<'_> {
     /// Polls `/readyz` until it reports ready, or until the time limit.
     async fn ready(&self) -> Result<String, Failure> {
         let url = self.admin("/readyz")?;
-        let until = tokio::time::Instant::now() + READY;
+        let until = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
             let reply =
                 self.client.send(Version::Http1, Method::GET, &url, &[], "").await.map_err(Failure::new)?;

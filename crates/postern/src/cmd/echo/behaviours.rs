@@ -5,7 +5,7 @@ use std::time::Duration;
 use config::parse_duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::message::{self, Lines};
+use super::message::{self, RequestLines};
 use super::reflection::Reflection;
 use super::websocket;
 
@@ -25,7 +25,7 @@ With --reflect, some requests have a special response:
 /// Answers one request. Returns `false` if the connection must end.
 pub(super) async fn answer<S: AsyncWrite + Unpin>(
     stream: &mut S,
-    lines: &Lines,
+    lines: &RequestLines,
     reflection: &Reflection,
     head_only: bool,
 ) -> std::io::Result<bool> {
@@ -131,7 +131,7 @@ async fn events<S: AsyncWrite + Unpin>(
 }
 
 /// Whether the client asks for a protocol that this upstream supports.
-pub(super) fn is_upgrade(lines: &Lines) -> bool {
+pub(super) fn is_upgrade(lines: &RequestLines) -> bool {
     let wants = lines.field("connection").is_some_and(|c| message::has_option(c, b"upgrade"));
     let known = |p: &[u8]| p.eq_ignore_ascii_case(b"websocket") || p.eq_ignore_ascii_case(b"echo");
     wants && lines.field("upgrade").is_some_and(known)
@@ -141,7 +141,7 @@ pub(super) fn is_upgrade(lines: &Lines) -> bool {
 pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     early: Vec<u8>,
-    lines: &Lines,
+    lines: &RequestLines,
 ) -> std::io::Result<()> {
     if lines.field("upgrade").is_some_and(|p| p.eq_ignore_ascii_case(b"echo")) {
         stream

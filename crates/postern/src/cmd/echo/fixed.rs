@@ -68,7 +68,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
             return Ok(());
         }
         filled += received;
-        let round = Round { answer, out: &mut out };
+        let round = ReceivedRequests { answer, out: &mut out };
         let (used, outcome) = round.requests(&buffer[..filled], &mut open);
         if !out.is_empty() {
             if !answer.delay.is_zero() || answer.stall.is_some() {
@@ -92,12 +92,12 @@ enum Outcome {
 }
 
 /// The requests of one receive.
-struct Round<'a> {
+struct ReceivedRequests<'a> {
     answer: &'a Answer,
     out: &'a mut Vec<u8>,
 }
 
-impl Round<'_> {
+impl ReceivedRequests<'_> {
     /// Answers every request that ends in `bytes`. `open` is the request whose body is incomplete.
     /// Returns the number of bytes consumed.
     fn requests(self, bytes: &[u8], open: &mut Option<Head>) -> (usize, Outcome) {

@@ -24,14 +24,14 @@ pub(super) struct Head {
 
 /// Request line and fields as received, for reflection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lines {
+pub(super) struct RequestLines {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) version: &'static str,
     pub(super) fields: Vec<(String, Vec<u8>)>,
 }
 
-impl Lines {
+impl RequestLines {
     /// Value of the first field with this name, in any case.
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
@@ -51,7 +51,7 @@ impl Lines {
 
 /// Why a request is refused; the connection ends after the 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Bad {
+pub(super) enum ParseError {
     /// The head.
     #[error("{0}")]
     Head(#[from] HeadFault),
@@ -61,7 +61,7 @@ pub(super) enum Bad {
 }
 
 /// Reads a head from the start of `bytes`; `None`: it is incomplete.
-pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>, Bad> {
+pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>, ParseError> {
     let Some(length) = head_length(bytes)? else { return Ok(None) };
     let mut fields = Fields::new();
     let request = parse_request(&bytes[..length], length, &mut fields)?;
@@ -69,11 +69,11 @@ pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>, Bad> {
 }
 
 /// Parses a head together with its lines.
-pub(super) fn head_with_lines(bytes: &[u8]) -> Result<Option<(Head, Lines)>, Bad> {
+pub(super) fn head_with_lines(bytes: &[u8]) -> Result<Option<(Head, RequestLines)>, ParseError> {
     let Some(length) = head_length(bytes)? else { return Ok(None) };
     let mut fields = Fields::new();
     let request = parse_request(&bytes[..length], length, &mut fields)?;
-    let lines = Lines {
+    let lines = RequestLines {
         method: request.method.into(),
         target: String::from_utf8_lossy(request.target).into(),
         version: if request.version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" },
@@ -124,7 +124,7 @@ impl Body {
 
     /// Reads the part of the body at the front of `bytes`, passes its content to `sink`, and
     /// returns how many bytes it used.
-    pub(super) fn take(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, Bad> {
+    pub(super) fn take(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, ParseError> {
         let mut used = 0;
         loop {
             match self {
@@ -139,7 +139,7 @@ impl Body {
                     Decoded::More { consumed } => return Ok(used + consumed),
                     Decoded::Data { skip, len } => {
                         sink(&bytes[used + skip..used + skip + len]);
-                        decoder.took(len);
+                        decoder.consumed(len);
                         used += skip + len;
                     }
                     Decoded::End { consumed, trailers } => {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     /// Content and trailer fields of a chunked body that arrives in pieces of `step` bytes.
-    fn body(bytes: &[u8], step: usize) -> Result<(Vec<u8>, Body), Bad> {
+    fn body(bytes: &[u8], step: usize) -> Result<(Vec<u8>, Body), ParseError> {
         let mut body = Body::Chunked(Decoder::default());
         let (mut content, mut held) = (Vec::new(), Vec::new());
         for part in bytes.chunks(step) {
@@ -193,7 +193,7 @@ mod tests {
             assert!(body.is_done(), "{step}");
             assert_eq!(body.trailers(), [("x-sum".to_owned(), b"1".to_vec())]);
         }
-        assert!(matches!(body(b"5\nhello", 7), Err(Bad::Chunk(ChunkFault::LineEnd))));
+        assert!(matches!(body(b"5\nhello", 7), Err(ParseError::Chunk(ChunkFault::LineEnd))));
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         let chunked = read("Transfer-Encoding: chunked\r\n");
         assert!(matches!(chunked, Ok(Some(Head { body: Body::Chunked(_), .. }))));
         let both = read("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n");
-        assert!(matches!(both, Err(Bad::Head(HeadFault::BothLengths))));
+        assert!(matches!(both, Err(ParseError::Head(HeadFault::BothLengths))));
     }
 
     #[test]
@@ -215,6 +215,6 @@ mod tests {
         assert!(close("GET / HTTP/1.0\r\n\r\n"));
         assert!(!close("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         assert!(matches!(head(b"GET / HTTP/1.1\r\nHost: x\r\n"), Ok(None)));
-        assert!(matches!(head(b"GET / HTTP/9\r\n\r\n"), Err(Bad::Head(HeadFault::Version))));
+        assert!(matches!(head(b"GET / HTTP/9\r\n\r\n"), Err(ParseError::Head(HeadFault::Version))));
     }
 }

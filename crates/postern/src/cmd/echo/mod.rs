@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
-use crate::terminal::{BOLD, GOOD};
+use crate::terminal::{BOLD, SUCCESS};
 
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// Address that an echo upstream listens on.
 #[derive(Debug, Clone)]
-pub enum EchoPlace {
+pub enum EchoAddress {
     /// IP address and port.
     Tcp(SocketAddr),
     /// Path of a Unix socket.
@@ -96,7 +96,7 @@ pub struct Echo {
 
 /// Runs `postern echo` until SIGINT or SIGTERM.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
-    let place = arguments.unix.map_or(EchoPlace::Tcp(arguments.listen), EchoPlace::Unix);
+    let place = arguments.unix.map_or(EchoAddress::Tcp(arguments.listen), EchoAddress::Unix);
     let answer = if arguments.reflect {
         EchoAnswer::Reflect { log: arguments.log }
     } else {
@@ -108,17 +108,17 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             stall: (arguments.stall, arguments.stall_every),
         }
     };
-    let mut signals = Signals::take()?;
+    let mut signals = Signals::install()?;
     let echo = Echo::start(&place, &answer, arguments.delay, arguments.workers)
         .map_err(|error| Failure::new(format!("cannot listen on {place}: {error}")))?;
     let shown = echo.address().map_or_else(|| place.to_string(), |address| format!("http://{address}"));
-    anstream::eprintln!("{GOOD}echo{GOOD:#} listens on {BOLD}{shown}{BOLD:#}");
+    anstream::eprintln!("{SUCCESS}echo{SUCCESS:#} listens on {BOLD}{shown}{BOLD:#}");
     signals.wait_for_stop();
     echo.stop();
-    Ok(Outcome::Good)
+    Ok(Outcome::Success)
 }
 
-impl std::fmt::Display for EchoPlace {
+impl std::fmt::Display for EchoAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -133,22 +133,27 @@ impl Echo {
     /// # Errors
     ///
     /// Returns the error of a socket that cannot be bound.
-    pub fn start(place: &EchoPlace, answer: &EchoAnswer, delay: Duration, workers: u16) -> io::Result<Self> {
+    pub fn start(
+        place: &EchoAddress,
+        answer: &EchoAnswer,
+        delay: Duration,
+        workers: u16,
+    ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (mut address, mut sockets) = (None, Vec::new());
         match place {
-            EchoPlace::Tcp(wanted) => {
-                let (mut wanted, mut claim) = (*wanted, Claim::Alone);
+            EchoAddress::Tcp(wanted) => {
+                let (mut wanted, mut claim) = (*wanted, Claim::Exclusive);
                 for _ in 0..workers.max(1) {
-                    let socket = http_engine::listen::tcp(wanted, claim)?;
+                    let socket = http_engine::listen::bind_tcp(wanted, claim)?;
                     // The kernel chose the port for the first socket. The others share it.
                     (wanted, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Listening::Tcp(socket));
                 }
                 address = Some(wanted);
             }
-            EchoPlace::Unix(path) => {
-                let socket = http_engine::listen::unix(path, 0o600, Claim::Alone)?;
+            EchoAddress::Unix(path) => {
+                let socket = http_engine::listen::bind_unix(path, 0o600, Claim::Exclusive)?;
                 for _ in 1..workers.max(1) {
                     sockets.push(Listening::Unix(socket.try_clone()?));
                 }
@@ -159,13 +164,13 @@ impl Echo {
             EchoAnswer::Fixed { body_bytes, stall } => {
                 Served::Fixed(fixed::Answer::new(*body_bytes, delay).with_stall(*stall))
             }
-            EchoAnswer::Reflect { log } => Served::Reflect(reflect::Mirror::new(delay, *log)),
+            EchoAnswer::Reflect { log } => Served::Reflect(reflect::ReflectState::new(delay, *log)),
         };
         let spawn = |(index, socket): (usize, Listening)| {
             let (served, stopped) = (served.clone(), stopped.clone());
             std::thread::Builder::new()
                 .name(format!("echo-{index}"))
-                .spawn(move || work(socket, served, stopped))
+                .spawn(move || run_worker(socket, served, stopped))
         };
         let threads = sockets.into_iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
         Ok(Self { address, stop, threads })
@@ -200,11 +205,11 @@ enum Listening {
 #[derive(Clone)]
 enum Served {
     Fixed(fixed::Answer),
-    Reflect(reflect::Mirror),
+    Reflect(reflect::ReflectState),
 }
 
 /// Runs one worker with its own runtime and listener.
-fn work(socket: Listening, served: Served, mut stopped: watch::Receiver<bool>) {
+fn run_worker(socket: Listening, served: Served, mut stopped: watch::Receiver<bool>) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let accept = async {

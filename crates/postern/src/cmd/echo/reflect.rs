@@ -11,7 +11,7 @@ use aws_lc_rs::digest;
 use http_engine::head::HeadFault;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::message::{self, Bad, Head, Lines};
+use super::message::{self, Head, ParseError, RequestLines};
 use super::reflection::{BodyFacts, ConnectionFacts, Reflection, json};
 use crate::cmd::echo::behaviours;
 
@@ -22,25 +22,25 @@ const HEAD: usize = 256 * 1024;
 
 /// State that all connections share.
 #[derive(Debug, Clone)]
-pub(super) struct Mirror {
+pub(super) struct ReflectState {
     pub(super) delay: Duration,
     /// Whether each request is printed as a line of JSON on standard output.
     pub(super) log: bool,
     connections: Arc<AtomicU64>,
 }
 
-impl Mirror {
+impl ReflectState {
     pub(super) fn new(delay: Duration, log: bool) -> Self {
         Self { delay, log, connections: Arc::new(AtomicU64::new(0)) }
     }
 }
 
 /// Bytes that are received but not consumed yet.
-pub(super) struct Inbox {
+pub(super) struct ReceiveBuffer {
     bytes: Vec<u8>,
 }
 
-impl Inbox {
+impl ReceiveBuffer {
     /// Reads more bytes. Returns `false` at the end of the stream.
     async fn fill<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> std::io::Result<bool> {
         Ok(stream.read_buf(&mut self.bytes).await? > 0)
@@ -55,12 +55,12 @@ impl Inbox {
 /// Serves one connection until it ends.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    mirror: &Mirror,
+    mirror: &ReflectState,
     (peer, local): (String, String),
 ) -> std::io::Result<()> {
     let number = mirror.connections.fetch_add(1, Ordering::Relaxed) + 1;
     let mut facts = ConnectionFacts { peer, local, number, request: 0 };
-    let mut inbox = Inbox { bytes: Vec::with_capacity(16 * 1024) };
+    let mut inbox = ReceiveBuffer { bytes: Vec::with_capacity(16 * 1024) };
     loop {
         let (head, lines) = match next_head(&mut stream, &mut inbox).await? {
             Ok(Some(parsed)) => parsed,
@@ -97,9 +97,12 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-type Parsed = Result<Option<(Head, Lines)>, Bad>;
+type Parsed = Result<Option<(Head, RequestLines)>, ParseError>;
 
-async fn next_head<S: AsyncRead + Unpin>(stream: &mut S, inbox: &mut Inbox) -> std::io::Result<Parsed> {
+async fn next_head<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    inbox: &mut ReceiveBuffer,
+) -> std::io::Result<Parsed> {
     loop {
         if !inbox.bytes.is_empty() {
             match message::head_with_lines(&inbox.bytes) {
@@ -118,11 +121,11 @@ async fn next_head<S: AsyncRead + Unpin>(stream: &mut S, inbox: &mut Inbox) -> s
     }
 }
 
-type Received = Result<(BodyFacts, Vec<(String, Vec<u8>)>), Bad>;
+type Received = Result<(BodyFacts, Vec<(String, Vec<u8>)>), ParseError>;
 
 async fn read_body<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
-    inbox: &mut Inbox,
+    inbox: &mut ReceiveBuffer,
     mut head: Head,
 ) -> std::io::Result<Received> {
     let (mut bytes, mut text, mut hash) = (0, Vec::new(), digest::Context::new(&digest::SHA256));
@@ -159,7 +162,7 @@ impl BodyFacts {
 }
 
 fn reflection(
-    lines: &Lines,
+    lines: &RequestLines,
     body: BodyFacts,
     trailers: &[(String, Vec<u8>)],
     connection: &ConnectionFacts,
@@ -181,13 +184,13 @@ fn readable(fields: &[(String, Vec<u8>)]) -> Vec<(String, String)> {
     fields.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-fn note(mirror: &Mirror, reflection: &Reflection) {
+fn note(mirror: &ReflectState, reflection: &Reflection) {
     if mirror.log {
         anstream::println!("{}", json(reflection));
     }
 }
 
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, bad: Bad) -> std::io::Result<()> {
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, bad: ParseError) -> std::io::Result<()> {
     let text = format!("{bad}\n");
     let head = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::stage::Stage;
+use super::fixture::LoginFixture;
 
 #[test]
 fn what_a_provider_says_is_believed_only_when_it_is_right() {
@@ -20,7 +20,7 @@ fn what_a_provider_says_is_believed_only_when_it_is_right() {
         (json!({"preferred_username": "a\r\nb"}), "control character"),
         (json!({"events": {}}), "logout token"),
     ] {
-        let stage = Stage::carried();
+        let stage = LoginFixture::with_cookie_sessions();
         stage.provider.state().claims = claims;
         let mut browser = stage.browser();
         let location = browser.go_to_provider("/");
@@ -34,7 +34,7 @@ fn what_a_provider_says_is_believed_only_when_it_is_right() {
 #[test]
 fn a_provider_whose_clock_is_wrong_is_not_the_persons_fault() {
     for claims in [json!({"exp": 1}), json!({"iat": 4_102_444_800_u64})] {
-        let stage = Stage::carried();
+        let stage = LoginFixture::with_cookie_sessions();
         stage.provider.state().claims = claims;
         let mut browser = stage.browser();
         let location = browser.go_to_provider("/");
@@ -45,7 +45,7 @@ fn a_provider_whose_clock_is_wrong_is_not_the_persons_fault() {
 
 #[test]
 fn an_answer_is_of_the_provider_that_was_asked() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().metadata = json!({"authorization_response_iss_parameter_supported": true});
     let mut browser = stage.browser();
     for (iss, status) in [("", 403), ("&iss=https://evil.test", 403), ("&iss=&iss=", 403)] {
@@ -70,7 +70,7 @@ fn an_answer_is_of_the_provider_that_was_asked() {
 
 #[test]
 fn a_provider_that_is_down_is_503_and_is_asked_again() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().ill = true;
     let mut browser = stage.browser();
     let sent = browser.visit("/");
@@ -86,7 +86,7 @@ fn a_provider_that_is_down_is_503_and_is_asked_again() {
 
 #[test]
 fn who_is_refused_is_told_apart_from_a_provider_that_cannot_answer() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     for (error, status) in [("access_denied", 403), ("server_error", 503), ("temporarily_unavailable", 503)] {
         let mut browser = stage.browser();
         let location = browser.go_to_provider("/");
@@ -99,7 +99,7 @@ fn who_is_refused_is_told_apart_from_a_provider_that_cannot_answer() {
 
 #[test]
 fn a_session_that_no_cookie_holds_is_told_with_its_remedy() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().groups = (0..200).map(|n| format!("a-group-with-a-long-name-{n:03}")).collect();
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
@@ -122,7 +122,7 @@ fn a_session_that_no_cookie_holds_is_told_with_its_remedy() {
 /// requested claims.
 #[test]
 fn the_time_of_the_log_is_asked_of_who_tells_it() {
-    let claims_of = |stage: &Stage| {
+    let claims_of = |stage: &LoginFixture| {
         let location = stage.browser().go_to_provider("/");
         let query = location.split_once('?').unwrap().1.to_owned();
         let claims = query.split('&').find_map(|pair| pair.strip_prefix("claims="));
@@ -134,12 +134,12 @@ fn the_time_of_the_log_is_asked_of_who_tells_it() {
                 .replace("%2C", ",")
         })
     };
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     assert_eq!(claims_of(&stage), None, "most know of no such thing");
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().metadata = json!({"claims_supported": ["sub", "read_at"]});
     assert_eq!(claims_of(&stage), None, "and it may not take the parameter");
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().metadata =
         json!({"claims_supported": ["sub", "read_at"], "claims_parameter_supported": true});
     assert_eq!(claims_of(&stage).as_deref(), Some(r#"{"id_token":{"read_at":null}}"#));

@@ -8,8 +8,8 @@ use auth::time::Timestamp;
 use http_engine::clock::ManualClock;
 use serde_json::json;
 
-use super::provider::{Browser, Played, parameters};
-use super::stage::{FORM, Stage, everywhere, setup, start};
+use super::fixture::{FORM, LoginFixture, everywhere, setup, start};
+use super::provider::{Browser, SimulatedProvider, parameters};
 use dataplane::harness::now;
 
 #[test]
@@ -40,7 +40,7 @@ fn whoever_has_no_session_logs_in_and_comes_to_where_they_wanted() {
 
 #[test]
 fn programs_are_told_and_not_led() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     for lines in [
         "",
         "Accept: */*\r\n",
@@ -82,7 +82,7 @@ fn tabs_log_in_at_once_without_getting_into_each_others_way() {
 
 #[test]
 fn a_login_ends_where_it_began_and_once() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     let mut victim = stage.browser();
     let mut attacker = stage.browser();
     let location = attacker.go_to_provider("/");
@@ -116,7 +116,7 @@ fn a_login_ends_where_it_began_and_once() {
 
 #[test]
 fn a_login_page_left_open_over_night_leads_on() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     // The provider's keys are loaded. Otherwise an hour that passes during the fetch would make
     // them too old.
     stage.browser().log_in(&stage.provider, "/");
@@ -134,7 +134,7 @@ fn a_login_page_left_open_over_night_leads_on() {
 #[test]
 fn every_provider_answers_at_an_address_of_its_own() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
-    let (provider, second) = (Played::new(&clock), Played::new(&clock));
+    let (provider, second) = (SimulatedProvider::new(&clock), SimulatedProvider::new(&clock));
     let mut setup = setup(&provider, "");
     let further = format!(
         "\n[[login.provider]]\nname = \"second\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
@@ -142,7 +142,7 @@ fn every_provider_answers_at_an_address_of_its_own() {
     );
     setup.more.push_str(&further);
     let fixture = start(&setup, &clock, None);
-    let stage = Stage { clock, provider, fixture };
+    let stage = LoginFixture { clock, provider, fixture };
     let mut browser = stage.browser();
     let sent = browser.visit("/x");
     let chosen = browser.follow(&sent);
@@ -171,11 +171,11 @@ fn every_provider_answers_at_an_address_of_its_own() {
 
 #[test]
 fn another_provider_under_the_name_has_no_business_with_what_was_begun() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     let mut browser = stage.logged_in();
     let mut waiting = stage.browser();
     let location = waiting.go_to_provider("/");
-    let other = Played::new(&stage.clock);
+    let other = SimulatedProvider::new(&stage.clock);
     stage.fixture.reload(&setup(&other, ""));
     assert_eq!(browser.visit("/").status, 302);
     assert_eq!(waiting.back(&stage.provider.approve(&location)).status, 404);
@@ -185,7 +185,7 @@ fn another_provider_under_the_name_has_no_business_with_what_was_begun() {
 
 #[test]
 fn where_to_go_is_here_or_home() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     let long = format!("/deep/link?{}", "x".repeat(3000));
     let sent = stage.browser().visit(&long);
     assert_eq!(
@@ -217,7 +217,7 @@ fn where_to_go_is_here_or_home() {
 
 #[test]
 fn a_form_is_not_lost_with_a_session() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     let mut browser = stage.browser();
     let lines = format!("Accept: text/html\r\nSec-Fetch-Mode: navigate\r\n{FORM}");
     let ended = browser.send("POST", "/orders", &lines, "item=7");

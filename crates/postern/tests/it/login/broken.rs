@@ -12,7 +12,7 @@ use credentials::session_store::{
 };
 use serde_json::json;
 
-use super::stage::{FORM, Stage, database};
+use super::fixture::{FORM, LoginFixture, database};
 
 /// A store whose database is unavailable.
 enum Broken {
@@ -53,7 +53,7 @@ impl SessionStore for Broken {
     fn remove_of(&self, _: SessionsOf, _: Timestamp, _: OnceKey) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
         self.answer()
     }
-    fn endings(&self, _: u64, _: Duration) -> StoreAnswer<'_, RevokedPage> {
+    fn revoked_since(&self, _: u64, _: Duration) -> StoreAnswer<'_, RevokedPage> {
         self.answer()
     }
     fn sweep(&self, _: Timestamp) -> StoreAnswer<'_, u64> {
@@ -94,8 +94,8 @@ impl SessionStore for Blinking {
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
         self.0.remove_of(whose, began, once)
     }
-    fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
-        self.0.endings(after, within)
+    fn revoked_since(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
+        self.0.revoked_since(after, within)
     }
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
         self.0.sweep(now)
@@ -104,7 +104,7 @@ impl SessionStore for Blinking {
 
 #[test]
 fn a_database_that_is_gone_is_503() {
-    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
+    let stage = LoginFixture::new("", Some(Arc::new(Broken::Gone)));
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
     assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
@@ -123,7 +123,7 @@ fn a_database_that_is_gone_is_503() {
 
 #[test]
 fn a_database_that_says_nothing_is_503() {
-    let stage = Stage::new("", Some(Arc::new(Broken::Silent)));
+    let stage = LoginFixture::new("", Some(Arc::new(Broken::Silent)));
     let head = format!(
         "GET / HTTP/1.1\r\nHost: app.test\r\nAccept: text/html\r\nCookie: __Host-postern={}\r\n\r\n",
         stage.kept_elsewhere()
@@ -144,7 +144,7 @@ fn a_database_that_says_nothing_is_503() {
 
 #[test]
 fn a_name_that_we_never_gave_out_is_not_asked_about() {
-    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
+    let stage = LoginFixture::new("", Some(Arc::new(Broken::Gone)));
     for cookie in ["A".repeat(43), "A".repeat(86), "x".into()] {
         let mut browser = stage.browser();
         browser.cookies.insert("__Host-postern".into(), cookie);
@@ -154,7 +154,7 @@ fn a_name_that_we_never_gave_out_is_not_asked_about() {
 
 #[test]
 fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
-    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(2)))));
+    let stage = LoginFixture::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(2)))));
     let mut browser = stage.logged_in();
     for _ in 0..3 {
         stage.clock.advance(Duration::from_mins(6));
@@ -166,7 +166,7 @@ fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
     }
     assert!(!stage.provider.state().reused);
 
-    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(usize::MAX)))));
+    let stage = LoginFixture::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(usize::MAX)))));
     let mut browser = stage.logged_in();
     stage.clock.advance(Duration::from_mins(6));
     assert_eq!(browser.visit("/").status, 503);

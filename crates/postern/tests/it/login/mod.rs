@@ -3,13 +3,13 @@
 mod answers;
 mod beginning;
 mod broken;
-mod ending;
-mod fronts;
-mod lasting;
+mod fixture;
+mod front_proxies;
+mod logout;
+mod open_session;
 mod openshift;
 pub(super) mod provider;
 mod renewal;
 mod revoked;
 mod session;
-mod stage;
 mod websocket;

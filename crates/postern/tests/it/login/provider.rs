@@ -59,13 +59,13 @@ pub(crate) struct State {
 }
 
 /// The simulated provider.
-pub(crate) struct Played {
+pub(crate) struct SimulatedProvider {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
     _server: Upstream,
 }
 
-impl Played {
+impl SimulatedProvider {
     pub(crate) fn new(clock: &Arc<ManualClock>) -> Self {
         let state = Arc::new(Mutex::new(State {
             clock: clock.clone(),
@@ -144,7 +144,7 @@ impl State {
     }
 }
 
-impl Played {
+impl SimulatedProvider {
     /// A token of this type that the provider signs. `changes` replaces claims of a security event
     /// token; `null` removes a claim.
     pub(crate) fn signed(&self, typ: &str, changes: &Value) -> String {
@@ -385,7 +385,7 @@ impl Browser {
     }
 
     /// Runs the whole login. Returns the last redirect.
-    pub(crate) fn log_in(&mut self, provider: &Played, target: &str) -> Response {
+    pub(crate) fn log_in(&mut self, provider: &SimulatedProvider, target: &str) -> Response {
         let location = self.go_to_provider(target);
         let back = self.back(&provider.approve(&location));
         assert_eq!(back.status, 303, "{}", back.text());

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::stage::{Stage, database, everywhere, gateway};
+use super::fixture::{LoginFixture, database, everywhere, gateway};
 use dataplane::harness::Upstream;
 
 #[test]
 fn short_tokens_are_renewed_from_the_newest() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     stage.provider.state().lasts = 30;
     let first = stage.logged_in();
     for _ in 0..6 {
@@ -60,7 +60,7 @@ fn one_renewal_however_many_requests_race() {
 #[test]
 fn processes_that_share_a_database_share_sessions_and_renew_them_once() {
     let sessions = database();
-    let stage = Stage::new("", Some(sessions.clone()));
+    let stage = LoginFixture::new("", Some(sessions.clone()));
     let other = gateway(&stage.provider, &stage.clock, "", Some(sessions));
     let mut browser = stage.logged_in();
     assert_eq!(browser.at(other.address).visit("/").status, 200);
@@ -106,7 +106,7 @@ fn a_session_that_becomes_due_while_a_request_waits_has_not_ended() {
         token.display()
     );
     for sessions in [None, Some(database())] {
-        let stage = Stage::new(&more, sessions);
+        let stage = LoginFixture::new(&more, sessions);
         stage.provider.state().lasts = 3600;
         let mut browser = stage.logged_in();
         stage.clock.advance(Duration::from_secs(299));

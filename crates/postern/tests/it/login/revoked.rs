@@ -8,11 +8,11 @@ use auth::time::Timestamp;
 use coherence::secret::SharedSecret;
 use coherence::tags::TagSubject;
 use coherence::transport::memory::Memory;
-use postern::revocation::{FollowedLog, LogSource, view};
-use store::access_tokens::Revoke;
+use postern::revocation::{FollowedLog, LogSource, new_view};
+use store::access_tokens::AppendRevocation;
 use store::{Epoch, Revocation, RevocationReach, Store};
 
-use super::stage::Stage;
+use super::fixture::LoginFixture;
 use dataplane::harness::{CONTROL, now};
 
 /// Log of a provider that a gateway follows.
@@ -24,7 +24,7 @@ struct Log {
 }
 
 impl Log {
-    fn of(stage: &Stage, lease: Duration) -> Self {
+    fn of(stage: &LoginFixture, lease: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = store::sqlite_url(&folder.path().join("provider.db"));
         let store = CONTROL.block_on(Store::open(&url, Epoch([7; 16]))).unwrap();
@@ -35,22 +35,22 @@ impl Log {
             keys: secret.message_keys(),
             transport: Arc::new(Memory::default()),
             lease,
-            facts: store.clone(),
-            called: coherence::ConsumerName::new("gateway").unwrap(),
-            view: view(),
+            denylist_source: store.clone(),
+            consumer_name: coherence::PeerName::new("gateway").unwrap(),
+            view: new_view(),
             counts: Arc::default(),
-            outage: store.outage().way(),
+            outage: store.outage().another_way(),
         };
         let mut following = FollowedLog::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());
-        following.begin(Duration::from_secs(10));
+        following.wait_until_started(Duration::from_secs(10));
         assert_eq!(following.unready(), None);
         stage.fixture.gateway().follows().replace(vec![following.followed.clone()]);
         Self { store, secret, following, _folder: folder }
     }
 
     fn revoke(&self, what: TagSubject<'_>) {
-        self.revoke_at(what, RevocationReach::Whole, now());
+        self.revoke_at(what, RevocationReach::All, now());
     }
 
     /// Revokes at a node whose clock shows `now`.
@@ -62,13 +62,13 @@ impl Log {
             until: Timestamp::from_secs(now + 7200),
             occurrence: None,
         };
-        let revoke = Revoke { revocation, now: Timestamp::from_secs(now) };
+        let revoke = AppendRevocation { revocation, now: Timestamp::from_secs(now) };
         CONTROL.block_on(self.store.write(revoke)).unwrap();
     }
 
     /// Sets the time of the account's state in the next ID tokens of the provider.
-    fn read(&self, stage: &Stage) {
-        let read_at = CONTROL.block_on(self.store.read_at()).unwrap().as_millis();
+    fn read(&self, stage: &LoginFixture) {
+        let read_at = CONTROL.block_on(self.store.log_time()).unwrap().as_millis();
         stage.provider.state().claims = serde_json::json!({ "read_at": read_at });
     }
 }
@@ -83,7 +83,7 @@ fn until(mut what: impl FnMut() -> bool, name: &str) {
 
 #[test]
 fn a_session_that_its_provider_took_back_is_over() {
-    for stage in [Stage::carried(), Stage::kept()] {
+    for stage in [LoginFixture::with_cookie_sessions(), LoginFixture::with_database_sessions()] {
         let log = Log::of(&stage, Duration::from_secs(5));
         let mut hers = stage.logged_in();
         stage.provider.state().sid = Some("sid-2".into());
@@ -100,7 +100,7 @@ fn a_session_that_its_provider_took_back_is_over() {
 
 #[test]
 fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
-    for stage in [Stage::carried(), Stage::kept()] {
+    for stage in [LoginFixture::with_cookie_sessions(), LoginFixture::with_database_sessions()] {
         let log = Log::of(&stage, Duration::from_secs(5));
         let user = || TagSubject::User("alice-id");
         // The clock of the provider's node is an hour late or early, and the gateway's clock is
@@ -109,7 +109,7 @@ fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
             log.read(&stage);
             let mut before = stage.logged_in();
             assert_eq!(before.visit("/").status, 200);
-            log.revoke_at(user(), RevocationReach::SoFar, clock);
+            log.revoke_at(user(), RevocationReach::UntilDurable, clock);
             until(|| before.visit("/").status == 302, "over");
             // The user logs in with state from before, as if the login had taken long.
             let mut late = stage.logged_in();
@@ -123,7 +123,7 @@ fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
 
 #[test]
 fn a_session_is_nobodys_while_its_provider_is_not_heard_of() {
-    for stage in [Stage::carried(), Stage::kept()] {
+    for stage in [LoginFixture::with_cookie_sessions(), LoginFixture::with_database_sessions()] {
         let log = Log::of(&stage, Duration::from_secs(1));
         let mut browser = stage.logged_in();
         assert_eq!(browser.visit("/").status, 200);

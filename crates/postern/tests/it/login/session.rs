@@ -8,8 +8,8 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use http_engine::clock::ManualClock;
 
-use super::provider::{Browser, Played, parameters};
-use super::stage::{KEY, OTHER_KEY, Stage, database, everywhere, gateway, keyed, setup};
+use super::fixture::{KEY, LoginFixture, OTHER_KEY, database, everywhere, gateway, keyed, setup};
+use super::provider::{Browser, SimulatedProvider, parameters};
 use dataplane::harness::{Fixture, Setup, Upstream, now};
 
 #[test]
@@ -61,7 +61,7 @@ fn somebody_else_in_the_same_browser_ends_the_session_before() {
 
 #[test]
 fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
-    let carried = Stage::carried();
+    let carried = LoginFixture::with_cookie_sessions();
     carried.provider.state().padding = 6000;
     let mut browser = carried.browser();
     let location = browser.go_to_provider("/");
@@ -69,7 +69,7 @@ fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
     assert_eq!(refused.status, 403);
     assert!(refused.text().contains("can keep in a cookie"), "{}", refused.text());
     assert!(browser.session().is_none());
-    let kept = Stage::kept();
+    let kept = LoginFixture::with_database_sessions();
     kept.provider.state().padding = 8000;
     let mut browser = kept.logged_in();
     assert_eq!(browser.session().unwrap().len(), 86);
@@ -79,7 +79,7 @@ fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
 #[test]
 fn an_upstream_cannot_make_somebody_somebody_else() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
-    let provider = Played::new(&clock);
+    let provider = SimulatedProvider::new(&clock);
     let dir = keyed();
     let upstream = Upstream::answering(|_, socket| {
         let cookies = "Set-Cookie: __Host-postern=other; Path=/; Secure; HttpOnly; SameSite=Lax\r\nSet-Cookie: theme=dark; Path=/; Secure; HttpOnly; SameSite=Lax\r\n";
@@ -89,7 +89,7 @@ fn an_upstream_cannot_make_somebody_somebody_else() {
     });
     let text = setup(&provider, "").file(dir.path(), upstream.address);
     let fixture = Fixture::keeping(dir, upstream, &text, clock.clone(), None);
-    let stage = Stage { clock, provider, fixture };
+    let stage = LoginFixture { clock, provider, fixture };
     let mut browser = stage.logged_in();
     let session = browser.session().unwrap().clone();
     assert_eq!(browser.visit("/").status, 200);
@@ -136,7 +136,7 @@ fn proxies_and_pages_ask_whose_session_it_is() {
 
 #[test]
 fn a_key_is_exchanged_without_anybody_noticing() {
-    let stage = Stage::carried();
+    let stage = LoginFixture::with_cookie_sessions();
     let mut browser = stage.logged_in();
     let keys = stage.fixture.dir.path().join("keys");
     let setup = setup(&stage.provider, "");
@@ -153,10 +153,10 @@ fn a_key_is_exchanged_without_anybody_noticing() {
 #[test]
 fn an_upstream_is_given_the_access_token_when_it_is_said_so() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
-    let provider = Played::new(&clock);
+    let provider = SimulatedProvider::new(&clock);
     let stage = {
         let fixture = gateway(&provider, &clock, "", Some(database()));
-        Stage { clock, provider, fixture }
+        LoginFixture { clock, provider, fixture }
     };
     let with_token =
         Setup { route: "login = true\nforward_access_token = true".into(), ..setup(&stage.provider, "") };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use auth::time::Timestamp;
 use http_engine::clock::ManualClock;
 
-use super::provider::{Browser, Played};
-use super::stage::{Stage, keyed, setup};
+use super::fixture::{LoginFixture, keyed, setup};
+use super::provider::{Browser, SimulatedProvider};
 use dataplane::ext_authz::{allowed, check, denied, question};
 use dataplane::harness::{Fixture, Setup, TestClient, now};
 use dataplane::upgrade::{UPGRADE, shouting};
@@ -28,11 +28,11 @@ const FOREIGN: [&str; 9] = [
     "https://app.test/",
 ];
 
-impl Stage {
+impl LoginFixture {
     /// Starts it in front of a WebSocket service. `route` contains further keys of the route.
     fn with_websockets(listener: &str, route: &str) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
-        let provider = Played::new(&clock);
+        let provider = SimulatedProvider::new(&clock);
         let usual = setup(&provider, "");
         let setup = Setup { listener: listener.into(), route: format!("{}\n{route}", usual.route), ..usual };
         let (dir, upstream) = (keyed(), shouting());
@@ -47,7 +47,7 @@ fn cookie(browser: &Browser) -> String {
 }
 
 /// Status of a handshake with these further lines.
-fn open(stage: &Stage, lines: &str) -> u16 {
+fn open(stage: &LoginFixture, lines: &str) -> u16 {
     let mut client = TestClient::connect(stage.fixture.address);
     client.send(format!("GET /chat HTTP/1.1\r\nHost: app.test\r\n{lines}\r\n"));
     client.head().status
@@ -55,7 +55,7 @@ fn open(stage: &Stage, lines: &str) -> u16 {
 
 #[test]
 fn websocket_with_a_session_is_refused_to_pages_of_other_origins() {
-    let stage = Stage::with_websockets("", "");
+    let stage = LoginFixture::with_websockets("", "");
     let browser = stage.logged_in();
     let session = format!("Cookie: {}\r\n{UPGRADE}", cookie(&browser));
     assert_eq!(open(&stage, &format!("{session}Origin: https://app.test\r\n")), 101);
@@ -74,7 +74,7 @@ fn websocket_with_a_session_is_refused_to_pages_of_other_origins() {
 
 #[test]
 fn websocket_origins_of_the_route_may_open_one() {
-    let stage = Stage::with_websockets(
+    let stage = LoginFixture::with_websockets(
         "",
         "websocket_origins = [\"https://other.test\", \"https://Sub.app.test:443\", \"http://127.0.0.1:3000\"]",
     );
@@ -91,7 +91,7 @@ fn websocket_origins_of_the_route_may_open_one() {
 
 #[test]
 fn websocket_origin_is_asked_of_sessions_alone() {
-    let stage = Stage::with_websockets("", "");
+    let stage = LoginFixture::with_websockets("", "");
     let token = stage.fixture.issuer.token(|_| {});
     let foreign = "Origin: https://evil.test\r\n";
     // A page cannot make a browser send a token.
@@ -105,7 +105,7 @@ fn websocket_origin_is_asked_of_sessions_alone() {
 
 #[test]
 fn websocket_origin_counts_when_envoy_asks() {
-    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"] }");
+    let stage = LoginFixture::for_proxy("authorization = { from = [\"127.0.0.1/32\"] }");
     let session = envoy_session(&stage);
     let handshake = [
         ("cookie", session.as_str()),
@@ -130,11 +130,11 @@ fn websocket_origin_counts_when_envoy_asks() {
 }
 
 /// Cookie of a user who logged in behind Envoy.
-fn envoy_session(stage: &Stage) -> String {
-    let elsewhere = Stage {
-        fixture: super::stage::gateway(&stage.provider, &stage.clock, "", None),
+fn envoy_session(stage: &LoginFixture) -> String {
+    let elsewhere = LoginFixture {
+        fixture: super::fixture::gateway(&stage.provider, &stage.clock, "", None),
         clock: stage.clock.clone(),
-        provider: Played::new(&stage.clock),
+        provider: SimulatedProvider::new(&stage.clock),
     };
     let mut browser = elsewhere.browser();
     browser.log_in(&stage.provider, "/");
@@ -143,7 +143,7 @@ fn envoy_session(stage: &Stage) -> String {
 
 #[test]
 fn websocket_origin_counts_when_another_postern_asks() {
-    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"envoy\" }");
+    let stage = LoginFixture::for_proxy("authorization = { from = [\"127.0.0.1/32\"], http = \"envoy\" }");
     let session = envoy_session(&stage);
     let more = format!(
         "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n[[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
@@ -167,7 +167,8 @@ fn websocket_origin_counts_when_another_postern_asks() {
 #[test]
 fn websocket_origin_counts_when_nginx_asks() {
     // nginx removes Upgrade; only the key of the handshake remains.
-    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let stage =
+        LoginFixture::for_proxy("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
     let session = envoy_session(&stage);
     let ask = |lines: &str| {
         let about = "X-Original-Method: GET\r\nX-Original-URI: /chat\r\n";

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Switch, each_went_and_came_back_once, server};
 use crate::revoked::Broker;
-use crate::revoked::town::{Town, until};
+use crate::revoked::fixture::{Town, until};
 use crate::support::{Folder, Running, SIGNER, get};
 use dataplane::ports::free;
 
@@ -182,7 +182,7 @@ fn whoever_a_gateway_asks_is_away_in_two_lines() {
         turn += 1;
         traffic(&gateway, &token, turn)
     };
-    assert_eq!(traffic(), ["200", "200", "200", "200"], "{}", served.process.said());
+    assert_eq!(traffic(), ["200", "200", "200", "200"], "{}", served.process.output());
     switch.is_away(|| drop(traffic()));
     let at = &switch.address;
     let dependencies = [
@@ -217,7 +217,7 @@ fn a_broker_and_an_issuer_that_is_followed_are_away_in_two_lines() {
     issuer.mend();
     let name = format!("issuer http://{}", town.nodes[0].provider);
     let gateway = elsewhere.gateway.clone();
-    let traffic = || drop(crate::revoked::town::call(&gateway, "/", &token));
+    let traffic = || drop(crate::revoked::fixture::call(&gateway, "/", &token));
     each_went_and_came_back_once(&mut elsewhere.process, &["broker nats", &name], traffic);
     each_went_and_came_back_once(&mut town.nodes[0].process, &["broker nats"], || {});
 }

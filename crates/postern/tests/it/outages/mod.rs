@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, told};
+use crate::support::{Running, environment};
 
 /// Time limit for a recovery: the longest pause between two attempts, plus the calm time before it
 /// counts.
 const RETURN: Duration = Duration::from_secs(50);
 
 fn outage() -> Duration {
-    let seconds = told("POSTERN_OUTAGE_SECONDS").map(|seconds| seconds.parse().expect("a number of seconds"));
+    let seconds =
+        environment("POSTERN_OUTAGE_SECONDS").map(|seconds| seconds.parse().expect("a number of seconds"));
     Duration::from_secs(seconds.unwrap_or(13))
 }
 
@@ -102,11 +103,11 @@ fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mu
         !lines(said, "INFO", "dependency available again", dependency).is_empty()
     };
     let began = Instant::now();
-    while !dependencies.iter().all(|dependency| is_back(process.said(), dependency)) {
+    while !dependencies.iter().all(|dependency| is_back(process.output(), dependency)) {
         assert!(
             began.elapsed() < RETURN,
             "not all of {dependencies:?} are back:\n{}",
-            summary(process.said())
+            summary(process.output())
         );
         traffic();
         std::thread::sleep(Duration::from_millis(100));
@@ -115,7 +116,7 @@ fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mu
         traffic();
         std::thread::sleep(Duration::from_millis(100));
     }
-    let said = process.said();
+    let said = process.output();
     for dependency in dependencies {
         let went = lines(said, "WARN", "dependency unavailable", dependency);
         assert_eq!(went.len(), 1, "{dependency}:\n{}", summary(said));

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use http_engine::clock::{Clock as _, SystemClock};
 
 use super::{Switch, each_went_and_came_back_once, server};
-use crate::revoked::town::{Town, call, post};
+use crate::revoked::fixture::{Town, call, post};
 use crate::support::{FILES, database_of_its_own, psql};
 
 #[test]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::sieve::Sieve;
-use super::town::{BOUND, CUT, Node, Town, call, until};
-use crate::support::{database_of_its_own, get, postern, said};
+use super::filter_proxy::FilterProxy;
+use super::fixture::{CUT, MAX_ACCEPTANCE, Node, Town, call, until};
+use crate::support::{database_of_its_own, get, output_text, postern};
 
 impl Town {
     /// Runs `postern admin` at a node. Returns standard output and standard error.
@@ -18,7 +18,7 @@ impl Town {
     fn admin_ends(&self, code: i32, file: &str, arguments: &[&str]) -> (String, String) {
         let config = self.folder.0.join(file);
         let output = postern(&[&["admin", "--config", config.to_str().unwrap()], arguments].concat());
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", output_text(&output));
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (text(output.stdout), text(output.stderr))
     }
@@ -59,7 +59,7 @@ fn all_that_a_client_had_so_far_ends_whatever_clocks_say() {
     // they look older.
     for (name, shift) in [("ahead", "+30"), ("late", "-30")] {
         let town = Town::with_clock(name, shift);
-        let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
+        let (node, elsewhere) = (&town.nodes[0], town.remote_gateway(""));
         for client in ["app", "opaque"] {
             let mut token = node.token_of(client);
             // Several of these happen in one second, by any clock.
@@ -102,11 +102,11 @@ fn waits_for_all(town: &Town, gateways: &[&Node]) {
 #[test]
 fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
     let town = Town::new("answers-of-before", 1, "sqlite://postern.db?mode=rwc");
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     for path in ["/revocation/messages", "/revocation/events", "/revocation/denylist"] {
         sieve.shut(path);
     }
-    town.tell_the_secret();
+    town.write_follow_secret();
     let mut elsewhere = town.start_elsewhere_by_way_of(&sieve.url, "");
     elsewhere.process.wait_for("listening");
     for client in ["app", "opaque"] {
@@ -140,7 +140,7 @@ fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
 #[test]
 fn who_waits_is_told_when_everybody_refuses() {
     let town = Town::new("everywhere", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = [town.elsewhere(""), town.elsewhere("")];
+    let elsewhere = [town.remote_gateway(""), town.remote_gateway("")];
     until(|| town.followers() == 3, "written down");
     waits_for_all(&town, &[&town.nodes[0], &elsewhere[0], &elsewhere[1]]);
     let file = town.folder.write("last.token", town.nodes[0].token());
@@ -157,7 +157,7 @@ fn who_waits_is_told_when_everybody_refuses() {
 fn nodes_on_one_database_have_one_list() {
     let (url, _) = database_of_its_own("everywhere");
     let town = Town::new("everywhere-nodes", 2, &url);
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     until(|| town.followers() == 3, "written down");
     waits_for_all(&town, &[&town.nodes[0], &town.nodes[1], &elsewhere]);
 }
@@ -182,7 +182,7 @@ fn a_key_that_leaked_is_gone_at_every_node_at_once() {
 #[test]
 fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     let town = Town::new("lapsed", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     until(|| town.followers() == 2, "written down");
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
@@ -224,7 +224,7 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     // The second command waits for no consumer. It measures the time of a command.
     let (waited, command) = (took("wait"), took("status"));
     assert!(
-        waited < BOUND + 2 * command + Duration::from_secs(1),
+        waited < MAX_ACCEPTANCE + 2 * command + Duration::from_secs(1),
         "{waited:?}; the command itself: {command:?}"
     );
 }
@@ -232,7 +232,7 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
 #[test]
 fn the_status_tells_both_ends() {
     let town = Town::new("status", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     until(|| town.followers() == 2, "written down");
     town.nodes[0].revoke(&town.nodes[0].token());
     until(
@@ -261,7 +261,7 @@ fn the_status_tells_both_ends() {
 #[test]
 fn the_secret_of_followers_is_exchanged_while_all_goes_on() {
     let mut town = Town::new("generations", 1, "sqlite://postern.db?mode=rwc");
-    let mut elsewhere = town.elsewhere("");
+    let mut elsewhere = town.remote_gateway("");
     let good = town.nodes[0].token();
     let streams = [town.nodes[0].stream(&good), elsewhere.stream(&good)];
     let file = town.folder.0.join("node-0.toml");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::town::{BOUND, Town, until};
+use super::fixture::{MAX_ACCEPTANCE, Town, until};
 use crate::support::get;
 use dataplane::ports::free;
 
@@ -135,12 +135,12 @@ impl Drop for Server {
 }
 
 /// An address that leads to one server, then to another.
-struct Name {
+struct SwitchableAddress {
     port: u16,
     to: Arc<AtomicU16>,
 }
 
-impl Name {
+impl SwitchableAddress {
     fn of(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -177,7 +177,7 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
     let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
     until(|| primary.ask(synchronous) == "1", "synchronous");
     let town = Town::new("deposed", 1, &primary.url());
-    let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
+    let (node, elsewhere) = (&town.nodes[0], town.remote_gateway(""));
     let (token, opaque) = (node.token(), node.token_of("opaque"));
     for gateway in [node, &elsewhere] {
         assert_eq!([gateway.status(&token), gateway.status(&opaque)], [200; 2]);
@@ -208,9 +208,9 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
 fn a_standby_that_was_not_promoted_lets_nobody_in() {
     let primary = Server::primary();
     let standby = Server::standby(&primary);
-    let name = Name::of(&primary);
+    let name = SwitchableAddress::of(&primary);
     let mut town = Town::new("standby", 1, &format!("postgres://postern@127.0.0.1:{}/postgres", name.port));
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let node = &town.nodes[0];
     let (token, revoked) = (node.token(), node.token());
     for gateway in [node, &elsewhere] {
@@ -242,9 +242,9 @@ fn a_standby_that_was_not_promoted_lets_nobody_in() {
 fn a_failover_that_loses_something_begins_another_history() {
     let primary = Server::primary();
     let standby = Server::standby(&primary);
-    let name = Name::of(&primary);
+    let name = SwitchableAddress::of(&primary);
     let town = Town::new("failover", 1, &format!("postgres://postern@127.0.0.1:{}/postgres", name.port));
-    let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
+    let (node, elsewhere) = (&town.nodes[0], town.remote_gateway(""));
     let (before, lost, other) = (node.token(), node.token(), node.token());
     for gateway in [node, &elsewhere] {
         assert_eq!([&before, &lost, &other].map(|token| gateway.status(token)), [200; 3]);
@@ -284,7 +284,7 @@ fn a_failover_that_loses_something_begins_another_history() {
             }
             assert!([200, 503].contains(&status), "{status}");
             assert!(
-                status == 503 || asked - revoked < BOUND,
+                status == 503 || asked - revoked < MAX_ACCEPTANCE,
                 "admitted {:?} after it was revoked",
                 asked - revoked
             );

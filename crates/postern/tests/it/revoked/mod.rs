@@ -1,26 +1,26 @@
 //! Revoked tokens of a provider: every gateway that follows it refuses them, and exchanges that use
 //! them are cut.
 
-mod asked;
+mod dropping_proxy;
+mod edge;
 mod everywhere;
 mod failover;
-mod hole;
+mod filter_proxy;
+pub(crate) mod fixture;
+mod lossy_network;
 mod read_only;
 mod replayed;
-mod rough;
-mod sieve;
 mod silent;
-pub(crate) mod town;
 mod waiting;
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use coherence::revocation_query::PATIENCE as QUESTION;
+use coherence::revocation_query::ANSWER_TIMEOUT as QUESTION;
 
-use self::sieve::Sieve;
-use self::town::{BOUND, CUT, Town, until};
-use crate::support::{Running, database_of_its_own, exchange, get, postern, psql, said};
+use self::filter_proxy::FilterProxy;
+use self::fixture::{CUT, MAX_ACCEPTANCE, Town, until};
+use crate::support::{Running, database_of_its_own, exchange, get, output_text, postern, psql};
 use dataplane::ports::free;
 
 /// Shared secret of another provider.
@@ -43,7 +43,11 @@ fn revoke_everywhere(town: &Town) {
             match node.status(&token) {
                 401 => break,
                 200 => {
-                    assert!(asked - revoked < BOUND, "admitted {:?} after it was revoked", asked - revoked);
+                    assert!(
+                        asked - revoked < MAX_ACCEPTANCE,
+                        "admitted {:?} after it was revoked",
+                        asked - revoked
+                    );
                 }
                 status => panic!("{status}"),
             }
@@ -112,7 +116,7 @@ fn a_gateway_elsewhere_refuses_what_was_revoked() {
     let town = Town::new("elsewhere", 1, "sqlite://postern.db?mode=rwc");
     let before = town.nodes[0].token();
     town.nodes[0].revoke(&before);
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     assert_eq!(elsewhere.status(&before), 401, "revoked before it began");
     for _ in 0..3 {
         town.revoke_and_watch(&elsewhere);
@@ -125,7 +129,7 @@ fn a_gateway_elsewhere_refuses_what_was_revoked() {
 #[test]
 fn what_is_asked_about_is_remembered_until_it_is_revoked() {
     let town = Town::new("opaque", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     for gateway in [&town.nodes[0], &elsewhere] {
         town.revoke_and_watch_of("opaque", gateway);
         let asked = "postern_token_authority_requests_total{authority=\"opaque\",result=\"good\"}";
@@ -143,7 +147,7 @@ fn what_is_asked_about_is_remembered_until_it_is_revoked() {
 #[test]
 fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
     let mut town = Town::new("silence", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!([elsewhere.status(&token), elsewhere.status(&revoked)], [200; 2]);
     let stream = elsewhere.stream(&token);
@@ -155,7 +159,7 @@ fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
         let asked = Instant::now();
         match elsewhere.status(&token) {
             503 => break,
-            200 => assert!(asked - gone < BOUND, "admitted {:?} after the last word", asked - gone),
+            200 => assert!(asked - gone < MAX_ACCEPTANCE, "admitted {:?} after the last word", asked - gone),
             status => panic!("{status}"),
         }
     }
@@ -178,7 +182,7 @@ fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
 #[test]
 fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
     let town = Town::new("swallowed", 1, "sqlite://postern.db?mode=rwc");
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     let token = town.nodes[0].token();
     // The streams are checked at different times.
@@ -243,7 +247,7 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     let more = format!("[revocation]\nbrokers = [\"{}\"]\n", broker.url);
     let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
     // Only the broker sends events without a query.
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     sieve.shut("/revocation/events");
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
     until(|| !get(&elsewhere.admin, "/readyz").contains("the transport is"), "connected");
@@ -272,7 +276,7 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
 #[test]
 fn without_a_broker_gateways_elsewhere_are_told_at_once() {
     let mut town = Town::new("told", 1, "sqlite://postern.db?mode=rwc");
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     // The first event may be appended before the stream is open.
     town.revoke_and_watch(&elsewhere);
@@ -339,7 +343,7 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
 #[test]
 fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
     let town = Town::new("still", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
     elsewhere.process.signal("-STOP");
@@ -377,7 +381,7 @@ fn a_wall_clock_that_is_wrong_lets_nobody_in_who_was_revoked() {
             let asked = Instant::now();
             match elsewhere.status(&token) {
                 401 => break,
-                200 => assert!(asked - revoked < BOUND, "{shift}: still admitted"),
+                200 => assert!(asked - revoked < MAX_ACCEPTANCE, "{shift}: still admitted"),
                 status => panic!("{shift}: {status}"),
             }
         }
@@ -393,7 +397,7 @@ fn a_wall_clock_that_is_wrong_lets_nobody_in_who_was_revoked() {
 #[test]
 fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
     let mut town = Town::new("restored", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!([elsewhere.status(&token), elsewhere.status(&revoked)], [200; 2]);
     town.nodes[0].revoke(&revoked);
@@ -403,7 +407,7 @@ fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
     let (config, copy) = (file.to_str().unwrap(), town.folder.0.join("copy"));
     let admin = |verb: &str| {
         let done = postern(&["admin", "--config", config, verb, copy.to_str().unwrap()]);
-        assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", output_text(&done));
     };
     admin("backup");
     town.stop();
@@ -423,7 +427,7 @@ fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
 #[test]
 fn a_file_that_was_put_back_is_another_history() {
     let mut town = Town::new("put-back", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let tokens: Vec<_> = (0..4).map(|_| town.nodes[0].token()).collect();
     for token in &tokens {
         assert_eq!(elsewhere.status(token), 200);
@@ -448,7 +452,7 @@ fn a_file_that_was_put_back_is_another_history() {
         town.nodes[0].revoke(token);
         let revoked = Instant::now();
         until(|| elsewhere.status(token) == 401, "refused");
-        assert!(revoked.elapsed() < BOUND, "{:?}", revoked.elapsed());
+        assert!(revoked.elapsed() < MAX_ACCEPTANCE, "{:?}", revoked.elapsed());
     }
 }
 
@@ -456,7 +460,7 @@ fn a_file_that_was_put_back_is_another_history() {
 fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices() {
     let (url, _) = database_of_its_own("flood");
     let town = Town::new("flood", 1, &url);
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
     // One transaction: these events are not pushed, and they are too many to send again.

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::town::{BOUND, Node, Town, until};
+use super::fixture::{MAX_ACCEPTANCE, Node, Town, until};
 use crate::provider_faults::leave_room;
-use crate::support::{database_of_its_own, get, psql, told};
+use crate::support::{database_of_its_own, environment, get, psql};
 
 /// More than two leases.
 const LONG: Duration = Duration::from_secs(12);
@@ -37,7 +37,7 @@ fn revoke(node: &Node, token: &str) -> bool {
 /// For longer than two leases nothing can be changed, and clients with valid tokens notice nothing.
 /// Then changes work again.
 fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) {
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let tokens = Tokens::of(&town.nodes[0]);
     for gateway in [&town.nodes[0], &elsewhere] {
         assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2]);
@@ -76,7 +76,7 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
         let revoked = Instant::now();
         for gateway in [&town.nodes[0], &elsewhere] {
             until(|| gateway.status(token) == 401, "refused");
-            assert!(revoked.elapsed() < BOUND, "{:?}", revoked.elapsed());
+            assert!(revoked.elapsed() < MAX_ACCEPTANCE, "{:?}", revoked.elapsed());
         }
     }
     for gateway in [&town.nodes[0], &elsewhere] {
@@ -88,7 +88,7 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
 #[test]
 fn who_is_valid_goes_on_while_postgresql_takes_no_changes() {
     let (url, name) = database_of_its_own("readonly");
-    let server = told("POSTERN_TEST_POSTGRES").unwrap();
+    let server = environment("POSTERN_TEST_POSTGRES").unwrap();
     let mut town = Town::new("read-only", 1, &url);
     goes_on_without_changes(&mut town, |_, writable| {
         let to = if writable { "off" } else { "on" };

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::sieve::Sieve;
-use super::town::{BOUND, Node, Town, until};
+use super::filter_proxy::FilterProxy;
+use super::fixture::{MAX_ACCEPTANCE, Node, Town, until};
 
 /// Messages that are not a valid answer to their query.
 fn refused(gateway: &Node) -> f64 {
@@ -16,7 +16,7 @@ fn refused(gateway: &Node) -> f64 {
 #[test]
 fn an_answer_that_was_recorded_lets_nobody_in_later() {
     let town = Town::new("replayed", 1, "sqlite://postern.db?mode=rwc");
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     sieve.shut("/revocation/events");
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
@@ -29,12 +29,12 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     town.nodes[0].revoke(&token);
     let revoked = Instant::now();
     let mut last = 503;
-    while revoked.elapsed() < BOUND + Duration::from_secs(2) {
+    while revoked.elapsed() < MAX_ACCEPTANCE + Duration::from_secs(2) {
         let began = Instant::now();
         last = elsewhere.status(&token);
         assert!([200, 503].contains(&last), "{last}");
         assert!(
-            last == 503 || began - revoked < BOUND,
+            last == 503 || began - revoked < MAX_ACCEPTANCE,
             "admitted {:?} after it was revoked",
             began - revoked
         );
@@ -66,7 +66,7 @@ fn a_copy_of_what_is_denied_that_is_not_whole_is_none() {
     let town = Town::new("cut-short", 1, "sqlite://postern.db?mode=rwc");
     let (revoked, other) = (town.nodes[0].token(), town.nodes[0].token());
     town.nodes[0].revoke(&revoked);
-    let sieve = Sieve::before(&town.nodes[0].provider);
+    let sieve = FilterProxy::before(&town.nodes[0].provider);
     for (request, answer) in
         [(as_it_is as fn(&mut Vec<u8>), cut as fn(&mut Vec<u8>)), (ask_for_the_end, as_it_is)]
     {

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::hole::Hole;
-use super::town::{Node, Town, call, until};
+use super::dropping_proxy::DroppingProxy;
+use super::fixture::{Node, Town, call, until};
 use crate::support::get;
 
 fn is_silent(gateway: &Node) -> bool {
@@ -29,14 +29,14 @@ fn all_refused(gateway: &Node, tokens: &[&str], times: usize) {
 #[test]
 fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_is_back() {
     let town = Town::new("hole", 1, "sqlite://postern.db?mode=rwc");
-    let hole = Hole::before(&town.nodes[0].provider);
+    let hole = DroppingProxy::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_behind(&hole.url);
     let node = &town.nodes[0];
     let (token, other) = (node.token(), node.token());
     let (opaque, unknown) = (node.token_of("opaque"), node.token_of("opaque"));
     assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
     let paths = ["/revocation/messages", "/revocation/query", "/introspect"];
-    hole.swallow(&paths);
+    hole.drop_requests(&paths);
     until(|| is_silent(&elsewhere), "silent");
     let ready = get(&elsewhere.admin, "/readyz");
     assert!(ready.contains("sends nothing and does not answer"), "{ready}");
@@ -68,7 +68,7 @@ fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_
 #[test]
 fn who_stands_still_is_not_waited_for() {
     let town = Town::new("frozen", 1, "sqlite://postern.db?mode=rwc");
-    let elsewhere = town.elsewhere("");
+    let elsewhere = town.remote_gateway("");
     let node = &town.nodes[0];
     let (token, opaque, unknown) = (node.token(), node.token_of("opaque"), node.token_of("opaque"));
     assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
@@ -89,7 +89,7 @@ fn who_stands_still_is_not_waited_for() {
 #[test]
 fn who_is_slow_is_not_silent() {
     let town = Town::new("slow", 1, "sqlite://postern.db?mode=rwc");
-    let hole = Hole::before(&town.nodes[0].provider);
+    let hole = DroppingProxy::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_behind(&hole.url);
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
@@ -104,11 +104,11 @@ fn who_is_slow_is_not_silent() {
 #[test]
 fn who_can_be_asked_in_one_way_is_not_silent_though_nobody_asks() {
     let town = Town::new("one-way", 1, "sqlite://postern.db?mode=rwc");
-    let hole = Hole::before(&town.nodes[0].provider);
+    let hole = DroppingProxy::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&hole.url, "");
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
-    hole.swallow(&["/revocation/messages"]);
+    hole.drop_requests(&["/revocation/messages"]);
     until(|| get(&elsewhere.admin, "/readyz").contains("each token is queried"), "without a lease");
     std::thread::sleep(Duration::from_secs(7));
     assert!(!is_silent(&elsewhere));
@@ -119,7 +119,7 @@ fn who_can_be_asked_in_one_way_is_not_silent_though_nobody_asks() {
 fn who_can_admit_somebody_else_stays_ready_and_who_cannot_does_not() {
     let town = Town::new("ready", 1, "sqlite://postern.db?mode=rwc");
     let public = "[[route]]\nname = \"public\"\npath = { prefix = \"/public\" }\nupstream = \"service\"\npublic = true\n";
-    let (plain, open) = (town.elsewhere(""), town.elsewhere(public));
+    let (plain, open) = (town.remote_gateway(""), town.remote_gateway(public));
     let token = town.nodes[0].token();
     assert_eq!([plain.status(&token), open.status(&token)], [200; 2]);
     town.nodes[0].process.signal("-STOP");

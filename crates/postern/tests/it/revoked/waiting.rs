@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::asked::{FOLLOW, gateway};
-use super::town::{Town, authority, call, service};
+use super::edge::{FOLLOW, gateway};
+use super::fixture::{Town, authority, call, service};
 
 /// A server that makes each client wait until the gate opens.
 struct Slow {
@@ -109,7 +109,7 @@ impl Slow {
 #[test]
 fn what_was_found_out_before_an_authorizer_was_asked_is_not_gone_by_when_it_answers() {
     let town = Town::new("waiting", 1, "sqlite://postern.db?mode=rwc");
-    town.tell_the_secret();
+    town.write_follow_secret();
     let slow = Slow::authorizer();
     let tables = format!(
         "{}[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
@@ -137,7 +137,7 @@ fn what_was_found_out_before_an_authorizer_was_asked_is_not_gone_by_when_it_answ
 #[test]
 fn a_request_that_waited_for_a_connection_is_not_sent_with_a_token_that_was_revoked_since() {
     let town = Town::new("connecting", 1, "sqlite://postern.db?mode=rwc");
-    town.tell_the_secret();
+    town.write_follow_secret();
     let made = rcgen::generate_simple_self_signed(["backend.test".to_owned()]).unwrap();
     town.folder.write("backend.pem", made.cert.pem());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -17,7 +17,7 @@ use http_engine::clock::ManualClock;
 use serde_json::{Value, json};
 use store::{Epoch, Store};
 
-use crate::login::provider::{Browser, Played};
+use crate::login::provider::{Browser, SimulatedProvider};
 use crate::support::{Folder, Running, exchange, get};
 use dataplane::harness::{CONTROL, Upstream, now};
 use dataplane::ports::free;
@@ -28,7 +28,7 @@ const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type";
 
 /// A gateway that trusts a provider which sends it events.
 struct Town {
-    provider: Played,
+    provider: SimulatedProvider,
     address: String,
     admin: String,
     folder: Folder,
@@ -62,7 +62,7 @@ impl Town {
             let path = folder.write(name, content);
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
-        let provider = Played::new(&Arc::new(ManualClock::new(Timestamp::from_secs(now()))));
+        let provider = SimulatedProvider::new(&Arc::new(ManualClock::new(Timestamp::from_secs(now()))));
         let service = service();
         let (address, admin, url) = (free(), free(), &provider.url);
         folder.write(

@@ -37,11 +37,15 @@ fn record() -> AccessRecord<'static> {
         reason: None,
         route: Some("items"),
         identity: None,
-        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 1_250_000 }),
+        forwarded: Some(ForwardedTo {
+            upstream: "app",
+            endpoint: "10.0.0.1:8080",
+            duration_nanos: 1_250_000,
+        }),
         bytes_in: 0,
         bytes_out: 1024,
         total_nanos: 1_500_123,
-        cache: Some(CacheUse::Hit),
+        cache_result: Some(CacheUse::Hit),
         trace: TraceId::from_bytes([0xab; 16]),
     }
 }
@@ -81,7 +85,7 @@ fn a_text_line() {
         outcome: Outcome::Forbidden,
         reason: Some("no_rule"),
         forwarded: None,
-        cache: None,
+        cache_result: None,
         trace: None,
         ..record()
     };
@@ -105,7 +109,7 @@ fn a_malformed_request_has_no_target() {
         reason: Some("bad_escape"),
         route: None,
         forwarded: None,
-        cache: None,
+        cache_result: None,
         trace: None,
         ..record()
     };
@@ -151,7 +155,7 @@ fn dates_follow_each_other() {
     let mut days_in_year = 0;
     let mut last = (1969, 12, 31);
     for day in 0..366 * 140 {
-        let date = civil(day);
+        let date = civil_date(day);
         let (year, month, of_month) = date;
         days_in_year += 1;
         let next_month = month == last.1 + 1 || (month == 1 && last.1 == 12 && year == last.0 + 1);
@@ -232,7 +236,7 @@ proptest! {
             target: Some(RequestTarget { method: &method, host: &host, path: &path }),
             identity: Some(&who),
             route: Some(&route),
-            forwarded: Some(ForwardedTo { upstream: "app", endpoint: &endpoint, nanos: 1 }),
+            forwarded: Some(ForwardedTo { upstream: "app", endpoint: &endpoint, duration_nanos: 1 }),
             ..record()
         };
         let expected = [
@@ -243,7 +247,7 @@ proptest! {
         let text = render(Style::Text, &record);
         for line in [&json, &text] {
             let inside = line.strip_suffix('\n').unwrap();
-            prop_assert!(!inside.chars().any(|c| c.is_control() || deceives(c)), "{inside:?}");
+            prop_assert!(!inside.chars().any(|c| c.is_control() || is_deceptive(c)), "{inside:?}");
         }
         let object: Value = serde_json::from_str(&json).unwrap();
         let pairs = logfmt(&text);

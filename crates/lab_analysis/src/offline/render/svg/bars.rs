@@ -34,7 +34,7 @@ pub(super) fn draw(bars: &[Bar], unit: Unit, title: &str) -> String {
     });
     let scale = Scale::of(unit, ends);
     let floor = 10.0 + ROW * bars.len() as f64;
-    let x = |value: f64| scale.at(value, LEFT, WIDTH - RIGHT);
+    let x = |value: f64| scale.coordinate(value, LEFT, WIDTH - RIGHT);
     let mut svg = open(floor + 44.0, title);
     for (value, text) in scale.ticks() {
         let at = x(value);

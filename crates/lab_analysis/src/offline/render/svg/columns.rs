@@ -15,7 +15,7 @@ pub(super) fn draw(names: &[String], counts: &[Vec<u64>], (until, unit): (f64, U
     let rows = names.len().min(counts.len());
     let floor = (ROW + GAP) * rows as f64;
     let across = Scale::of(unit, [0.0, until].into_iter());
-    let x = |value: f64| across.at(value, LEFT, WIDTH - RIGHT);
+    let x = |value: f64| across.coordinate(value, LEFT, WIDTH - RIGHT);
     let mut svg = open(floor + 44.0, title);
     for (number, (name, bins)) in names.iter().zip(counts).enumerate() {
         let base = (ROW + GAP) * (number as f64 + 1.0);
@@ -30,7 +30,7 @@ pub(super) fn draw(names: &[String], counts: &[Vec<u64>], (until, unit): (f64, U
         for (value, text) in
             side.ticks().into_iter().filter(|tick| (tick.0 - tick.0.round()).abs() < 1e-9).step_by(2)
         {
-            let y = side.at(value, base, base - ROW);
+            let y = side.coordinate(value, base, base - ROW);
             let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
@@ -43,7 +43,7 @@ pub(super) fn draw(names: &[String], counts: &[Vec<u64>], (until, unit): (f64, U
         for (bin, &count) in bins.iter().enumerate().filter(|(_, count)| **count > 0) {
             let (from, to) = (x(width * bin as f64), x(width * (bin as f64 + 1.0)));
             // A count of one among many stays visible.
-            let top = side.at(count as f64, base, base - ROW).min(base - 1.5);
+            let top = side.coordinate(count as f64, base, base - ROW).min(base - 1.5);
             let _ = writeln!(
                 svg,
                 "<rect class=\"f{}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",

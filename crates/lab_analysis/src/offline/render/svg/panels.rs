@@ -11,9 +11,9 @@ const RIGHT: f64 = 14.0;
 const GAP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 /// Most points that are visible at this width.
-const MOST_POINTS: usize = 500;
+const MAX_POINTS: usize = 500;
 /// Most points that are kept of each stretch of a line.
-const KEPT: usize = 4;
+const POINTS_PER_STRETCH: usize = 4;
 
 /// Lines over one vertical axis.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
         escape(&panel.name)
     );
     for (value, text) in side.ticks() {
-        let y = side.at(value, floor, top);
+        let y = side.coordinate(value, floor, top);
         let _ = writeln!(
             svg,
             "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
@@ -113,7 +113,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
         );
     }
     for (value, text) in bottom.ticks() {
-        let x = bottom.at(value, LEFT, WIDTH - RIGHT);
+        let x = bottom.coordinate(value, LEFT, WIDTH - RIGHT);
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {floor:.1}v4\"/>");
         if last {
             // Centred text at the end of the axis would exceed the chart.
@@ -128,7 +128,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
     }
     let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1}H{:.1}\"/>", WIDTH - RIGHT);
     if let Some((at, word)) = &panel.mark {
-        let x = bottom.at(*at, LEFT, WIDTH - RIGHT);
+        let x = bottom.coordinate(*at, LEFT, WIDTH - RIGHT);
         let _ = writeln!(svg, "<path class=\"mark\" d=\"M{x:.1} {:.1}V{floor:.1}\"/>", top - 6.0);
         if first {
             let side = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
@@ -143,18 +143,20 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
         }
     }
     for line in &panel.lines {
-        draw_line(svg, line, |point| (bottom.at(point.0, LEFT, WIDTH - RIGHT), side.at(point.1, floor, top)));
+        draw_line(svg, line, |point| {
+            (bottom.coordinate(point.0, LEFT, WIDTH - RIGHT), side.coordinate(point.1, floor, top))
+        });
     }
 }
 
 /// Reduces a line with too many points: each stretch keeps its first, lowest, highest and last
 /// point, so that no peak is lost.
-fn seen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    if points.len() <= MOST_POINTS {
+fn reduced(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= MAX_POINTS {
         return points.to_vec();
     }
     let mut seen = Vec::new();
-    for stretch in points.chunks((points.len() * KEPT).div_ceil(MOST_POINTS)) {
+    for stretch in points.chunks((points.len() * POINTS_PER_STRETCH).div_ceil(MAX_POINTS)) {
         let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let ends = [stretch.first(), stretch.iter().min_by(by), stretch.iter().max_by(by), stretch.last()];
         let mut kept: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
@@ -168,7 +170,7 @@ fn seen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 fn draw_line(svg: &mut String, line: &Line, place: impl Fn((f64, f64)) -> (f64, f64)) {
     let colour = line.colour % COLOURS;
     let mut path = String::new();
-    for (number, point) in seen(&line.points).into_iter().enumerate() {
+    for (number, point) in reduced(&line.points).into_iter().enumerate() {
         let (x, y) = place(point);
         let _ = match (number, line.steps) {
             (0, _) => write!(path, "M{x:.1} {y:.1}"),
@@ -192,8 +194,8 @@ mod tests {
         let mut points: Vec<(f64, f64)> = (0..4000).map(|at| (f64::from(at), 1.0)).collect();
         points[1237].1 = 50.0;
         points[2411].1 = 0.0;
-        let seen = seen(&points);
-        assert!(seen.len() <= MOST_POINTS + KEPT, "{}", seen.len());
+        let seen = reduced(&points);
+        assert!(seen.len() <= MAX_POINTS + POINTS_PER_STRETCH, "{}", seen.len());
         assert!(seen.contains(&(1237.0, 50.0)) && seen.contains(&(2411.0, 0.0)));
         assert_eq!((seen[0], seen[seen.len() - 1]), ((0.0, 1.0), (3999.0, 1.0)));
         assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0));

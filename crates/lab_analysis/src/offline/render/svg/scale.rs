@@ -1,7 +1,7 @@
 //! Scales: convert figures to coordinates, with round numbers on the axis.
 
-use crate::units::place;
-use crate::words;
+use crate::formatting;
+use crate::units::index;
 
 /// Quantity of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +59,9 @@ impl Unit {
     pub(super) fn write(self, value: f64) -> String {
         match self {
             Self::Time | Self::TimeLog if value == 0.0 => "0".to_owned(),
-            Self::Time | Self::TimeLog => short(&words::time(value)),
+            Self::Time | Self::TimeLog => short(&formatting::time(value)),
             Self::Share | Self::Tail => format!("{} %", plain(value * 100.0)),
-            Self::Bytes => short(&words::bytes(value)),
+            Self::Bytes => short(&formatting::bytes(value)),
             Self::Clock | Self::Rate | Self::Cores | Self::Number | Self::Iteration | Self::Load => {
                 plain(value)
             }
@@ -88,7 +88,7 @@ impl Unit {
 fn plain(value: f64) -> String {
     let text = format!("{value:.5}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
-    if value.abs() >= 10_000.0 { words::grouped(value) } else { text.to_owned() }
+    if value.abs() >= 10_000.0 { formatting::grouped(value) } else { text.to_owned() }
 }
 
 /// Removes zeros after the decimal point: `5.00 ms` is `5 ms` on an axis.
@@ -134,7 +134,7 @@ impl Scale {
 
     /// Coordinate of a value between `from` and `to`; a value outside of the axis is moved to its
     /// end.
-    pub(super) fn at(&self, value: f64, from: f64, to: f64) -> f64 {
+    pub(super) fn coordinate(&self, value: f64, from: f64, to: f64) -> f64 {
         let (low, high) = (self.unit.stretch(self.low), self.unit.stretch(self.high));
         let share = (self.unit.stretch(value) - low) / (high - low).max(f64::MIN_POSITIVE);
         from + share.clamp(0.0, 1.0) * (to - from)
@@ -148,7 +148,7 @@ impl Scale {
             _ => {
                 let step = self.unit.step(self.high - self.low);
                 let first = (self.low / step - 1e-9).ceil();
-                let many = place((self.high / step + 1e-9).floor() - first);
+                let many = index((self.high / step + 1e-9).floor() - first);
                 (0..=many).map(|at| (first + at as f64) * step).collect()
             }
         };
@@ -159,7 +159,7 @@ impl Scale {
         let wide = (self.high / self.low).log10() > 2.5;
         let marks: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor();
-        let decades = place(self.high.log10().ceil() - first);
+        let decades = index(self.high.log10().ceil() - first);
         let all = (0..=decades)
             .flat_map(|decade| marks.iter().map(move |mark| mark * 10.0_f64.powf(first + decade as f64)));
         all.filter(|value| (self.low * 0.999..=self.high * 1.001).contains(value)).collect()
@@ -210,7 +210,7 @@ mod tests {
                 let ticks = scale.ticks();
                 prop_assert!(ticks.len() <= 25, "{unit:?} {ticks:?}");
                 for value in &values {
-                    let at = scale.at(*value, 10.0, 20.0);
+                    let at = scale.coordinate(*value, 10.0, 20.0);
                     prop_assert!((10.0..=20.0).contains(&at));
                 }
                 prop_assert!(ticks.windows(2).all(|pair| pair[0].0 < pair[1].0), "{ticks:?}");

@@ -1,11 +1,11 @@
 //! The caller of an explained request: which credential counts, and what it proves.
 
-use crate::cmd::check::explain::{Ended, surroundings};
+use crate::cmd::check::auth_response::QueryProtocols;
+use crate::cmd::check::explain::{ExplanationEnded, authenticator_runtime};
 use crate::cmd::check::outline::Outline;
 use crate::cmd::check::token;
-use crate::cmd::check::told::AskedBy;
 use crate::exit::Failure;
-use auth::credential::{self, Presented};
+use auth::credential::{self, PresentedToken};
 use auth::identity::{Facts, Identity};
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field};
@@ -28,10 +28,10 @@ pub(super) struct Caller<'a> {
     pub(crate) followed: bool,
 }
 
-pub(super) type ExplainedLookups = Result<Option<Arc<Verified>>, Ended>;
+pub(super) type ExplainedLookups = Result<Option<Arc<Verified>>, ExplanationEnded>;
 
 impl Caller<'_> {
-    pub(crate) async fn find(
+    pub(crate) async fn authenticate(
         &self,
         story: &mut Outline,
         index: usize,
@@ -44,15 +44,15 @@ impl Caller<'_> {
             return Ok(Ok(None));
         }
         let presented = credential::bearer(fields, request.query());
-        let token = match presented.and_then(|token| token.map(Presented::checked).transpose()) {
+        let token = match presented.and_then(|token| token.map(PresentedToken::checked).transpose()) {
             Ok(token) => token,
             Err(fault) => {
                 story.step(0, Some(false), fault);
                 story.refuse(400, fault.code(), fault);
-                return Ok(Err(Ended));
+                return Ok(Err(ExplanationEnded));
             }
         };
-        let (surroundings, _) = surroundings(self.now, &tokio::runtime::Handle::current())?;
+        let (surroundings, _) = authenticator_runtime(self.now, &tokio::runtime::Handle::current())?;
         let clock = surroundings.clock.clone();
         let authenticator = Authenticator::new(AuthenticatorSetup::from(self.config), surroundings);
         let Some(token) = token else {
@@ -70,11 +70,11 @@ impl Caller<'_> {
         let ours = self.config.authentication.authorities.is_empty()
             || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.issuer() == jwt.issuer()));
         if ours {
-            token::tell(story, self.config, token, verdict, unavailable);
+            token::explain_token(story, self.config, token, verdict, unavailable);
         }
         Ok(match answer {
             Ok(verified) => {
-                told_identity(story, &verified.facts, self.now);
+                explain_identity(story, &verified.facts, self.now);
                 if self.followed {
                     let what = "revocation is not checked here: only a serving gateway receives revocations";
                     story.step(0, None, what);
@@ -87,7 +87,7 @@ impl Caller<'_> {
                     error.code(),
                     format_args!("{error} (the client gets error=\"invalid_token\")"),
                 );
-                Err(Ended)
+                Err(ExplanationEnded)
             }
             Err(rejection @ Rejection::Silent { .. }) => {
                 for error in authenticator.authorities().into_iter().filter_map(|status| status.last_error) {
@@ -98,7 +98,7 @@ impl Caller<'_> {
                     story.step(1, None, error);
                 }
                 story.unknown(503, rejection.code(), rejection);
-                Err(Ended)
+                Err(ExplanationEnded)
             }
             Err(rejection @ Rejection::Unavailable { .. }) => {
                 for status in authenticator.key_sets() {
@@ -107,7 +107,7 @@ impl Caller<'_> {
                     }
                 }
                 story.unknown(503, rejection.code(), rejection);
-                Err(Ended)
+                Err(ExplanationEnded)
             }
         })
     }
@@ -132,7 +132,7 @@ impl Caller<'_> {
             story.step(0, None, "there is no token and no client certificate");
             return None;
         };
-        if AskedBy::of(self.config).is_some() {
+        if QueryProtocols::from_config(self.config).is_some() {
             story.step(
                 0,
                 None,
@@ -143,7 +143,7 @@ impl Caller<'_> {
         match authenticator.certificate(certificate, clock.now()) {
             Ok(verified) => {
                 story.step(0, Some(true), "the client certificate identifies its holder");
-                told_identity(story, &verified.facts, self.now);
+                explain_identity(story, &verified.facts, self.now);
                 Some(verified)
             }
             Err(error) => {
@@ -155,7 +155,7 @@ impl Caller<'_> {
     }
 }
 
-pub(super) fn told_identity(story: &mut Outline, facts: &Facts, now: Timestamp) {
+pub(super) fn explain_identity(story: &mut Outline, facts: &Facts, now: Timestamp) {
     let Identity { issuer, subject, user, email, client, groups, scopes, claims, .. } = &facts.identity;
     let list = |values: &[Box<str>]| values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ");
     story.step(0, None, format_args!("subject {subject:?}, authenticated by {issuer:?}"));

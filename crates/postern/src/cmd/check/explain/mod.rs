@@ -13,7 +13,7 @@ use std::sync::Arc;
 use auth::decide::explain::Explanation;
 use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
 use auth::headers::Repeats;
-use auth::policy::route::Disputed;
+use auth::policy::route::AmbiguousRoute;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
@@ -32,9 +32,9 @@ use http_engine::clock::{Clock, ManualClock, Now};
 use login::preview::{self, Preview};
 use rustls::pki_types::CertificateDer;
 
-use super::ask::Question;
+use super::auth_response::QueryProtocols;
 use super::matches;
-use super::told::AskedBy;
+use super::request::RequestedRequest;
 use crate::cmd::check::outline::Outline;
 use crate::exit::Failure;
 
@@ -45,7 +45,7 @@ use crate::exit::Failure;
 /// Returns a failure when the explanation cannot be made.
 pub(super) fn explain(
     mut loaded: LoadedConfig,
-    question: &Question,
+    question: &RequestedRequest,
     certificate: Option<CertificateDer<'static>>,
     jwks: Option<PathBuf>,
     now: Timestamp,
@@ -65,40 +65,42 @@ pub(super) fn explain(
             return Ok(story);
         }
     };
-    told_request(&mut story, question, &request);
+    explain_request(&mut story, question, &request);
     // Listeners that only authorize for other proxies do not serve this document: a route decides.
-    if AskedBy::of(&loaded.config).is_none() && forward_filter::is_own_document(&loaded.config, &request) {
+    if QueryProtocols::from_config(&loaded.config).is_none()
+        && forward_filter::is_own_document(&loaded.config, &request)
+    {
         story.serve("by the gateway itself, before the route lookup: the keys of its assertions");
         return Ok(story);
     }
     let fields = question.fields();
-    let asked = AskedBy::of(&loaded.config).is_some();
+    let asked = QueryProtocols::from_config(&loaded.config).is_some();
     let events = loaded.events.iter().filter(|_| !asked).flat_map(|events| &events.transmitters);
     if let Some(transmitter) = events.clone().find(|t| t.is_pushed_to(request.authority(), request.path())) {
-        told_push(&mut story, transmitter, request.method());
+        explain_event_push(&mut story, transmitter, request.method());
         return Ok(story);
     }
     if let Some(login) = &loaded.config.login
-        && let Some(own) = preview::own(login, &request, &fields, asked)
+        && let Some(own) = preview::own_response(login, &request, &fields, asked)
     {
-        told_own(&mut story, &own);
+        explain_login_response(&mut story, &own);
         return Ok(story);
     }
-    let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
-        match loaded.config.table.lookup(&request, &fields, Repeats::Apart) {
-            Err(disputed) => undecided(&mut story, &disputed),
+    let Some(index) = matches::explain_routes(&mut story, &loaded, &request, &fields) else {
+        match loaded.config.table.lookup(&request, &fields, Repeats::Separate) {
+            Err(disputed) => explain_ambiguous_route(&mut story, &disputed),
             Ok(_) => story.refuse(404, "no_route", "no route matches this host and path"),
         }
         return Ok(story);
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    only_issuer_of(&mut loaded.config, question, jwks);
+    retain_token_issuer(&mut loaded.config, question, jwks);
     let followed = is_followed(&loaded, question);
     let authenticator = Caller { config: &loaded.config, certificate, now, followed };
-    let caller = match runtime.block_on(authenticator.find(&mut story, index, &request, &fields))? {
+    let caller = match runtime.block_on(authenticator.authenticate(&mut story, index, &request, &fields))? {
         Ok(caller) => caller,
-        Err(Ended) => return Ok(story),
+        Err(ExplanationEnded) => return Ok(story),
     };
     let route = &loaded.config.routes[index];
     if let Some(caller) = &caller
@@ -106,7 +108,7 @@ pub(super) fn explain(
             &loaded.config,
             route,
             &request,
-            (&fields, switched_to(&fields)),
+            (&fields, upgrade_protocol(&fields)),
             asked,
             caller,
         )
@@ -125,7 +127,7 @@ pub(super) fn explain(
 }
 
 /// Runtime of the authenticator, as the process would create it.
-fn surroundings(
+fn authenticator_runtime(
     now: Timestamp,
     control: &tokio::runtime::Handle,
 ) -> Result<(AuthenticatorRuntime, Now), Failure> {
@@ -143,9 +145,9 @@ fn surroundings(
 }
 
 /// The explanation ended before the decision.
-struct Ended;
+struct ExplanationEnded;
 
-fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_>) {
+fn explain_request(story: &mut Outline, question: &RequestedRequest, request: &Canonical<'_>) {
     let query = request.query().map_or_else(String::new, |query| format!("?{query}"));
     let url = format!("{}://{}{}{query}", request.scheme().as_str(), request.authority(), request.path());
     story.step(0, Some(true), format_args!("{} {url}", request.method()));
@@ -155,7 +157,7 @@ fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_
 }
 
 /// Ends the explanation of a request that the login answers itself.
-fn told_own(story: &mut Outline, own: &Preview) {
+fn explain_login_response(story: &mut Outline, own: &Preview) {
     if own.status >= 400 {
         return story.refuse(own.status, own.code, own.what);
     }
@@ -163,7 +165,7 @@ fn told_own(story: &mut Outline, own: &Preview) {
 }
 
 /// Ends the explanation of a request to the endpoint of security events.
-fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
+fn explain_event_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
     if method != "POST" {
         return story.refuse(405, "invalid_request", "security events must be sent with POST");
     }
@@ -175,7 +177,7 @@ fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
 }
 
 /// Keeps only the issuer of the token, so that no other keys are fetched.
-fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf>) {
+fn retain_token_issuer(config: &mut Config, question: &RequestedRequest, jwks: Option<PathBuf>) {
     let issuer = question.token.as_ref().and_then(|token| {
         let unverified = jwt::parse(token.as_bytes()).ok()?;
         Some(unverified.issuer().to_owned())
@@ -187,12 +189,12 @@ fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf
 }
 
 /// Whether a serving gateway would receive a revocation of the token.
-fn is_followed(loaded: &LoadedConfig, question: &Question) -> bool {
+fn is_followed(loaded: &LoadedConfig, question: &RequestedRequest) -> bool {
     let Some(token) = question.token.as_ref() else { return false };
     let Ok(unverified) = jwt::parse(token.as_bytes()) else { return false };
     let issuer = unverified.issuer();
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
-    let elsewhere = loaded.revocation.follows.iter().any(|follow| &*follow.issuer == issuer);
+    let elsewhere = loaded.revocation.followed_issuers.iter().any(|follow| &*follow.issuer == issuer);
     let transmitters = loaded.events.iter().flat_map(|events| &events.transmitters);
     let told = transmitters.flat_map(|one| &one.tokens_of).any(|of| &**of == issuer);
     own || elsewhere || told
@@ -215,7 +217,7 @@ impl<'b> RouteExplainer<'b> {
         now: Timestamp,
         runtime: &'b tokio::runtime::Runtime,
     ) -> Result<Self, Failure> {
-        let (surroundings, instant) = surroundings(now, runtime.handle())?;
+        let (surroundings, instant) = authenticator_runtime(now, runtime.handle())?;
         let AuthenticatorRuntime { control, secret, generation, .. } = surroundings;
         let reviewer = loaded
             .config
@@ -227,7 +229,7 @@ impl<'b> RouteExplainer<'b> {
 
     /// Decides by a route's policy as serving does. It repeats the decision until every review is
     /// answered, or one cannot be.
-    fn sit<T>(
+    fn decide_with_reviews<T>(
         &self,
         story: &mut Outline,
         route: usize,
@@ -245,14 +247,14 @@ impl<'b> RouteExplainer<'b> {
                     decide(&RuleContext { fields: self.fields, captures, reviews: &known }, &mut explanation)
                 }
             };
-            if let (Err(Denial::Unreviewed(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
+            if let (Err(Denial::ReviewPending(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
                 && let Some(answers) =
-                    self.runtime.block_on(reviewer.find_out(questions.clone(), || self.instant))
+                    self.runtime.block_on(reviewer.resolve(questions.clone(), || self.instant))
             {
                 found.extend(answers);
                 continue;
             }
-            told_decision(story, &explanation);
+            explain_decision(story, &explanation);
             return outcome;
         }
     }
@@ -268,7 +270,7 @@ impl<'b> RouteExplainer<'b> {
         let route = &loaded.config.routes[index];
         story.part("decision");
         let facts = caller.map(|caller| &caller.facts);
-        let outcome = self.sit(story, index, request, |court, explanation| {
+        let outcome = self.decide_with_reviews(story, index, request, |court, explanation| {
             decide_in(
                 court,
                 MatchedRoute { index, policy: &route.policy },
@@ -278,20 +280,20 @@ impl<'b> RouteExplainer<'b> {
                 explanation,
             )
         });
-        if let Some(asked) = AskedBy::of(&loaded.config) {
+        if let Some(asked) = QueryProtocols::from_config(&loaded.config) {
             return match outcome {
-                Ok(_) => asked.tell(story, &loaded.config, route, fields, caller),
+                Ok(_) => asked.explain_response(story, &loaded.config, route, fields, caller),
                 Err(denial) => self.denied(story, route, request, &denial),
             };
         }
         let outcome = outcome.map_err(NotReached::Denied).and_then(|permit| {
-            self.others(story, route, request)?;
+            self.explain_authorizer(story, route, request)?;
             self.rewritten(story, permit)
         });
         let permit = match outcome {
             Ok(permit) => permit,
             Err(NotReached::Denied(denial)) => return self.denied(story, route, request, &denial),
-            Err(NotReached::Disputed(disputed)) => return undecided(story, &disputed),
+            Err(NotReached::Disputed(disputed)) => return explain_ambiguous_route(story, &disputed),
             Err(NotReached::Ambiguous(name)) => {
                 let why = format!(
                     "the header {name}, which the authorizer receives, occurs more than once, in another spelling, or is named by connection"
@@ -300,7 +302,7 @@ impl<'b> RouteExplainer<'b> {
             }
         };
         if let Some(protocol) =
-            switched_to(fields).filter(|protocol| !forward_filter::may_switch(route, protocol))
+            upgrade_protocol(fields).filter(|protocol| !forward_filter::may_switch(route, protocol))
         {
             let protocol = String::from_utf8_lossy(protocol);
             let why = format!("the route does not permit switching to {protocol:?}");
@@ -318,7 +320,7 @@ impl<'b> RouteExplainer<'b> {
         let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
             return story.permit(to, &lines);
         };
-        lines.push(format!("(and headers from the authorizer: {})", authorizer.given.join(", ")));
+        lines.push(format!("(and headers from the authorizer: {})", authorizer.upstream_fields.join(", ")));
         story.permit_if(format!("{to}, if the authorizer {} permits it", authorizer.name), &lines);
     }
 
@@ -326,8 +328,8 @@ impl<'b> RouteExplainer<'b> {
     /// login.
     fn denied(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>, denial: &Denial) {
         let login = self.loaded.config.login.as_ref().filter(|_| route.login);
-        let upgrades = switched_to(self.fields).is_some();
-        match login.and_then(|login| preview::invitation(login, denial, request, self.fields, upgrades)) {
+        let upgrades = upgrade_protocol(self.fields).is_some();
+        match login.and_then(|login| preview::login_redirect(login, denial, request, self.fields, upgrades)) {
             None => {
                 let answer = denial.answer();
                 story.refuse(answer.status, answer.code, answer.text);
@@ -349,7 +351,12 @@ impl<'b> RouteExplainer<'b> {
     }
 
     /// Explains the authorizer of a route that permits the request.
-    fn others(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>) -> Result<(), NotReached> {
+    fn explain_authorizer(
+        &self,
+        story: &mut Outline,
+        route: &Route,
+        request: &Canonical<'_>,
+    ) -> Result<(), NotReached> {
         let config = &self.loaded.config;
         let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
         if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
@@ -370,7 +377,7 @@ impl<'b> RouteExplainer<'b> {
         let config = &self.loaded.config;
         let mut explanation = Explanation::default();
         let permit = forward_filter::rewrite(config, permit, self.now, &mut explanation);
-        told_decision(story, &explanation);
+        explain_decision(story, &explanation);
         let permit = permit.map_err(NotReached::Denied)?;
         for other in forward_filter::guards(config, &permit, self.fields).map_err(NotReached::Disputed)? {
             let guard @ Route { name, policy, .. } = &config.routes[other];
@@ -379,7 +386,7 @@ impl<'b> RouteExplainer<'b> {
                 format!("{name} guards {} on the same upstream, and must permit it too", request.path());
             story.step(0, None, what);
             let facts = permit.facts();
-            self.sit(story, other, &request, |court, explanation| {
+            self.decide_with_reviews(story, other, &request, |court, explanation| {
                 decide_in(
                     court,
                     MatchedRoute { index: other, policy },
@@ -391,35 +398,35 @@ impl<'b> RouteExplainer<'b> {
                 .map(|_| ())
             })
             .map_err(NotReached::Denied)?;
-            self.others(story, guard, &request)?;
+            self.explain_authorizer(story, guard, &request)?;
         }
         Ok(permit)
     }
 }
 
 /// Ends the explanation of a request whose guarding route is ambiguous.
-fn undecided(story: &mut Outline, disputed: &Disputed) {
+fn explain_ambiguous_route(story: &mut Outline, disputed: &AmbiguousRoute) {
     match disputed {
-        Disputed::Path => story.refuse(404, "no_route", disputed),
-        Disputed::Header(_) => story.refuse(400, "ambiguous_header", disputed),
+        AmbiguousRoute::Path => story.refuse(404, "no_route", disputed),
+        AmbiguousRoute::Header(_) => story.refuse(400, "ambiguous_header", disputed),
     }
 }
 
 /// Why a request with an authenticated caller does not pass.
 enum NotReached {
     Denied(Denial),
-    Disputed(Disputed),
+    Disputed(AmbiguousRoute),
     /// A header that the authorizer would receive has a second spelling that the service could
     /// read.
     Ambiguous(Box<str>),
 }
 
-fn told_decision(story: &mut Outline, explanation: &Explanation) {
+fn explain_decision(story: &mut Outline, explanation: &Explanation) {
     let mut denying = false;
     for line in explanation.lines() {
         denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
         // A deny rule that does not match is no failure.
-        let holds = match (denying, line.depth, line.holds) {
+        let holds = match (denying, line.depth, line.outcome) {
             (false, _, holds) => holds,
             (true, 0, Some(true)) => Some(false),
             (true, ..) => None,
@@ -429,13 +436,13 @@ fn told_decision(story: &mut Outline, explanation: &Explanation) {
 }
 
 /// Protocol that a request asks to switch to (RFC 9110 §7.8).
-fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
+fn upgrade_protocol<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     let named = |name: &'static str| fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
     let asked = named("connection")
         .flat_map(|field| field.value.split(|b| *b == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
     let protocol = named("upgrade").next_back().map(|field| field.value);
-    protocol.filter(|protocol| asked && !forward_filter::is_offer(protocol))
+    protocol.filter(|protocol| asked && !forward_filter::is_version_offer(protocol))
 }
 
 /// Head of the request that the upstream receives. The gateway also adds `Via` and
