@@ -47,7 +47,7 @@ pub enum SecretFault {
     Character,
     /// A configured digest is not 64 hexadecimal digits.
     #[error(
-        "a secret digest is the sha-256 of the secret as 64 hexadecimal digits (printf %s SECRET | sha256sum)"
+        "a secret digest is the SHA-256 of the secret as 64 hexadecimal digits (printf %s SECRET | sha256sum)"
     )]
     NotADigest,
 }

@@ -118,7 +118,7 @@ mod tests {
                     quote = Some(letter);
                     word.get_or_insert_default();
                 }
-                (None, '|' | '>' | '<' | ';' | '&' | '`' | ')' | '#' | '[' | '…') => break,
+                (None, '|' | '>' | '<' | ';' | '&' | '`' | '(' | ')' | '#' | '[' | '…') => break,
                 (None, ' ') => words.extend(word.take()),
                 (_, letter) => word.get_or_insert_default().push(letter),
             }
@@ -137,7 +137,10 @@ mod tests {
                 // What a page leaves out is no fault. What does not exist is one.
                 let unknown =
                     [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
-                if let Err(error) = Cli::try_parse_from(&words)
+                // `postern COMMAND --help` and arrows are no commands.
+                let is_command = |word: &String| word.starts_with(|first: char| first.is_ascii_lowercase());
+                if words.get(1).is_some_and(is_command)
+                    && let Err(error) = Cli::try_parse_from(&words)
                     && unknown.contains(&error.kind())
                 {
                     faults.push(format!("{}: {}\n{error}", document.display(), words.join(" ")));

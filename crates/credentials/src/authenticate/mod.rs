@@ -21,6 +21,7 @@ mod fetch;
 mod key_source;
 mod key_store;
 pub mod outcome;
+mod rendering;
 mod verified;
 
 use crate::authenticate::outcome::{
@@ -30,7 +31,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auth::headers::IdentityHeaders;
-use auth::identity::Facts;
 use auth::mapping::CertificateMapping;
 use auth::token::IssuerConfig;
 use auth::token::jwt::{self, MAX_TOKEN_BYTES};
@@ -48,6 +48,7 @@ pub use self::key_source::{SourceError, check as check_source, read_file as read
 pub use self::key_source::{key_url, metadata_urls};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
 pub use self::key_store::{KeyRenewal, KeySchedule, KeyStore, KeyStoreRuntime};
+pub use self::rendering::Rendering;
 pub use self::verified::SessionCredential;
 pub use self::verified::Verified;
 use crate::assertion::AssertionReserve;
@@ -119,14 +120,6 @@ struct IssuerKeys {
     followed_issuer: Option<Arc<FollowedIssuer>>,
 }
 
-/// Determines the form of a cached value besides the facts.
-pub struct Rendering {
-    headers: IdentityHeaders,
-    reserve: AssertionReserve,
-    /// Number of changes of the other two fields within this process.
-    variant: u64,
-}
-
 impl Authenticator {
     /// Creates the first authenticator of a process: an empty cache, and key fetches that start
     /// now.
@@ -153,12 +146,12 @@ impl Authenticator {
         let (headers, reserve) = (setup.identity_headers.clone(), AssertionReserve::of(setup.assertion));
         let variant = before.map_or(0, |before| {
             let old = &before.rendering;
-            old.variant + u64::from(!old.is_like(&headers, reserve))
+            old.variant() + u64::from(!old.is_like(&headers, reserve))
         });
         // Keys of another version or variant are never looked up again; a separate cache frees
         // their bytes.
         let kept = before.filter(|before| {
-            before.version == *version && before.rendering.variant == variant && before.limits == *limits
+            before.version == *version && before.rendering.variant() == variant && before.limits == *limits
         });
         let cache = kept.map_or_else(
             || DecisionCache::new(limits, surroundings.generation.clone()),
@@ -182,7 +175,7 @@ impl Authenticator {
                 })
                 .collect(),
             certificates: certificates.clone(),
-            rendering: Rendering { headers, reserve, variant },
+            rendering: Rendering::new(headers, reserve, variant),
             cache,
             limits: limits.clone(),
             scope: surroundings.secret.scope(*version, variant),
@@ -559,33 +552,6 @@ impl Authenticator {
         let life = Lifetime { expires: facts.expires, until: Some(until), basis: hold };
         let verified = self.rendering.verified(facts, Some(at)).until_revoked(revocable);
         Ok((Arc::new(verified), life))
-    }
-}
-
-impl Rendering {
-    /// Creates a rendering. `variant` distinguishes the renderings of one process.
-    pub fn new(headers: IdentityHeaders, reserve: AssertionReserve, variant: u64) -> Self {
-        Self { headers, reserve, variant }
-    }
-
-    /// Whether both renderings are equal.
-    pub fn is_like(&self, headers: &IdentityHeaders, reserve: AssertionReserve) -> bool {
-        self.headers == *headers && self.reserve == reserve
-    }
-
-    /// The variant number of this rendering.
-    pub fn variant(&self) -> u64 {
-        self.variant
-    }
-
-    /// The verified credential of a session.
-    pub fn verified_session(&self, facts: Facts, session: SessionCredential) -> Verified {
-        self.verified(facts, None).with_session(session)
-    }
-
-    fn verified(&self, facts: Facts, issuer: Option<usize>) -> Verified {
-        let reserve = self.reserve.bytes(&facts.identity);
-        Verified::new(facts, &self.headers, issuer, reserve)
     }
 }
 

@@ -47,7 +47,7 @@ pub struct ReturnAddress {
 
 /// An encoded response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Response {
+pub enum AuthorizationResponse {
     /// Redirect the browser to this URL with status 303, which does not repeat a posted form.
     Redirect(String),
     /// Let the browser post these fields.
@@ -66,13 +66,13 @@ impl ReturnAddress {
     }
 
     /// Encodes a response with these fields; adds `state` and `iss`.
-    pub fn answer(&self, issuer: &str, fields: &[(&'static str, &str)]) -> Response {
+    pub fn answer(&self, issuer: &str, fields: &[(&'static str, &str)]) -> AuthorizationResponse {
         let state = self.state.as_deref().map(|state| ("state", state));
         let fields = fields.iter().copied().chain(state).chain([("iss", issuer)]);
         let separator = match self.mode {
             ResponseMode::FormPost => {
                 let fields = fields.map(|(name, value)| (name, value.to_owned())).collect();
-                return Response::FormPost { action: self.redirect_uri.clone(), fields };
+                return AuthorizationResponse::FormPost { action: self.redirect_uri.clone(), fields };
             }
             ResponseMode::Fragment => '#',
             ResponseMode::Query if self.redirect_uri.contains('?') => '&',
@@ -85,7 +85,7 @@ impl ReturnAddress {
             url.push('=');
             escape(value, &mut url);
         }
-        Response::Redirect(url)
+        AuthorizationResponse::Redirect(url)
     }
 }
 
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn each_mode_has_its_place() {
         let redirect = |uri, mode| match address(uri, mode, Some("s")).answer(ISSUER, &[("code", "c")]) {
-            Response::Redirect(url) => url,
-            Response::FormPost { .. } => panic!("no redirect"),
+            AuthorizationResponse::Redirect(url) => url,
+            AuthorizationResponse::FormPost { .. } => panic!("no redirect"),
         };
         let fields = "code=c&state=s&iss=https%3A%2F%2Flogin.example.com";
         assert_eq!(redirect("https://a/cb", ResponseMode::Query), format!("https://a/cb?{fields}"));
@@ -114,13 +114,13 @@ mod tests {
         );
         let posted = address("https://a/cb", ResponseMode::FormPost, None).answer(ISSUER, &[("error", "e")]);
         let fields = vec![("error", "e".to_owned()), ("iss", ISSUER.to_owned())];
-        assert_eq!(posted, Response::FormPost { action: "https://a/cb".into(), fields });
+        assert_eq!(posted, AuthorizationResponse::FormPost { action: "https://a/cb".into(), fields });
     }
 
     #[test]
     fn what_is_reflected_cannot_become_anything_else() {
         let state = "a&code=evil#x\r\nLocation: y \"><script>é+%41";
-        let Response::Redirect(url) =
+        let AuthorizationResponse::Redirect(url) =
             address("https://a/cb", ResponseMode::Query, Some(state)).answer(ISSUER, &[("code", "c")])
         else {
             panic!("no redirect")

@@ -39,7 +39,7 @@ use crate::access_token::origins;
 use crate::authorization::next_step::{DecisionInput, Next, Person as Present, Refused, next_step};
 use crate::authorization::request::READ_AT;
 use crate::authorization::request::{AuthorizationRequest, ClientRights, Refusal, read};
-use crate::authorization::response::{Response as Answer, ReturnAddress};
+use crate::authorization::response::{AuthorizationResponse, ReturnAddress};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
@@ -106,7 +106,7 @@ pub(super) enum RequestError {
     /// The error can only be shown to the user.
     Page(ErrorKind, String),
     /// The error is sent to the client.
-    Answer(Arc<Client>, Answer, String),
+    Answer(Arc<Client>, AuthorizationResponse, String),
     /// The provider failed.
     Fault(OAuthFault),
 }
@@ -167,7 +167,7 @@ impl ParsedRequest {
     }
 
     /// The error response with this code.
-    pub(super) fn refuse(&self, provider: &Provider, code: &str) -> Answer {
+    pub(super) fn refuse(&self, provider: &Provider, code: &str) -> AuthorizationResponse {
         self.request.address.answer(provider.issuer().as_str(), &[("error", code)])
     }
 
@@ -307,8 +307,8 @@ pub(super) fn login_page(
     let leads_to = asked.map(ParsedRequest::form_targets).unwrap_or_default();
     let hint = hint.or_else(|| asked.and_then(|asked| asked.request.login_hint.as_deref()));
     let denied = asked.and_then(|asked| match asked.refuse(visit.provider, "access_denied") {
-        Answer::Redirect(url) => Href::parse(&url).ok(),
-        Answer::FormPost { .. } => None,
+        AuthorizationResponse::Redirect(url) => Href::parse(&url).ok(),
+        AuthorizationResponse::FormPost { .. } => None,
     });
     let client = asked.map(|asked| asked.client.name());
     let back = denied.as_ref().zip(client).map(|(href, name)| Link { href, name });

@@ -19,7 +19,7 @@ use axum::{
 };
 
 use super::{answer, form};
-use crate::authorization::response::Response as Answer;
+use crate::authorization::response::AuthorizationResponse;
 use crate::authorization_state::AuthorizationState;
 use crate::client::Client;
 use crate::oauth::error::OAuthFault;
@@ -123,10 +123,10 @@ impl<'p> BrowserRequest<'p> {
     }
 
     /// The authorization response to a client.
-    pub(super) fn answer(&self, client: &Client, answer: Answer) -> Response {
+    pub(super) fn answer(&self, client: &Client, answer: AuthorizationResponse) -> Response {
         match answer {
-            Answer::Redirect(url) => self.redirect(&url),
-            Answer::FormPost { action, fields } => {
+            AuthorizationResponse::Redirect(url) => self.redirect(&url),
+            AuthorizationResponse::FormPost { action, fields } => {
                 let leads_to: Vec<FormTarget> = FormTarget::of_redirect(&action).ok().into_iter().collect();
                 self.page(&Page::FormPost(FormPost {
                     action: &action,
