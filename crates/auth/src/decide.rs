@@ -10,9 +10,9 @@
 //! one → Permit | Denial`. It is evaluated on every request, from cached facts. Without a trace it
 //! allocates only for a refusal.
 //!
-//! Kubernetes answers an access review, which takes time. [`Reviews`] returns the answers that are
-//! known already. Unknown ones lead to [`Denial::Unreviewed`] with the questions, and the caller
-//! decides again when they are answered.
+//! Kubernetes answers an access review, which takes time. [`ReviewAnswers`] returns the answers
+//! that are known already. Unknown ones lead to [`Denial::ReviewPending`] with the questions, and
+//! the caller decides again when they are answered.
 
 pub mod explain;
 
@@ -92,9 +92,9 @@ pub struct MatchedRoute<'p> {
 
 /// Decides about one request.
 ///
-/// The index of the matched route is copied into the permit. `facts` are what the caller's credential proved, `None` without a credential. On a
-/// public route, facts that are not valid at `now` are left out of the permit, so that no expired
-/// identity is passed on.
+/// The index of the matched route is copied into the permit. `facts` are what the caller's
+/// credential proved, `None` without a credential. On a public route, facts that are not valid at
+/// `now` are left out of the permit, so that no expired identity is passed on.
 ///
 /// # Errors
 /// [`Denial`]: nothing may reach the upstream.
@@ -178,8 +178,8 @@ impl<'r> Permit<'r> {
     ///
     /// `policy` is the route's own. When several routes lead to one upstream, stripping a prefix
     /// can lead from one route's paths into another's. Then the other route's policy must be
-    /// checked too ([`Permit::confirm`]). A review was about the request as it was received, and is
-    /// not repeated.
+    /// checked too ([`Permit::check_policy`]). A review was about the request as it was received,
+    /// and is not repeated.
     ///
     /// # Errors
     /// [`Denial::Rewrite`] when the new path has no canonical form (because of dot segments, among

@@ -30,9 +30,9 @@ pub enum AuthorityAction {
     /// Send this to the consumers.
     Send(Body),
     /// Read the head linearizably from now on, for these consumers, then call
-    /// [`LogAuthority::head`].
+    /// [`LogAuthority::head_read`].
     ReadHead(Vec<ConsumerId>),
-    /// Read at most `limit` events after `after`, then call [`LogAuthority::range`].
+    /// Read at most `limit` events after `after`, then call [`LogAuthority::range_read`].
     ReadRange {
         /// Nonce of the request.
         nonce: Nonce,
@@ -41,7 +41,7 @@ pub enum AuthorityAction {
         /// Most events to read: one more than may be sent.
         limit: usize,
     },
-    /// Answer this query by what is true from now on, then call [`LogAuthority::answer`].
+    /// Answer this query by what is true from now on, then call [`LogAuthority::query_answered`].
     Answer(Vec<u8>),
 }
 

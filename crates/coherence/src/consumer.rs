@@ -4,8 +4,8 @@
 //! flushes. Does not own: sockets, timers, randomness and the clock, which the caller supplies.
 //! Caches see the result in the [`View`].
 //!
-//! The caller passes each message to [`Consumer::message`], and calls [`Consumer::tick`] no later
-//! than [`Consumer::wakes_at`]. Both append to a list of [actions](Action).
+//! The caller passes each message to [`Consumer::on_message`], and calls [`Consumer::tick`] no
+//! later than [`Consumer::next_tick_at`]. Both append to a list of [actions](ConsumerAction).
 //!
 //! ```text
 //!          echo of a probe sent since        ┌────────────┐  event: tombstone, then count it
@@ -74,9 +74,9 @@ pub enum ConsumerAction {
     /// Send this to the authority.
     Send(Body),
     /// Read the head and then everything that is denied, add it to the view's
-    /// [denylist](View::denials), and call [`Consumer::loaded`].
+    /// [denylist](View::denylist), and call [`Consumer::denylist_loaded`].
     LoadDenylist {
-        /// To be passed to [`Consumer::loaded`].
+        /// To be passed to [`Consumer::denylist_loaded`].
         ticket: u64,
     },
     /// An event was applied now: exchanges that a revoked credential authorized must be checked

@@ -10,10 +10,10 @@
 //! 2. An active consumer is recorded again every few seconds. While nothing can be written,
 //!    consumers that are in the list still get answers.
 //! 3. An entry that has not changed for long may belong to a consumer that holds a lease, so it is
-//!    removed in two steps. When it has not changed for [`MARK`], it is marked. From then on its
-//!    consumer gets no answer until it is recorded again, which removes the mark.
-//! 4. A mark that has stood for [`GONE`] − [`MARK`], longer than any lease, belongs to no active
-//!    consumer. The entry is removed.
+//!    removed in two steps. When it has not changed for [`MARK_AFTER`], it is marked. From then on
+//!    its consumer gets no answer until it is recorded again, which removes the mark.
+//! 4. A mark that has stood for [`REMOVE_AFTER`] − [`MARK_AFTER`], longer than any lease, belongs
+//!    to no active consumer. The entry is removed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -28,8 +28,8 @@ use crate::wire::Body;
 const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 /// Age at which an unchanged entry of the list is marked.
 pub const MARK_AFTER: Duration = Duration::from_secs(45);
-/// Age at which an unchanged entry is removed, if it was marked after [`MARK`]. The longest lease
-/// is one minute.
+/// Age at which an unchanged entry is removed, if it was marked after [`MARK_AFTER`]. The longest
+/// lease is one minute.
 pub const REMOVE_AFTER: Duration = Duration::from_mins(2);
 /// Most consumers that a node keeps track of. Only clients with the key can be among them; any more
 /// get no answer.

@@ -124,8 +124,8 @@ impl Denylist {
         })
     }
 
-    /// Drops entries whose `until` is more than [`KEPT`] before `now`, in milliseconds since 1970.
-    /// If an entry found no room before, the set is complete only after the next load.
+    /// Drops entries whose `until` is more than [`RETENTION`] before `now`, in milliseconds since
+    /// 1970. If an entry found no room before, the set is complete only after the next load.
     pub fn expire(&self, now: i64) {
         let now = now.saturating_sub(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
         for shard in &self.shards {

@@ -1,7 +1,7 @@
 //! Event loops: run the state machines. Messages from a transport and the time go in, and the loops
 //! carry out the actions that come out.
 //!
-//! Owns: the two loops, [`follow`] for a consumer and [`QueryAnswers::run`] for a node of an
+//! Owns: the two loops, [`run_consumer`] for a consumer and [`QueryAnswers::run`] for a node of an
 //! authority. Does not own: the protocol (the state machines do), how messages are read and written
 //! ([`MessageChannel`]), the log ([`Log`] reads it), or what a node does about a revocation
 //! ([`AuthorityNotice`]).

@@ -27,9 +27,9 @@
 //! time counts from when the consumer *sent* the probe, on its own clock. So a consumer that
 //! receives nothing stops using its entries, and no two clocks need to agree.
 //!
-//! Both machines are pure: messages, answers and the time go in, [actions](consumer::Action) come
-//! out. The same code runs behind a message broker and in the simulation, where a hundred thousand
-//! bad networks try to make it admit a revoked credential.
+//! Both machines are pure: messages, answers and the time go in,
+//! [actions](consumer::ConsumerAction) come out. The same code runs behind a message broker and in
+//! the simulation, where a hundred thousand bad networks try to make it admit a revoked credential.
 //!
 //! The bound: no cache admits a revoked credential later than T + L(1 + ρ). T is the time at which
 //! the revocation is durable, L the lease, and ρ bounds the error of a clock's *rate*. Proof: a

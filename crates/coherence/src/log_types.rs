@@ -43,7 +43,7 @@ pub struct LogEvent {
 }
 
 /// Name of an authority or a consumer in configurations, messages and metrics: at most
-/// [`ConsumerName::MAX`] bytes.
+/// [`PeerName::MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerName(Box<str>);
 

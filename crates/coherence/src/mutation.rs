@@ -1,7 +1,7 @@
 //! Mutations: faults that the simulation must detect.
 //!
 //! Each one leaves out or breaks one line of the protocol. Release builds have none of this:
-//! outside tests [`is`] is a constant `false`, and the compiler removes the check.
+//! outside tests [`is_active`] is a constant `false`, and the compiler removes the check.
 
 /// Fault in one line of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

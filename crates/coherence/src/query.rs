@@ -6,7 +6,7 @@
 //! answer that does not verify is dropped.
 //!
 //! Owns: the two questions, the format of questions and answers, and the MAC that binds an answer
-//! to its question. Also a copy of the denylist that is read page by page ([`DenylistCopying`]).
+//! to its question. Also a copy of the denylist that is read page by page ([`DenylistCopier`]).
 //! Does not own: the transport (HTTP, in the binary), who may ask, or what happens with an answer
 //! ([`crate::revocation_query`], [`crate::denylist`]).
 //!

@@ -2,9 +2,9 @@
 //!
 //! Owns:
 //! - splitting tags into queries whose answers fit into messages;
-//! - repeating queries without an answer ([`RepeatedMessage`], a state machine without I/O);
-//! - sending them over a transport for messages ([`ByMessage`]);
-//! - querying over every available transport, where the first answer counts ([`EveryTransport`]).
+//! - repeating queries without an answer ([`RepeatedQuery`], a state machine without I/O);
+//! - sending them over a transport for messages ([`MessageQueryClient`]);
+//! - querying over every available transport, where the first answer counts ([`FastestTransport`]).
 //!
 //! Does not own: the form of a query, and what binds an answer to it ([`crate::query`]).
 //!
@@ -68,7 +68,7 @@ impl RepeatedQuery {
         Some(Self { queries, next_at: None })
     }
 
-    /// When [`RepeatedMessage::tick`] has something to do; at once before the first time.
+    /// When [`RepeatedQuery::tick`] has something to do; at once before the first time.
     pub fn next_tick_at(&self) -> Boot {
         self.next_at.unwrap_or_default()
     }

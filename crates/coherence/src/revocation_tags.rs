@@ -5,7 +5,7 @@
 //! answer.
 //!
 //! A server that only follows the authority may pass the field on. It then gives the head that it
-//! has applied itself, and the issuer whose log that is ([`ISSUER`]).
+//! has applied itself, and the issuer whose log that is ([`ISSUER_FIELD`]).
 
 use std::fmt;
 

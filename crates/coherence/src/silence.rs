@@ -1,7 +1,8 @@
 //! Silence: whether an authority answers at all.
 //!
 //! Owns: since when no query of this node was answered, over any transport, and what follows from
-//! that ([`Hearing`]). Does not own: the queries, and what happens to requests that need one.
+//! that ([`Responsiveness`]). Does not own: the queries, and what happens to requests that need
+//! one.
 //!
 //! An authority is *silent* when both are true:
 //!
@@ -53,7 +54,7 @@ struct State {
     /// From when on the time without an answer counts; `None` if everything was answered, or
     /// nothing was queried.
     unanswered_since: Option<Boot>,
-    /// When [`Silence::look`] was last called.
+    /// When [`Silence::update`] was last called.
     last_update: Option<Boot>,
     /// When the state changes next, if nothing is answered by then.
     next_change_at: Option<Boot>,
@@ -101,7 +102,7 @@ impl Silence {
         self.publish(hearing);
     }
 
-    /// Latest time at which [`Silence::look`] must be called.
+    /// Latest time at which [`Silence::update`] must be called.
     pub(crate) fn next_change_at(&self) -> Option<Boot> {
         self.state.lock().next_change_at
     }

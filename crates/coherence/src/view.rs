@@ -6,12 +6,12 @@
 //!
 //! A cache uses it in three places:
 //!
-//! 1. **Departure.** [`View::depart`], before the authority is queried. The [`QuestionTicket`]
+//! 1. **Departure.** [`View::start_query`], before the authority is queried. The [`QueryTicket`]
 //!    records the time and the generation.
 //! 2. **Fill.** [`View::fill`], with the answer's `as_of`: the number of the last event that the
 //!    answer includes. It returns the [`EntryStamp`] that the cache keeps with the entry, or why
 //!    the answer may not be kept.
-//! 3. **Hit.** [`View::standing`]: whether an entry with this stamp is valid now. If nothing was
+//! 3. **Hit.** [`View::entry_state`]: whether an entry with this stamp is valid now. If nothing was
 //!    revoked since the last check of the entry, this takes five loads and no lock.
 //!
 //! The order of the loads is that of the proof:
@@ -78,7 +78,8 @@ pub struct View {
 struct TombstoneOrder {
     by_seq: BTreeSet<(u64, Tag)>,
     /// The highest `as_of` of denials from epochs that are not followed, for at most the last
-    /// [`HISTORIES`] epochs. If one of them is followed later, answers must include that event.
+    /// [`MAX_OTHER_EPOCHS`] epochs. If one of them is followed later, answers must include that
+    /// event.
     other_epochs: VecDeque<(Epoch, u64)>,
     /// Highest number of a tombstone that was removed.
     highest_removed: u64,
@@ -135,7 +136,7 @@ pub enum FillError {
     /// The answer is of another epoch.
     #[error("the answer belongs to another epoch of the log")]
     OtherEpoch,
-    /// The answer took longer than [`MAX_FLIGHT`].
+    /// The answer took longer than [`MAX_QUERY_TIME`].
     #[error("the answer took longer than {MAX_QUERY_TIME:?}")]
     TooLate,
     /// The answer is older than the tombstones that are kept.
@@ -308,7 +309,7 @@ impl View {
 
     /// Checks a credential that was verified here against its tags and the denylist. `issued_at` is
     /// in milliseconds since 1970. The stamp is as good as one of [`View::fill`]: before each use,
-    /// [`View::standing`] is called as on every hit.
+    /// [`View::entry_state`] is called as on every hit.
     pub fn check_credential(&self, tags: &[Tag], issued_at: i64) -> CredentialCheck {
         // What is counted here is in the denylist already; what comes later is compared at the hit.
         let generation = self.generation();

@@ -127,7 +127,7 @@ pub(crate) fn is_answer(bytes: &[u8]) -> bool {
 /// Why bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The message is longer than [`MAX`].
+    /// The message is longer than [`MAX_MESSAGE`].
     #[error("message longer than {MAX_MESSAGE} bytes")]
     Long,
     /// The first byte is not [`VERSION`].

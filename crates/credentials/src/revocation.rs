@@ -332,7 +332,7 @@ impl FollowedIssuer {
 }
 
 impl PendingAnswer {
-    /// Whether the lease of the issuer is live ([`RevocableToken::is_heard_of`]).
+    /// Whether the lease of the issuer is live ([`RevocableToken::has_lease`]).
     pub(crate) fn is_heard_of(&self) -> bool {
         self.followed.has_lease()
     }

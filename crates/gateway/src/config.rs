@@ -82,7 +82,7 @@ impl<'a> From<&'a Config> for AuthenticatorSetup<'a> {
 }
 
 /// Names of the request fields that routes, access reviews and authorizers read, in lower case,
-/// each once. For [`Config::read`].
+/// each once. For [`Config::decision_fields`].
 pub fn fields_read(
     table: &RouteTable,
     routes: &[Route],

@@ -48,7 +48,7 @@ pub fn rewrite<'r>(
 
 /// The other routes that guard the target of a permit. After a rewrite these are the routes that
 /// serve the new path on the same upstream, for this host or another: removing a prefix must not
-/// bypass the rules of what is behind it. Evaluate their policies with [`Permit::confirm`].
+/// bypass the rules of what is behind it. Evaluate their policies with [`Permit::check_policy`].
 ///
 /// # Errors
 /// When the guarding routes cannot be determined; the request must not be forwarded then.

@@ -7,8 +7,8 @@
 //! ([`crate::authorizer`]), the upstream's request ([`crate::forward`]).
 //!
 //! Flow: `admit → Forward | Vouch | Answer | Serve | Wait`. After `Wait` the codec runs
-//! [`lookups::Lookups::find_out`] and calls `admit` again with the same bytes. So a cached decision takes
-//! one synchronous call without a future. The listener determines what a permit becomes: it
+//! [`lookups::Lookups::resolve`] and calls `admit` again with the same bytes. So a cached decision
+//! takes one synchronous call without a future. The listener determines what a permit becomes: it
 //! forwards, or permits a check of another proxy that forwards itself.
 
 mod authorize;

@@ -10,8 +10,9 @@
 //! not found any more. An answer to a review that was sent before an event and arrives after it
 //! reaches only the requests that wait for it.
 //!
-//! Flow: `auth::decide` looks an answer up ([`Reviews`]). `Denial::Unreviewed` leads to
-//! [`Reviewer::find_out`], and then to the same decision again with the results.
+//! Flow: `auth::decide` looks an answer up ([`auth::decide::ReviewAnswers`]).
+//! `Denial::ReviewPending` leads to [`Reviewer::resolve`], and then to the same decision again with
+//! the results.
 //!
 //! A failed review is 503. It is never cached, and never counts as allowed or denied.
 

@@ -10,11 +10,11 @@
 //!
 //! 1. Each credential that authorized the exchange is known to be valid until some time: the end of
 //!    a lease, or a lease after the issuer was last asked and confirmed it.
-//! 2. Every [`LOOK`] the guard reads local state, without I/O. This usually moves that time
-//!    forward.
+//! 2. Every [`CHECK_INTERVAL`] the guard reads local state, without I/O. This usually moves that
+//!    time forward.
 //! 3. If it does not, the guard asks the issuer, early enough for the answer to arrive in time, and
 //!    again after each failure.
-//! 4. At that time plus [`GRACE`] the exchange is cut, regardless of pending questions.
+//! 4. At that time plus [`ANSWER_GRACE`] the exchange is cut, regardless of pending questions.
 //!
 //! A session is checked as well, whichever provider it has. Where a shared store keeps it, the
 //! store is read as often as for requests.

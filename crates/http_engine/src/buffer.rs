@@ -67,7 +67,7 @@ impl ReadBuffer {
         &mut self.data[self.end..end]
     }
 
-    /// Records that the first `n` bytes of [`Self::room`] were filled.
+    /// Records that the first `n` bytes of [`Self::spare`] were filled.
     pub(crate) fn advance(&mut self, n: usize) {
         self.end += n;
         debug_assert!(self.end <= self.data.len());

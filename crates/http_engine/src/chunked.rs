@@ -43,7 +43,7 @@ pub enum Decoded {
         consumed: usize,
     },
     /// `skip` bytes of coding are followed by `len` bytes of payload. The caller removes the `skip`
-    /// bytes, uses payload, and reports the used length to [`Decoder::took`].
+    /// bytes, uses payload, and reports the used length to [`Decoder::consumed`].
     Data {
         /// Number of coding bytes to remove from the front.
         skip: usize,

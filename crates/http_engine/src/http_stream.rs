@@ -86,7 +86,7 @@ pub struct ResponseView<'a> {
     /// Status code of the response.
     pub status: u16,
     /// Fields as received, hop-by-hop fields included. The writer skips those (see
-    /// [`passes_downstream`]).
+    /// [`is_forwarded`]).
     pub fields: &'a [Field<'a>],
     /// Length of the body that follows.
     pub body: BodyLength,

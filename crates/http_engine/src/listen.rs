@@ -3,8 +3,8 @@
 //! Owns: how TCP and Unix sockets are bound, and one type for both, so that callers need not
 //! distinguish them. Does not own: when to accept, what happens to a connection.
 //!
-//! A process has an address for itself ([`Claim::Alone`]) unless it takes over from another process
-//! ([`Claim::Shared`]). Two processes that shared an address by accident would both receive
+//! A process has an address for itself ([`Claim::Exclusive`]) unless it takes over from another
+//! process ([`Claim::Shared`]). Two processes that shared an address by accident would both receive
 //! requests, each with its own configuration.
 //!
 //! 1. A TCP socket is bound and listens without `SO_REUSEPORT`. This fails if a process of any user
@@ -18,7 +18,7 @@
 //!    that has just taken over. A process counts as listening if connections to the file are
 //!    accepted.
 //!
-//! Peers of a Unix socket have no IP address. They are on this machine, and count as [`LOCAL`]
+//! Peers of a Unix socket have no IP address. They are on this machine, and count as [`UNIX_PEER`]
 //! where an address is needed.
 
 use std::fs::{self, Permissions};
@@ -38,7 +38,7 @@ use crate::io::Stream;
 /// The address that peers of a Unix socket count as.
 pub const UNIX_PEER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 /// Maximum length of a Unix socket's path: that of `sun_path` (unix(7)) less the final NUL and
-/// [`BESIDE`].
+/// [`TEMPORARY_SUFFIX`].
 pub const MAX_PATH: usize = 107 - TEMPORARY_SUFFIX.len();
 /// Maximum number of connections that wait to be accepted, per socket.
 pub const BACKLOG: u16 = 4096;

@@ -13,7 +13,7 @@ use crate::labels::Outcome;
 pub struct LocalReply {
     /// HTTP status code.
     pub status: u16,
-    /// Stable code for logs and metrics; also in the body of [`LocalReply::plain`].
+    /// Stable code for logs and metrics; also in the body of [`LocalReply::from_code`].
     pub code: &'static str,
     /// How the request is counted.
     pub outcome: Outcome,

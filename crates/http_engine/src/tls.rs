@@ -8,7 +8,7 @@
 //! Verification of peer certificates cannot be switched off: there is no such parameter.
 //!
 //! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
-//! [`ClientAuthorities`] later decide whether a certificate is still accepted.
+//! [`ClientCas`] later decide whether a certificate is still accepted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -257,7 +257,7 @@ pub enum TlsError {
 ///
 /// Ticket keys are created here and rotated by the library, so sessions from before a reload cannot
 /// be resumed after it. Open connections are not affected. Their owner re-checks the client
-/// certificate with the current [`ClientAuthorities`], so that removing a CA takes effect on them
+/// certificate with the current [`ClientCas`], so that removing a CA takes effect on them
 /// as well.
 ///
 /// # Errors

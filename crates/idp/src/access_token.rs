@@ -47,7 +47,7 @@ pub struct Granted<'g> {
     pub sid: Option<&'g str>,
     /// Claims that the userinfo endpoint returns besides those of the scopes.
     pub userinfo: &'g [String],
-    /// When client and account were read, in log time ([`store::invalidation`]).
+    /// When client and account were read, in log time ([`store::revocation_log`]).
     pub read_at: Timestamp,
 }
 

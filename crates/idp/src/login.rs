@@ -266,7 +266,8 @@ impl Logins {
         Ok((verdict, true))
     }
 
-    /// Replaces an outdated hash. The login succeeds even if this fails; the next login tries again.
+    /// Replaces an outdated hash. The login succeeds even if this fails; the next login tries
+    /// again.
     async fn upgrade_hash(&self, store: &Store, user: &UserRow, from: StoredPassword, password: Password) {
         match self.pool.hash(password).await {
             Ok(phc) => {
@@ -298,7 +299,7 @@ impl Logins {
     /// Hash of a password, if it may be set.
     ///
     /// # Errors
-    /// As for [`Logins::judge`].
+    /// As for [`Logins::check_new_password`].
     pub async fn hash(
         &self,
         password: &Password,

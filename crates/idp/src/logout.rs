@@ -2,8 +2,9 @@
 //! 1.0).
 //!
 //! Owns: logout tokens and the delivery of queued notifications. Does not own: the connection
-//! ([`crate::provider::Outbound`]) and the queue. The store fills the queue in the transaction that
-//! ends the session, so no notification is lost and no request waits for a delivery.
+//! ([`crate::provider::OutboundClient`]) and the queue. The store fills the queue in the
+//! transaction that ends the session, so no notification is lost and no request waits for a
+//! delivery.
 
 use std::{sync::Arc, time::Duration};
 

@@ -213,7 +213,7 @@ impl Provider {
         self.key_refresh.notify_one();
     }
 
-    /// Waits until [`Provider::hurry`] is called.
+    /// Waits until [`Provider::request_key_refresh`] is called.
     pub(crate) async fn key_refresh_requested(&self) {
         self.key_refresh.notified().await;
     }

@@ -4,7 +4,7 @@
 //! scripts of other sites may read (CORS).
 //!
 //! Does not own: listening, TLS, limits on the head of a request, the response to other methods
-//! ([`only`]).
+//! ([`allow_only`]).
 
 use std::sync::Arc;
 

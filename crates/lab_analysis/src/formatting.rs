@@ -191,8 +191,8 @@ pub(crate) mod readable {
         is_zero(text) && !text.contains(['−', '+', '-', '<'])
     }
 
-    /// Whether the text writes its number as people do: no name of a float, no exponent, no hyphen as
-    /// a sign, no sign before a zero.
+    /// Whether the text writes its number as people do: no name of a float, no exponent, no hyphen
+    /// as a sign, no sign before a zero.
     pub(crate) fn is_plain(text: &str) -> bool {
         let words = text.replace("infinite", "");
         let signed_nothing = text.starts_with(['−', '+']) && is_zero(text);

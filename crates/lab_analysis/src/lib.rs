@@ -2,7 +2,7 @@
 //!
 //! Owns:
 //! - the record of a run ([`record`]), and how its numbers are converted and written ([`units`],
-//!   [`words`]);
+//!   [`formatting`]);
 //! - what follows from a record: statistics ([`statistics`]) and causes ([`diagnose`]);
 //! - work on runs that are already measured: imports, comparisons, gates, audits and reports
 //!   ([`offline`]).

@@ -23,7 +23,7 @@ pub fn truncated(value: f64) -> u64 {
     value as u64
 }
 
-/// A number as an index into memory, cut off and saturated like [`whole`].
+/// A number as an index into memory, cut off and saturated like [`truncated`].
 pub fn index(value: f64) -> usize {
     usize::try_from(truncated(value)).unwrap_or(usize::MAX)
 }
@@ -47,7 +47,7 @@ pub(crate) fn difference(a: f64, b: f64) -> f64 {
     zero_if_rounding(a - b, a.abs() + b.abs())
 }
 
-/// What `parts` leave of `whole`; 0 where the rest is within the rounding error of the terms.
+/// What `parts` leave of `truncated`; 0 where the rest is within the rounding error of the terms.
 pub(crate) fn remainder(whole: f64, parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     zero_if_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
@@ -57,7 +57,7 @@ fn zero_if_rounding(by: f64, of: f64) -> f64 {
     if by.is_finite() && by.abs() <= ROUNDING * of { 0.0 } else { by }
 }
 
-/// A ratio rounded to four decimals; 0 when `whole` is not above 0.
+/// A ratio rounded to four decimals; 0 when `truncated` is not above 0.
 pub fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole * 1e4).round() / 1e4 } else { 0.0 }
 }

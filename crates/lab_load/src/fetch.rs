@@ -79,7 +79,7 @@ impl AsyncClient {
     }
 }
 
-/// Like [`Line`], for a thread without a runtime.
+/// Like [`AsyncClient`], for a thread without a runtime.
 pub struct BlockingClient {
     runtime: Runtime,
     line: AsyncClient,

@@ -97,7 +97,7 @@ pub enum SessionLookup {
     Hit(Arc<Verified>),
     /// The session is not a credential, for this reason.
     Denied(SessionRejected),
-    /// Not cached: call [`Login::find_out`].
+    /// Not cached: call [`Login::resolve`].
     Unknown,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Renewed {
 
 impl Login {
     /// Asks the provider. Only a definite refusal ends the session; a missing answer is
-    /// [`SessionRejected::Silent`].
+    /// [`SessionRejected::Unavailable`].
     pub(super) async fn ask_provider(
         &self,
         provider: &LoginProviderClient,

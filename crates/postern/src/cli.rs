@@ -77,7 +77,8 @@ mod tests {
 
     use super::*;
 
-    /// The Markdown files that people read, without the decision records, which speak of their time.
+    /// The Markdown files that people read, without the decision records, which speak of their
+    /// time.
     fn documents(folder: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

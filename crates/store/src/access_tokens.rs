@@ -32,7 +32,7 @@ pub struct AccessToken {
     pub issued_at: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
-    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::revocation_log`]).
     pub read_at: Timestamp,
     /// Tags of its client and of its consent.
     pub origins: OriginTags,

@@ -2,7 +2,7 @@
 //! events and to the audit log.
 //!
 //! Owns: their types. Does not own: writing them. Each log writes its own records at the end of the
-//! transaction ([`crate::invalidation`], [`crate::security_events`], [`crate::audit`]).
+//! transaction ([`crate::revocation_log`], [`crate::security_events`], [`crate::audit`]).
 
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;

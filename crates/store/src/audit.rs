@@ -40,7 +40,7 @@ pub struct AuditRecord {
 pub struct BrokenChain(pub u64);
 
 /// A change together with its audit entry, in one transaction. The entry is written only if the
-/// change took effect ([`Change::happened`]).
+/// change took effect ([`Change::took_effect`]).
 #[derive(Debug, Clone)]
 pub struct Audited<C> {
     /// The change to make.
@@ -165,7 +165,8 @@ impl Store {
     /// entries and the last digest.
     ///
     /// # Errors
-    /// [`StoreError`] when a read fails. A broken chain is not an error but a result, [`Broken`].
+    /// [`StoreError`] when a read fails. A broken chain is not an error but a result,
+    /// [`BrokenChain`].
     pub async fn verify_audit_log(&self) -> Result<Result<(u64, StoredDigest), BrokenChain>, StoreError> {
         // The head is read first: entries written meanwhile come after it.
         let head =

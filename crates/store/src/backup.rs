@@ -38,7 +38,7 @@ use crate::revocation_log::LogHead;
 const FORMAT: &str = "postern store 1";
 
 /// How long the server may take for one step. Longer than a live server takes to refuse it
-/// ([`Dialect::patient`]).
+/// ([`Dialect::relax_timeouts`]).
 const STEP_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Result of a finished export.
@@ -75,7 +75,8 @@ pub struct Imported {
     pub migrated: MigrationNotes,
 }
 
-/// Why an export or import failed. Nothing was changed, except after [`BackupError::Unclear`].
+/// Why an export or import failed. Nothing was changed, except after
+/// [`BackupError::CommitUnknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The database refused a statement or does not answer.
@@ -136,7 +137,7 @@ pub enum BackupError {
     DigestMismatch(u64),
 }
 
-/// Runs one step, with the time limit of [`STEP`].
+/// Runs one step, with the time limit of [`STEP_TIMEOUT`].
 async fn run_step<T, E: Into<StoreError>>(
     dialect: Dialect,
     step: impl Future<Output = Result<T, E>>,

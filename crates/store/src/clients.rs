@@ -25,7 +25,7 @@ pub struct ClientRow {
     pub updated_at: Timestamp,
     /// When it was disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
-    /// When this row was read, in log time ([`crate::invalidation`]).
+    /// When this row was read, in log time ([`crate::revocation_log`]).
     pub read_at: Timestamp,
 }
 

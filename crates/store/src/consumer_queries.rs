@@ -1,7 +1,7 @@
 //! Follow: answers the queries of consumers of this database's revocation log, as [`coherence`]
 //! defines them.
 //!
-//! Owns: the answers. Does not own: the log ([`crate::invalidation`]), the list of followers
+//! Owns: the answers. Does not own: the log ([`crate::revocation_log`]), the list of followers
 //! ([`crate::followers`]).
 
 use coherence::consumers::ConsumerRecord;

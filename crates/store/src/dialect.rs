@@ -20,8 +20,8 @@ use crate::pooled_connection::timed_out;
 
 /// How long to wait for a connection.
 pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the check of an idle connection may take. The rest of [`ACQUIRE`] is left for a new
-/// one.
+/// How long the check of an idle connection may take. The rest of [`ACQUIRE_TIMEOUT`] is left for a
+/// new one.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Kind of database.
@@ -79,8 +79,8 @@ impl Dialect {
         }
     }
 
-    /// Suffix of a `SELECT`: like [`Dialect::alone`], but skips rows that another transaction has
-    /// locked.
+    /// Suffix of a `SELECT`: like [`Dialect::for_update`], but skips rows that another transaction
+    /// has locked.
     pub(crate) fn for_update_skip_locked(self) -> &'static str {
         match self {
             Self::Sqlite => "",

@@ -43,7 +43,7 @@ pub struct Family {
     pub expires_at: Timestamp,
     /// When it was revoked; `None`: it was not.
     pub revoked_at: Option<Timestamp>,
-    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::revocation_log`]).
     pub read_at: Timestamp,
 }
 
@@ -51,7 +51,7 @@ pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes,
      f.outlives_session, f.created_at, f.expires_at, f.revoked_at, COALESCE(f.read_at, f.created_at)";
 /// Number of [`COLUMNS`].
 const COLUMN_COUNT: usize = 12;
-/// Number of columns that precede the secret's own ones in a row of [`behind`].
+/// Number of columns that precede the secret's own ones in a row of [`find_secret`].
 pub(crate) const OWNED_COLUMNS: usize = COLUMN_COUNT + users::COLUMN_COUNT;
 
 impl Family {
@@ -284,7 +284,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Inserts a family whose grant [`Tx::hold_grant`] has allowed.
+    /// Inserts a family whose grant [`Tx::lock_grant`] has allowed.
     pub(crate) async fn insert_locked_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
@@ -350,7 +350,7 @@ impl Change for RevokeFamily {
     }
 }
 
-/// Families in one [`RevokeSome`], so that no other transaction waits long for row locks.
+/// Families in one [`RevokeFamilyBatch`], so that no other transaction waits long for row locks.
 pub const BATCH_SIZE: u64 = 500;
 
 /// Revokes a batch of a client's families, to prepare [`RevokeGrants`]. Without it, one long

@@ -5,7 +5,7 @@
 //! Each write of an entry increments its beat. A node that has not seen the beat change for long
 //! enough, by its own clock, removes the entry in two steps. First it marks the entry
 //! ([`MarkFollower`]); if nothing writes the entry meanwhile, the node deletes it
-//! ([`ForgetFollower`]). [`coherence::consumers`] explains why. The beat of a marked entry is
+//! ([`DeleteFollower`]). [`coherence::consumers`] explains why. The beat of a marked entry is
 //! negative.
 
 use std::time::Duration;

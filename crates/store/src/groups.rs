@@ -130,7 +130,7 @@ impl Change for AddMember {
     type Output = bool;
 
     /// # Errors
-    /// [`StoreError::Dangling`] when the user or the group does not exist.
+    /// [`StoreError::MissingReference`] when the user or the group does not exist.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let id = sqlx::query("SELECT id FROM user_groups WHERE name = $1")
             .bind(&self.group)

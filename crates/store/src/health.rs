@@ -1,7 +1,7 @@
 //! Health: whether the database is available, and whether it lately accepted changes.
 //!
 //! Owns: which errors count as an outage of the database, and how long a failure to write is
-//! remembered. Does not own: making changes ([`crate::write`]), the log lines of an outage
+//! remembered. Does not own: making changes ([`crate::writer`]), the log lines of an outage
 //! ([`outage`]: one at its start and one at its end, for all callers together).
 
 use std::sync::Arc;

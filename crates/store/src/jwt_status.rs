@@ -19,7 +19,7 @@ pub struct JwtClaims<'a> {
     pub user_id: Option<&'a str>,
     /// The client it was issued to.
     pub client_id: &'a str,
-    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::revocation_log`]).
     pub read_at: Timestamp,
     /// Tag of its `jti`.
     pub tag: Tag,

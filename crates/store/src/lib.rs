@@ -19,7 +19,7 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes:
 //!
-//! - The provider's accounts and clients: [`users`], [`attempts`], [`groups`], [`clients`],
+//! - The provider's accounts and clients: [`users`], [`login_attempts`], [`groups`], [`clients`],
 //!   [`sessions`], [`consents`].
 //! - Grants: [`families`] and the tokens that belong to them ([`codes`], [`refresh_tokens`],
 //!   [`access_tokens`], [`device_codes`], [`pushed_requests`]), how one follows from another

@@ -144,7 +144,7 @@ pub(crate) fn read_login(row: &AnyRow) -> Result<LoginRow, StoreError> {
 
 impl Tx<'_> {
     /// Locks the assignment of names until the transaction ends. Taken once per transaction, before
-    /// all other locks ([`crate::Change::gives_names`]).
+    /// all other locks ([`crate::Change::assigns_names`]).
     pub(crate) async fn lock_names(&mut self) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.names_locked, true) {
             return Ok(());

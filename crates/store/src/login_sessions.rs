@@ -11,7 +11,8 @@
 //!
 //! The revocation log does not contain their end. That log is for caches that do not query the
 //! database. A gateway reads its sessions here, and cannot find one whose end is durable. Processes
-//! that have read a session a moment ago learn of its end from a list ([`crate::login_endings`]).
+//! that have read a session a moment ago learn of its end from a list
+//! ([`crate::delete_login_endings`]).
 
 use std::fmt;
 

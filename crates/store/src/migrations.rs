@@ -56,7 +56,7 @@ pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
     VERSIONS.iter().map(|(_, schema)| *schema)
 }
 
-/// Maximum number of clients that [`Migrated::note`] lists.
+/// Maximum number of clients that [`MigrationNotes::record_outcome`] lists.
 const MAX_LISTED: usize = 20;
 
 /// What operators need to know after this version opened a database that an older one wrote.

@@ -115,7 +115,7 @@ impl Store {
     /// why the caller rejects the copy.
     ///
     /// # Errors
-    /// [`BackupError`]; nothing was changed then, except after [`BackupError::Unclear`].
+    /// [`BackupError`]; nothing was changed then, except after [`BackupError::CommitUnknown`].
     pub async fn import(
         &self,
         from: &mut (impl std::io::BufRead + Send),

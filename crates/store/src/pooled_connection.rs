@@ -1,7 +1,7 @@
 //! Pooled connection: one connection, borrowed from a pool.
 //!
 //! Owns: that the connection returns to the pool or is closed, even if the database does not
-//! answer. Does not own: who may borrow one ([`crate::readers`], [`crate::write`] and others), how
+//! answer. Does not own: who may borrow one ([`crate::readers`], [`crate::writer`] and others), how
 //! long they wait for an answer.
 //!
 //! A host that loses power, or a cut network, does not close connections: a statement is never

@@ -18,8 +18,9 @@
 //! the same transaction, on the same connection, as the read of the head.
 //!
 //! Owns: the proof, and the questions answered by it: the head, denylist entries, ranges of the
-//! log, listed followers. Does not own: changes ([`crate::write`]), the log
-//! ([`crate::invalidation`]), sharing one read of the head among many callers ([`crate::shared`]).
+//! log, listed followers. Does not own: changes ([`crate::writer`]), the log
+//! ([`crate::revocation_log`]), sharing one read of the head among many callers
+//! ([`crate::for_share`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use crate::writer::{Change, Tx, Writer};
 
 /// Concurrent proving transactions, besides the one that reads only the head. Leases depend on that
 /// one, so it has its own connection. A transaction that waits for a missing standby keeps its slot
-/// for [`PATIENCE`], and must not take one of the readers' connections.
+/// for [`COMMIT_TIMEOUT`], and must not take one of the readers' connections.
 const CONNECTIONS: u32 = 2;
 /// How long a commit may take.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,13 +2,13 @@
 //!
 //! Owns: how many reads run at once, how long an answer may take, when a connection is checked.
 //! Does not own: connecting ([`crate::dialect`]), what happens to a dropped connection
-//! ([`crate::pooled`]).
+//! ([`crate::pooled_connection`]).
 //!
 //! The pool checks a connection each time it is returned, and with PostgreSQL also each time it is
 //! borrowed. That adds two round trips to a statement that needs one. So a connection that has
-//! answered is kept here and lent again without a check for [`SPELL`]; then the pool checks it. A
-//! connection whose statement failed or was cancelled returns to the pool at once. One that did not
-//! answer is closed.
+//! answered is kept here and lent again without a check for [`CHECK_INTERVAL`]; then the pool
+//! checks it. A connection whose statement failed or was cancelled returns to the pool at once. One
+//! that did not answer is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const SNAPSHOTS: u32 = 1;
 /// How long a connection is lent without a check.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an answer may take. Longer than a live server takes to cancel the statement
-/// ([`Dialect::asking_pool`]).
+/// ([`Dialect::read_pool`]).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A read statement with its arguments.

@@ -26,7 +26,7 @@
 //! PostgreSQL counts such incarnations as timelines, and the head records in which one it was last
 //! written. When it differs, a new epoch is drawn, so that no cache continues with numbers that now
 //! mean other events. A SQLite file has no such counter, and a process cannot tell whether the file
-//! was restored from a backup. There, each start begins a new history ([`BeginHistory`]).
+//! was restored from a backup. There, each start begins a new history ([`SetEpoch`]).
 
 use std::collections::BTreeMap;
 use std::mem;

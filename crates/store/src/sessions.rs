@@ -40,7 +40,7 @@ pub struct SessionRow {
     pub expires_at: Timestamp,
     /// When it was ended; `None`: it was not.
     pub ended_at: Option<Timestamp>,
-    /// When this row was read, in log time ([`crate::invalidation`]). For a new session: when the
+    /// When this row was read, in log time ([`crate::revocation_log`]). For a new session: when the
     /// account was read.
     pub read_at: Timestamp,
 }

@@ -78,7 +78,7 @@ impl Store {
         revocation_log::read_head_row(&self.readers.fetch_one(revocation_log::select_head()).await?)
     }
 
-    /// The current log time ([`crate::invalidation`]). State read after this call is at least as
+    /// The current log time ([`crate::revocation_log`]). State read after this call is at least as
     /// new.
     ///
     /// # Errors

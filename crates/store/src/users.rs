@@ -33,7 +33,7 @@ pub struct UserRow {
     /// When it was disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
     /// When all tokens and sessions so far were last revoked, in log time
-    /// ([`crate::invalidation`]). Ignored when the row is written.
+    /// ([`crate::revocation_log`]). Ignored when the row is written.
     pub tokens_not_before: Timestamp,
     /// When this row was read, in log time. Ignored when the row is written.
     pub read_at: Timestamp,
@@ -145,7 +145,7 @@ impl Tx<'_> {
         Ok(held.is_some())
     }
 
-    /// Records users whose tokens so far are revoked. Their rows hold [`NOTHING_COUNTS`] until the
+    /// Records users whose tokens so far are revoked. Their rows hold [`VOIDED`] until the
     /// end of the transaction, when they get the current log time.
     pub(crate) fn void_tokens_of(&mut self, ids: impl IntoIterator<Item = String>) {
         self.voided.extend(ids);

@@ -2,7 +2,7 @@
 //!
 //! Owns: finding the process's cgroup (v1 and v2, in containers or not), and the smallest CPU quota
 //! among it and its parents. Also the throttling counters of the cgroup with that quota. Does not
-//! own: how they are used ([`workers`] is a suggestion that the binary follows).
+//! own: how they are used ([`suggested_workers`] is a suggestion that the binary follows).
 //!
 //! Flow: `/proc/PID/cgroup + /proc/PID/mountinfo → directory → quota of it and its parents →
 //! Cgroup::sample`.
@@ -62,7 +62,7 @@ impl Cgroup {
         Ok(Self::find(&membership, &mounts))
     }
 
-    /// Like [`Cgroup::of`], from the texts. A v1 hierarchy with the `cpu` controller takes
+    /// Like [`Cgroup::of_process`], from the texts. A v1 hierarchy with the `cpu` controller takes
     /// precedence: where one is mounted, alone or beside an empty v2 hierarchy, v2 cannot have the
     /// controller.
     fn find(membership: &str, mounts: &str) -> Option<Self> {

@@ -19,7 +19,7 @@ use crate::token_error::TokenError;
 /// future. Without `exp` the token is valid until it is queried again.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`] when the answer does not say whether the token is active.
+/// [`AnswerUnclear`] when the answer does not say whether the token is active.
 pub fn read(
     answer: Vec<u8>,
     config: &AuthorityConfig,

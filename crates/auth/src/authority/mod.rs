@@ -6,7 +6,7 @@
 //! caching its answer.
 //!
 //! An answer says clearly that the token is valid, or clearly that it is not ([`TokenError`], an
-//! error of the client, 401). Otherwise it says nothing ([`IntrospectionUnclear`]): then the caller
+//! error of the client, 401). Otherwise it says nothing ([`AnswerUnclear`]): then the caller
 //! is unknown, the response is 503, and the answer is never cached and never admits the request.
 
 pub mod introspection;

@@ -16,7 +16,7 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// The name becomes subject and user; `uid` and `fullName` are kept as claims.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`] when the answer is not a user.
+/// [`AnswerUnclear`] when the answer is not a user.
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<AuthorityVerdict, AnswerUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;

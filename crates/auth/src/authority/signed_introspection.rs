@@ -9,7 +9,7 @@
 //! token_introspection → Verdict`.
 //!
 //! An error in the JWT is caused by the server or by an attacker on the path, never by the client:
-//! such an answer is [`IntrospectionUnclear`]. Encrypted answers (JWE) are refused as well.
+//! such an answer is [`AnswerUnclear`]. Encrypted answers (JWE) are refused as well.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub struct QueryTimes {
 /// the clock skew, and as audience the client that queries.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`] when the answer is not signed as required, or does not say whether the
-/// token is active. [`IntrospectionUnclear::Keys`] when newer keys of the signer may fit.
+/// [`AnswerUnclear`] when the answer is not signed as required, or does not say whether the
+/// token is active. [`AnswerUnclear::Keys`] when newer keys of the signer may fit.
 pub fn read(
     answer: &[u8],
     signer: &IssuerConfig,

@@ -13,7 +13,7 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// `extra.KEY`. A review does not say when a token expires.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`] when the answer is not a review, or has no status.
+/// [`AnswerUnclear`] when the answer is not a review, or has no status.
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<AuthorityVerdict, AnswerUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;

@@ -1,8 +1,8 @@
 //! Mapping: from the content of a credential to the identity of its holder.
 //!
-//! Owns: which claims become subject, user, e-mail, groups, scopes and client ([`Mapping`]), the
-//! same for client certificates ([`CertificateMapping`]), and the limits of every mapped text. Does
-//! not own: whether the credential is genuine, and parsing X.509.
+//! Owns: which claims become subject, user, e-mail, groups, scopes and client ([`ClaimMapping`]),
+//! the same for client certificates ([`CertificateMapping`]), and the limits of every mapped text.
+//! Does not own: whether the credential is genuine, and parsing X.509.
 //!
 //! A mapped text may become part of a header, a log line and a rule. So it has no control
 //! character, no white space at its ends, and a limited length. Header parsers remove white space

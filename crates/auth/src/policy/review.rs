@@ -264,7 +264,7 @@ impl ReviewTemplate {
     /// The questions about a request: every one must be answered with yes.
     ///
     /// # Errors
-    /// [`Unaskable`] when no question can be asked; the request must be refused.
+    /// [`ReviewImpossible`] when no question can be asked; the request must be refused.
     pub fn questions<'q>(
         &'q self,
         identity: &'q Identity,

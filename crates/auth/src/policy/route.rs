@@ -155,7 +155,7 @@ fn header_matches<'t>(
 
 impl RouteTable {
     /// The index of the route that matches the request, in the order in which the table was built.
-    /// `None` also when the route is [`Disputed`].
+    /// `None` also when the route is [`AmbiguousRoute`].
     ///
     /// `fields` are the request's header fields; only header conditions read them.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
@@ -165,8 +165,8 @@ impl RouteTable {
     /// [`RouteTable::find`] that distinguishes no route from a disputed one.
     ///
     /// # Errors
-    /// [`Disputed`] when the readings of the path lead to different routes, or a header that was
-    /// read is ambiguous.
+    /// [`AmbiguousRoute`] when the readings of the path lead to different routes, or a header that
+    /// was read is ambiguous.
     pub fn lookup(
         &self,
         request: &Canonical<'_>,

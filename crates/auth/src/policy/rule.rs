@@ -7,8 +7,9 @@
 //! Does not own: the order of evaluation and its outcome (`decide`).
 //!
 //! Rules are evaluated on every request, also when the credential comes from a cache. So nothing
-//! here allocates unless a query value is percent-encoded. Lists of up to [`values::LINEAR`] values
-//! are compared one by one, longer ones are hashed. All values compare byte for byte.
+//! here allocates unless a query value is percent-encoded. Lists of up to
+//! [`repeated_values::MAX_LINEAR`] values are compared one by one, longer ones are hashed. All
+//! values compare byte for byte.
 
 mod spec;
 mod values;

@@ -2,7 +2,7 @@
 //!
 //! There are two parsers for the same grammar. [`canonical`] handles paths that hold only plain
 //! characters and slashes, and borrows them. At the first segment that holds anything else,
-//! [`Walk`] takes over, and copies only from the first difference on.
+//! [`GeneralParser`] takes over, and copies only from the first difference on.
 //!
 //! Dot segments and empty segments are refused, not repaired. Upstreams remove or merge them, each
 //! in its own order (`/a//../b`), so the path authorized here would not be the path served there. A

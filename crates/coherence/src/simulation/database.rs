@@ -2,9 +2,9 @@
 //!
 //! A head, and what is answered about single tokens, has to be *proved* ([`World::prove`]): by a
 //! server that is the primary. Other reads may come from a replica that lags behind, or from a
-//! deposed primary that does not know it ([`Old`]). After a failover the epoch changes as soon as
-//! anything is written, and until then nothing is proved. A database that accepts no writes proves
-//! all the same, unless a new epoch has yet to be written.
+//! deposed primary that does not know it ([`DeposedServer`]). After a failover the epoch changes as
+//! soon as anything is written, and until then nothing is proved. A database that accepts no writes
+//! proves all the same, unless a new epoch has yet to be written.
 
 use std::collections::BTreeMap;
 

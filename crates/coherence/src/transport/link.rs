@@ -64,7 +64,7 @@ pub(super) trait Server: Send + Sync + 'static {
 pub(super) trait Session: Send {
     /// Carries messages from the queue to the server, and from the server to the subscribers, and
     /// updates the server's subscriptions. Runs until that fails or the server is
-    /// [silent](super::socket::SILENCE). Returns the cause, as [`Server::dial`] does.
+    /// [silent](super::socket::SILENCE). Returns the cause, as [`Server::connect`] does.
     fn run(
         self,
         queue: &mut mpsc::Receiver<Outgoing>,
@@ -167,7 +167,8 @@ impl<S: Server> ConnectionTask<S> {
     }
 }
 
-/// Waits for the end of a connection; calls `has_held` once it has lasted for [`HELD`].
+/// Waits for the end of a connection; calls `has_held` once it has lasted for
+/// [`ESTABLISHED_AFTER`].
 pub(super) async fn wait_ended<T>(connection: impl Future<Output = T>, has_held: impl FnOnce()) -> T {
     tokio::pin!(connection);
     match tokio::time::timeout(ESTABLISHED_AFTER, &mut connection).await {

@@ -75,7 +75,7 @@ impl PostgresConfig {
     /// not encrypted where the URL leaves that to the server.
     ///
     /// # Errors
-    /// [`PostgresUrlError::Unencrypted`] when the URL requires TLS and `trust` is `None`.
+    /// [`PostgresUrlError::NoTrust`] when the URL requires TLS and `trust` is `None`.
     pub fn new(url: &PostgresUrl, trust: Option<Trust>) -> Result<Self, PostgresUrlError> {
         let (mode, mut session) = (url.mode(), url.session());
         let tls = match (mode, trust) {

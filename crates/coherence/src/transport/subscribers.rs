@@ -1,7 +1,7 @@
 //! Subscribers: which topics are read on this node.
 //!
 //! Owns: the queues of subscribers by topic, and the difference between the topics they need and
-//! those that a server was asked for ([`Wanted`]). Does not own: how a server is asked.
+//! those that a server was asked for ([`RequestedTopics`]). Does not own: how a server is asked.
 
 use std::collections::{HashMap, HashSet};
 

@@ -182,8 +182,8 @@ fn refuse_pattern(value: &str, path: &KeyPath, hint: &str, context: &mut Context
     }
 }
 
-/// Warns of a value that could be meant as a pattern. Unlike [`literal`], values with a star exist
-/// here.
+/// Warns of a value that could be meant as a pattern. Unlike [`refuse_pattern`], values with a star
+/// exist here.
 fn warn_possible_pattern(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     if value.ends_with('*') || value.starts_with('*') {
         context.faults.warn(path, format!("{value:?} is taken literally, not as a pattern"), hint);

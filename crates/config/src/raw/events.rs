@@ -11,8 +11,8 @@ use super::issuer::Algorithm;
 
 /// Security events: other issuers report sessions that ended, and credentials and claims that
 /// changed (`OpenID` Shared Signals Framework 1.0, CAEP 1.0). The tokens and sessions concerned are
-/// refused at once, and not only when they expire. See `docs/guides/receive-security-events.md`. Read at start
-/// only, except for the tokens that transmitters push with.
+/// refused at once, and not only when they expire. See `docs/guides/receive-security-events.md`.
+/// Read at start only, except for the tokens that transmitters push with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecurityEvents {

@@ -78,8 +78,8 @@ pub struct Authorization {
     /// there only after this time. Each such response states its own `max-age`, never longer than
     /// its credential stays valid here, and the headers that it depends on. If the issuer of the
     /// credential is followed here, the response also states which revocations end it. Another
-    /// Postern then drops it. Responses for a route with an `access_review`, or based on a session of
-    /// `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
+    /// Postern then drops it. Responses for a route with an `access_review`, or based on a session
+    /// of `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
     /// `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Timespan>,

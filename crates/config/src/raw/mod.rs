@@ -1,8 +1,8 @@
 //! Raw configuration: one type per table of the file and one field per key.
 //!
 //! Owns: the names of keys, their defaults and their descriptions. The doc comments here become the
-//! JSON schema and the reference in `docs/reference/configuration.md`. Does not own: whether the values are
-//! consistent. The parent's `check` decides that. Nothing here reads a file.
+//! JSON schema and the reference in `docs/reference/configuration.md`. Does not own: whether the
+//! values are consistent. The parent's `check` decides that. Nothing here reads a file.
 
 mod authorizer;
 mod event_receiver;

@@ -153,8 +153,8 @@ impl<T> Facts<T> {
         }
     }
 
-    /// The basis of a fact in use that depends on a followed authority: the first within [`NEAR`]
-    /// slots from a random one.
+    /// The basis of a fact in use that depends on a followed authority: the first within
+    /// [`AUDIT_SEARCH`] slots from a random one.
     pub(super) fn any_entry_basis(&self, random: usize) -> Option<Arc<CacheEntryBasis>> {
         let from = random % self.slots.len().max(1);
         self.slots.iter().skip(from).take(AUDIT_SEARCH).flatten().find_map(|slot| match &slot.basis {

@@ -7,8 +7,8 @@
 //! ([`WatchVersions::position`]); an answer proves nothing about a name that had an event since.
 //! This comparison serves both caches. A fact carries its position and its names ([`WatchBasis`])
 //! and is compared when it is stored and on every hit. The cache key of an access review contains
-//! the number of the last event ([`WatchVersions::last`]). So after an event the key differs, for
-//! waiters as well as for new requests.
+//! the number of the last event ([`WatchVersions::last_event`]). So after an event the key differs,
+//! for waiters as well as for new requests.
 //!
 //! Names share cells, because a table of all deleted names would grow without end. Two names in one
 //! cell cost an extra request, nothing else.

@@ -15,8 +15,8 @@
 //! repeated token appends the same event again, which changes nothing.
 //!
 //! The transmitters are fixed from the start to the end of a process. A reload exchanges their push
-//! credentials ([`Receiver::admit`]), and extends how long their events are stored
-//! ([`Receiver::outlast`]).
+//! credentials ([`Receiver::replace_push_tokens`]), and extends how long their events are stored
+//! ([`Receiver::extend_retention`]).
 
 mod mapping;
 mod poll;

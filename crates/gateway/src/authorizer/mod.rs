@@ -8,7 +8,7 @@
 //! where other proxies query us, is [`crate::auth_response`].
 //!
 //! 1. `QuestionInput::key` computes the cache key, and `Authorizer::peek` looks the answer up.
-//! 2. Without a cached answer the request waits for [`Authorizer::find_out`] with an
+//! 2. Without a cached answer the request waits for [`Authorizer::resolve`] with an
 //!    [`AuthorizerQuestion`]: it joins a query under way, or sends one.
 //! 3. The same lookup runs again with the result.
 //!

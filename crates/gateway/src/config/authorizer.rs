@@ -48,7 +48,7 @@ pub struct AuthorizerConfig {
     /// Time limit of a query from its start to the complete answer, connecting included. Default 3
     /// s.
     pub timeout: Duration,
-    /// Client fields that the authorizer is shown. Default [`SHOWN`].
+    /// Client fields that the authorizer is shown. Default [`DEFAULT_SHOWN_FIELDS`].
     pub shown_fields: Box<[ShownField]>,
     /// Fields of its answer for the upstream, in lower case. A client's field of such a name never
     /// passes.

@@ -1,9 +1,8 @@
 //! What a request has to wait for: the asynchronous lookups, and what they found out.
 //!
 //! Owns: the kinds of lookups, which results hold when the request is admitted again, and what a
-//! lookup that did not finish in time means.
-//! Does not own: the lookups themselves ([`credentials::authenticate`], `login`, [`mod@crate::review`],
-//! [`crate::authorizer`]).
+//! lookup that did not finish in time means. Does not own: the lookups themselves
+//! ([`credentials::authenticate`], `login`, [`mod@crate::review`], [`crate::authorizer`]).
 
 use std::rc::Rc;
 use std::sync::Arc;

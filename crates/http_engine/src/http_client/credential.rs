@@ -1,7 +1,7 @@
 //! Credential: how the process authenticates to a server, with a secret from a file.
 //!
-//! Owns: reading the file, again after [`REREAD`] and after a 401, and adding the credential to a
-//! request. Does not own: which file (configuration), the connection.
+//! Owns: reading the file, again after [`SECRET_MAX_AGE`] and after a 401, and adding the
+//! credential to a request. Does not own: which file (configuration), the connection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -94,8 +94,8 @@ impl Credential {
         Ok(())
     }
 
-    /// The secret in a file, without surrounding white space; read again after [`REREAD`]. While
-    /// the file cannot be read, the last secret stays in use.
+    /// The secret in a file, without surrounding white space; read again after [`SECRET_MAX_AGE`].
+    /// While the file cannot be read, the last secret stays in use.
     async fn read(&self, path: &Path) -> Result<Arc<Zeroizing<String>>, CallError> {
         let held =
             self.secret.lock().as_ref().map(|held| (held.secret.clone(), held.at.elapsed() < SECRET_MAX_AGE));

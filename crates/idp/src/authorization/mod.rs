@@ -1,7 +1,7 @@
 //! Authorization requests and responses (RFC 6749 §4.1, OpenID Connect Core 1.0 §3.1.2).
 //!
 //! Owns: PKCE, which binds a code to the client that requested it ([`pkce`]), the parsed request
-//! ([`request`]), the decision about the next step ([`mod@next`]), and the transport of the
+//! ([`request`]), the decision about the next step ([`mod@next_step`]), and the transport of the
 //! response ([`response`]).
 //!
 //! Does not own: who the user is, the user's consent, the code itself.

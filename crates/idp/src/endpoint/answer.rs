@@ -1,7 +1,8 @@
 //! Responses: JSON without caching, and the one place that logs and sends an [`OAuthFault`].
 //!
-//! Owns: headers of every response ([`harden`]), success and error bodies, and the response to an
-//! unsupported method (`only`). Does not own: the meaning of faults ([`crate::oauth::error`]).
+//! Owns: headers of every response ([`add_security_headers`]), success and error bodies, and the
+//! response to an unsupported method (`only`). Does not own: the meaning of faults
+//! ([`crate::oauth::error`]).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 

@@ -221,7 +221,7 @@ impl Keys {
         self.verify_with_version(token, read).map(|(_, read)| read)
     }
 
-    /// As [`Keys::opened`], with the version of the ring that verified the token.
+    /// As [`Keys::verify`], with the version of the ring that verified the token.
     pub(crate) fn verify_with_version<T>(
         &self,
         token: &str,

@@ -1,8 +1,8 @@
 //! OAuth errors: every refusal of the provider, and the table that maps it to a response.
 //!
 //! Owns: [`OAuthFault`], whose `Display` is the precise reason for the log, and
-//! [`OAuthFault::row`], which is what the client receives: status, protocol code (RFC 6749 §5.2,
-//! RFC 8707 §2), public text, and the log level.
+//! [`OAuthFault::response`], which is what the client receives: status, protocol code (RFC 6749
+//! §5.2, RFC 8707 §2), public text, and the log level.
 //!
 //! Does not own: sending and logging ([`crate::endpoint::answer`]).
 //!

@@ -9,10 +9,10 @@
 //!
 //! Lists and estimate are those of zxcvbn: common passwords, names, words, dates, keyboard
 //! patterns, substitutions. It takes 20 µs, or up to 160 ms for an adversarial text. So it runs on
-//! the password threads ([`Pool::judge`](super::Pool::judge)) and checks only the first [`JUDGED`]
-//! characters: a password that is weak up to there is refused. It reads the current year (for
-//! dates) and leaves copies of the password in freed memory. That is acceptable because it runs
-//! only when a password is set.
+//! the password threads ([`Pool::judge`](super::Pool::judge)) and checks only the first
+//! [`MAX_ESTIMATED`] characters: a password that is weak up to there is refused. It reads the
+//! current year (for dates) and leaves copies of the password in freed memory. That is acceptable
+//! because it runs only when a password is set.
 
 use std::fmt;
 

@@ -11,12 +11,12 @@
 //! Risk: an attacker can read the whole memory of this process, including the key. While an entry
 //! exists, that attacker can search its password at the speed of HMAC-SHA256 instead of Argon2. The
 //! lifetime bounds the time and the capacity the number of entries. Without traffic, a timer must
-//! call [`Verified::sweep`] to enforce the lifetime. A stolen database does not help: the key is
-//! drawn at start and never leaves the process.
+//! call [`VerifiedPasswords::sweep`] to enforce the lifetime. A stolen database does not help: the
+//! key is drawn at start and never leaves the process.
 //!
 //! Guarantees: it never stores a wrong password, and use never prolongs an entry. The stored hash
 //! is part of the digest, so an entry does not match after a change of the hash. This holds even if
-//! [`Verified::forget`] was not called, or was called on another node.
+//! [`VerifiedPasswords::forget`] was not called, or was called on another node.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -11,8 +11,8 @@
 //! Each receiver gets every event at least once, in the order of the log. One node delivers to a
 //! receiver at a time. An event that cannot be delivered is retried, and later ones wait for it: no
 //! receiver sees a login before the logout that preceded it. Events older than
-//! [`crate::receivers::GIVEN_UP`] are dropped. A token that a receiver refuses with 400 is not sent
-//! again.
+//! [`crate::receivers::MAX_EVENT_AGE`] are dropped. A token that a receiver refuses with 400 is not
+//! sent again.
 
 pub(crate) mod push;
 pub mod set;

@@ -164,8 +164,8 @@ impl Server {
         wire::request(self.address, "GET", path).await
     }
 
-    /// A token request id of the client `orders` by `client_secret_basic`; `more` is appended to the
-    /// body.
+    /// A token request id of the client `orders` by `client_secret_basic`; `more` is appended to
+    /// the body.
     pub(crate) async fn token(&self, more: &str) -> Answer {
         self.token_of("orders", SECRET, more).await
     }

@@ -1,7 +1,7 @@
 //! Events: performs the planned actions on components while load lasts.
 //!
 //! Owns: the times of the events, and the list of what was done. Does not own: how an action is
-//! performed ([`Running::act`]).
+//! performed ([`Running::run_events`]).
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -6,7 +6,7 @@
 //!
 //! Counters of a component never decrease. If an external reading is lower than the one before it,
 //! because a thread has ended with its counts, the earlier value is kept. Counters that a program
-//! exports continue from their last value after a restart ([`prometheus::Counters`]).
+//! exports continue from their last value after a restart ([`prometheus::CounterTotals`]).
 //!
 //! Owns: the sampling threads. Does not own: the meaning of the samples.
 

@@ -1,7 +1,7 @@
 //! Provider of a topology: its description with names replaced.
 //!
 //! Owns: the names in its texts, and its check before anything runs. Does not own: its keys
-//! ([`lab_load::provider::Description`]).
+//! ([`lab_load::provider::ProviderDescription`]).
 
 use lab_load::provider::ProviderDescription;
 use toml::{Table, Value};

@@ -4,7 +4,7 @@
 //! Owns: every rule over a [`Record`], with its thresholds.
 //! Does not own: the statistics ([`crate::statistics`]), how findings are shown
 //! ([`crate::offline`]), and a load generator's findings about its own runs, which have some
-//! thresholds in common with these ([`never_rests`], [`CORE_WAIT`], [`LAG_US`], [`LAG_SHARE`]).
+//! thresholds in common with these ([`is_saturated`], [`CORE_WAIT`], [`LAG_US`], [`LAG_SHARE`]).
 //!
 //! 1. The rules read each variant ([`RULES`]), then the sweeps and the whole record.
 //! 2. Findings that another finding explains are dropped.

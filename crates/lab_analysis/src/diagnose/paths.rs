@@ -1,7 +1,7 @@
 //! Paths: decides where latency arises, in the backend or on the way there and back.
 //!
 //! Owns: what the backend alone (the first rung of a ladder, or the variant `direct`), the servers'
-//! own phases and CPU prove. Only latencies that matter are explained: below [`LEAST_US`] the
+//! own phases and CPU prove. Only latencies that matter are explained: below [`MIN_LATENCY_US`] the
 //! latency of every path is mostly the round trip.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Pauses: finds spans in which no request ends although requests are due.
 //!
 //! Owns: finding them in the slices, and distinguishing a program that works for itself meanwhile
-//! (a garbage collector) from one that waits. Slices longer than [`LONGEST_SLICE`] hide pauses, so
+//! (a garbage collector) from one that waits. Slices longer than [`MAX_SLICE_MS`] hide pauses, so
 //! there is no finding then.
 
 use super::Subject;

@@ -90,7 +90,7 @@ pub struct Record {
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file has more than [`MOST_HISTOGRAMS`].
+    /// The file has more than [`MAX_HISTOGRAMS`].
     #[error("`{path}` has more than {MAX_HISTOGRAMS} histograms: split the run")]
     TooMany {
         /// Path of the file.
@@ -169,8 +169,8 @@ impl Record {
         Ok(json)
     }
 
-    /// Drops detail until no series has more than [`MOST_POINTS`] points. The limit is lower when
-    /// all series together would have more than [`MOST_POINTS_IN_ALL`].
+    /// Drops detail until no series has more than [`MAX_POINTS`] points. The limit is lower when
+    /// all series together would have more than [`MAX_POINTS_TOTAL`].
     ///
     /// Samples are thinned and slices are merged two by two. Counts and histograms stay as they
     /// are.

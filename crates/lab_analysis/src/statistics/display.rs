@@ -1,7 +1,7 @@
 //! Display: formats figures, intervals and verdicts as text.
 //!
 //! Owns: the unit of each [`Figure`], and the wording of a verdict.
-//! Does not own: how numbers are written ([`crate::words`]).
+//! Does not own: how numbers are written ([`crate::formatting`]).
 
 use super::{Effect, Equivalence, Figure, Interval, Scale};
 use crate::formatting::{bytes, digits, factor, grouped, is_zero, percent, time};

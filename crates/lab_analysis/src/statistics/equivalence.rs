@@ -3,7 +3,7 @@
 //!
 //! Owns: the verdict over paired iterations. "No difference was found" is no verdict: with few or
 //! noisy iterations it is always true.
-//! Does not own: the wording of verdicts ([`crate::words`]).
+//! Does not own: the wording of verdicts ([`crate::formatting`]).
 //!
 //! Times and rates scatter in proportion to their size, so pairs are compared by ratio. The
 //! statistics are those of the logarithm of `b ÷ a`. A figure that can be 0, such as a share of

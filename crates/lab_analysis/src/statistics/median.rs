@@ -7,8 +7,8 @@
 //! tosses, whatever their own distribution. So the k-th smallest and the k-th largest enclose the
 //! true median with an exactly known probability (David and Nagaraja, Order Statistics, §7.1). An
 //! interval states this probability. It cannot exceed 1 − 2^(1−n), the probability that the true
-//! median lies between the smallest and the largest. Fewer than [`LEAST_PAIRS`] observations have
-//! no interval.
+//! median lies between the smallest and the largest. Fewer than [`MIN_OBSERVATIONS`] observations
+//! have no interval.
 
 use serde::Serialize;
 
@@ -65,8 +65,8 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Interval of the median; `None` with fewer than [`LEAST_PAIRS`] observations, and when one is
-/// infinite or NaN.
+/// Interval of the median; `None` with fewer than [`MIN_OBSERVATIONS`] observations, and when one
+/// is infinite or NaN.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < MIN_OBSERVATIONS || values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -82,7 +82,7 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
 }
 
 /// How many observations lie outside of the interval on either side, and its confidence. It is the
-/// largest number that keeps [`CONFIDENCE`], and 0 when even that does not.
+/// largest number that keeps [`MIN_CONFIDENCE`], and 0 when even that does not.
 fn interval_ends(observations: usize) -> (usize, f64) {
     let all = observations as f64;
     // Logarithm of the probability that exactly `outside` observations lie below the true median:
@@ -102,14 +102,14 @@ fn interval_ends(observations: usize) -> (usize, f64) {
     ends
 }
 
-/// Interval of the median of `b − a` over pairs; `None` with fewer than [`LEAST_PAIRS`] pairs.
+/// Interval of the median of `b − a` over pairs; `None` with fewer than [`MIN_OBSERVATIONS`] pairs.
 pub fn paired_difference(pairs: &[(f64, f64)]) -> Option<Interval> {
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| units::difference(*b, *a)).collect();
     interval(&differences)
 }
 
-/// Interval of the median of `b ÷ a` over pairs; `None` with fewer than [`LEAST_PAIRS`] pairs, and
-/// when an `a` is not above 0.
+/// Interval of the median of `b ÷ a` over pairs; `None` with fewer than [`MIN_OBSERVATIONS`] pairs,
+/// and when an `a` is not above 0.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Interval> {
     if pairs.iter().any(|(a, _)| *a <= 0.0) {
         return None;

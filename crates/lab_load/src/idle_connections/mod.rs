@@ -5,8 +5,8 @@
 //! small.
 //!
 //! Owns: idle and slow-loris connections, and what became of them. Does not own: the shape of the
-//! report ([`crate::report`]), and load. Run a [`crate::load`] at the same time to see the effect on
-//! other clients of the server.
+//! report ([`crate::report`]), and load. Run a [`crate::load`] at the same time to see the effect
+//! on other clients of the server.
 
 mod connection;
 

@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     reader: ResponseReader,
 }
 
-/// Opens the connections of a run, at most [`OPENING`] at the same time.
+/// Opens the connections of a run, at most [`MAX_CONCURRENT_CONNECTS`] at the same time.
 ///
 /// An entry is `None` if its connection could not be opened. The first request on that slot
 /// connects again and records the failure.
@@ -64,7 +64,8 @@ impl Connection {
         Self { io, reader: ResponseReader::with_capture() }
     }
 
-    /// Like [`Connection::keeping`], with `most` as the largest content of a response, in bytes.
+    /// Like [`Connection::with_capture`], with `most` as the largest content of a response, in
+    /// bytes.
     pub(crate) fn with_capture_limit(io: Io, most: usize) -> Self {
         Self { io, reader: ResponseReader::with_capture_limit(most) }
     }

@@ -90,12 +90,12 @@ impl ResponseReader {
         }
     }
 
-    /// Creates a reader that captures each response. [`Reader::take`] returns it.
+    /// Creates a reader that captures each response. [`ResponseReader::take_captured`] returns it.
     pub(crate) fn with_capture() -> Self {
         Self::with_capture_limit(MAX_CONTENT)
     }
 
-    /// Like [`Reader::keeping`], with `most` as the limit of the content in bytes.
+    /// Like [`ResponseReader::with_capture`], with `most` as the limit of the content in bytes.
     pub(crate) fn with_capture_limit(most: usize) -> Self {
         Self { keep: Capture::All(most), ..Self::new(false) }
     }
@@ -120,7 +120,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Buffer for the next bytes of the stream. Pass their number to [`Reader::filled`].
+    /// Buffer for the next bytes of the stream. Pass their number to [`ResponseReader::filled`].
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.buffer.len() * 2, 0);
@@ -128,8 +128,8 @@ impl ResponseReader {
         &mut self.buffer[self.filled..]
     }
 
-    /// Processes the `read` bytes that were put into [`Reader::space`]. Returns `Some` when they
-    /// complete a response.
+    /// Processes the `read` bytes that were put into [`ResponseReader::space`]. Returns `Some` when
+    /// they complete a response.
     ///
     /// # Errors
     /// The response breaks the protocol.

@@ -84,7 +84,7 @@ impl FailureClass {
 pub(crate) struct TransactionFailure {
     pub(crate) step: Step,
     pub(crate) class: FailureClass,
-    /// The unexpected status, if the class is [`Class::Status`].
+    /// The unexpected status, if the class is [`FailureClass::Status`].
     pub(crate) status: Option<u16>,
     pub(crate) why: String,
 }

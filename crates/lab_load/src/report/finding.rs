@@ -29,8 +29,8 @@ pub(super) fn ms(micros: f64) -> String {
     }
 }
 
-/// The finding about a generator that used all of the core it was given. The arguments are shares of
-/// the window, from 0 to 1: in which its thread ran, and in which it waited for a core.
+/// The finding about a generator that used all of the core it was given. The arguments are shares
+/// of the window, from 0 to 1: in which its thread ran, and in which it waited for a core.
 pub(super) fn generator_bound(
     cpu_share: Option<f64>,
     core_wait_share: Option<f64>,

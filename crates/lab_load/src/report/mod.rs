@@ -1,10 +1,9 @@
 //! Reports of the load driver: JSON with stable, versioned field names, and a short text for
 //! people.
 //!
-//! Owns: the shape, the findings, and the iteration of a record that a run becomes. A field is never
-//! renamed or given another unit within a schema version; new fields may appear. What makes the
-//! figures doubtful comes first.
-//! Does not own: measuring, whose results are plain values.
+//! Owns: the shape, the findings, and the iteration of a record that a run becomes. A field is
+//! never renamed or given another unit within a schema version; new fields may appear. What makes
+//! the figures doubtful comes first. Does not own: measuring, whose results are plain values.
 
 mod finding;
 mod findings;

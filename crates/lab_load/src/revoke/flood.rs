@@ -2,8 +2,8 @@
 //!
 //! Owns: obtaining the tokens before the load begins, the token lists that are sent to the
 //! provider's admin API (`POST {"tokens": […]}` or `{"jtis": […]}`), and probes of some tokens
-//! before and after. Does not own: the single revocations at the same time ([`super::course`]),
-//! which show the effect of a flood on others.
+//! before and after. Does not own: the single revocations at the same time
+//! ([`super::memory_growth`]), which show the effect of a flood on others.
 //!
 //! 1. Tokens are issued. Some are probed at each place until accepted, so that they are cached.
 //! 2. Lists as large as the admin API accepts are built.

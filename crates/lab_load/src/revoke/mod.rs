@@ -5,7 +5,7 @@
 //! ([`Staleness`], [`Revocations`]). Does not own: the endpoints, the load ([`crate::load`]), and
 //! conclusions from the figures ([`lab_analysis::diagnose`]).
 //!
-//! One revocation ([`course`]):
+//! One revocation ([`memory_growth`]):
 //!
 //! 1. A credential is issued at one node.
 //! 2. Every place is probed until it accepts the credential, so that it is cached.
@@ -121,8 +121,8 @@ pub struct RevocationThread {
 }
 
 impl RevocationThread {
-    /// Starts a thread that waits for the start time from [`Watch::beginner`]. If there is a flood,
-    /// its tokens are ready when this returns.
+    /// Starts a thread that waits for the start time from [`RevocationThread::start_sender`]. If
+    /// there is a flood, its tokens are ready when this returns.
     ///
     /// # Errors
     /// The thread cannot be started, or the tokens of the flood cannot be obtained.

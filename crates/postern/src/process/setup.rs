@@ -80,8 +80,8 @@ pub(super) fn export(
     queue
 }
 
-/// The tracer of requests. Without an exporter and an access log, nothing would use the identifiers:
-/// the client's are forwarded unchanged.
+/// The tracer of requests. Without an exporter and an access log, nothing would use the
+/// identifiers: the client's are forwarded unchanged.
 pub(super) fn tracer(ratio: f64, queue: Option<Arc<Queue>>, access_log: bool) -> Option<Arc<Tracer>> {
     (queue.is_some() || access_log).then(|| Arc::new(Tracer::new(Sampling::Parent(ratio), queue)))
 }

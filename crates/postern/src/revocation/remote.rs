@@ -1,7 +1,7 @@
 //! Remote provider: loads its denylist and queries it over HTTP.
 //!
 //! Owns: sending the queries, and counting refused answers. Does not own: the format of queries and
-//! answers (`coherence::query`), the transport for messages ([`super::asked`]), connections
+//! answers (`coherence::query`), the transport for messages ([`super::from_option`]), connections
 //! (`http_engine::http_client`), the server side (`crate::provider::revocation_api`).
 
 use std::sync::Arc;

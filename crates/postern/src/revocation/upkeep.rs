@@ -1,4 +1,5 @@
-//! Periodic work: expiry of the denylist, heartbeats, removal of consumers that are gone, and reports of silence.
+//! Periodic work: expiry of the denylist, heartbeats, removal of consumers that are gone, and
+//! reports of silence.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -142,7 +142,8 @@ fn the_examples_hold() {
     assert!(count >= 3);
 }
 
-/// The documents: the README, and the pages of the book but for the records, which speak of their time.
+/// The documents: the README, and the pages of the book but for the records, which speak of their
+/// time.
 fn documents() -> Vec<std::path::PathBuf> {
     let mut found = vec![repository().join("README.md")];
     for folder in ["start", "guides", "reference", "explain"] {
@@ -392,7 +393,8 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
 }
 
-/// The file that a link of `page` leads to, and its anchor, which may be empty; `None`: the link leaves the repository.
+/// The file that a link of `page` leads to, and its anchor, which may be empty; `None`: the link
+/// leaves the repository.
 fn target<'l>(page: &Path, link: &'l str) -> Option<(PathBuf, &'l str)> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

@@ -1,7 +1,7 @@
 //! Data of an earlier build: its database opens, and its backup is restored.
 //!
-//! `former/` has both, made by the build dfde5c13 with `postern admin` and `postern serve`: a user `ada`, a client `desk`, a
-//! group `staff`, and the tokens of one sign-in.
+//! `former/` has both, made by the build dfde5c13 with `postern admin` and `postern serve`: a user
+//! `ada`, a client `desk`, a group `staff`, and the tokens of one sign-in.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -33,7 +33,7 @@ impl Guards {
     /// the most specific one, so that an exception within a protected prefix is kept.
     ///
     /// # Errors
-    /// [`Disputed`] when the readings of the path lead to different routes.
+    /// [`AmbiguousRoute`] when the readings of the path lead to different routes.
     pub fn for_request(
         &self,
         request: &Canonical<'_>,

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep};
 /// half of it.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A socket that does not outlive its [`Hold`].
+/// A socket that does not outlive its [`SocketGuard`].
 #[derive(Debug)]
 pub(super) struct Socket {
     tcp: TcpStream,

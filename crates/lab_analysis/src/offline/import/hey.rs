@@ -10,8 +10,8 @@ use crate::formatting;
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 use crate::units::truncated;
 
-/// Maximum number of responses of which hey keeps statuses and times. Of a longer run, its CSV lists
-/// and its text summarizes only the first ones.
+/// Maximum number of responses of which hey keeps statuses and times. Of a longer run, its CSV
+/// lists and its text summarizes only the first ones.
 const MAX_KEPT: usize = 1_000_000;
 /// Share by which the number of responses has to exceed those that were kept: the printed rate is
 /// rounded.

@@ -264,7 +264,7 @@ fn held(slices: &[Slice], value: impl Fn(&Slice) -> Option<f64>) -> Vec<(f64, f6
     points
 }
 
-/// Pairs of samples that are at least [`LEAST_MS`] apart.
+/// Pairs of samples that are at least [`MIN_SPAN_MS`] apart.
 fn spans(component: &Component) -> Vec<(&Sample, &Sample)> {
     let mut spans = Vec::new();
     let mut samples = component.samples.iter();

@@ -1,4 +1,5 @@
-//! Findings in records that need no run: each fault is found by its name, and nothing else is found.
+//! Findings in records that need no run: each fault is found by its name, and nothing else is
+//! found.
 
 mod any;
 mod made_up;

@@ -1,4 +1,4 @@
-//! Source files: their length, and the dependencies that they use.
+//! Source files: their length, the dependencies that they use, and the links in their comments.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,4 +69,42 @@ fn every_dependency_is_used() {
         }
     }
     assert!(unused.is_empty(), "dependencies without a use:\n{}", unused.join("\n"));
+}
+
+/// The names that the comments of a file link to: the last part of each [`path`].
+fn linked_names(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+    let links = comments.flat_map(|line| line.split("[`").skip(1));
+    let links = links.filter_map(|rest| rest.split_once("`]").map(|(link, _)| link.to_owned()));
+    links
+        .filter_map(|link| link.trim_end_matches("()").rsplit([':', '@']).next().map(str::to_owned))
+        .collect()
+}
+
+/// A link in a comment that names nothing misleads, and a search does not find what it means.
+#[test]
+fn links_in_comments_name_something() {
+    let files = rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let known: BTreeSet<String> = files
+        .iter()
+        .flat_map(|file| {
+            identifiers(file)
+                .into_iter()
+                .chain(file.file_stem().map(|stem| stem.to_string_lossy().into_owned()))
+        })
+        .collect();
+    let mut dead = Vec::new();
+    let mut count = 0;
+    for file in &files {
+        for name in linked_names(file) {
+            count += 1;
+            let name = name.trim_end_matches('!').split('<').next().unwrap_or_default().to_owned();
+            if !known.contains(&name) {
+                dead.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(count > 1000, "the links were not found");
+    assert!(dead.is_empty(), "links to names that nothing has:\n{}", dead.join("\n"));
 }
