@@ -91,7 +91,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     anstream::eprint!("{}", Findings(&loaded.report));
     let Some(request) = &arguments.request else {
         anstream::print!("{}", overview::print(&loaded));
-        anstream::println!("{SUCCESS}{}{SUCCESS:#} holds", file.display());
+        anstream::println!("{SUCCESS}{}{SUCCESS:#} is valid", file.display());
         return Ok(Outcome::Success);
     };
     let question = request::RequestedRequest::new(request, &arguments.headers, arguments.token.as_deref())?;
