@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! GET /authorize ─┐                                        ┌─ a login page      → POST /login   ─┐
-//! POST /login    ─┼→ parameters → Asked::read → next ──────┼─ a consent page    → POST /consent ─┤→ again
+//! POST /login    ─┼→ ParsedRequest::read → next_step ──────┼─ a consent page    → POST /consent ─┤→ again
 //! POST /consent  ─┘                                        ├─ a refusal → the client
 //!                                                          └─ a code    → the client
 //! ```

@@ -13,9 +13,9 @@
 //!
 //! ```text
 //! lockout::Policy::decide   the records of the account and of the caller's network: Allowed or Locked
-//!   → verified::Verified::holds          only where switched on: right a moment ago, nothing to compute
+//!   → verified::VerifiedPasswords::contains   only where switched on: right a moment ago, nothing to compute
 //!   → pool::Pool::verify    the account's hash, or none: an unknown user costs the same → Verdict
-//!        Right                → the account's record is deleted; Verified::remember
+//!        Right                → the account's record is deleted; VerifiedPasswords::insert
 //!        Right and outdated   → pool::Pool::hash of its form with today's parameters, kept by the store
 //!        Wrong                → lockout::Policy::after_failure for both records
 //! ```
