@@ -28,6 +28,9 @@ NETWORK=(
 # a failed build is never a failed download, whatever it prints.
 BUILDING=('could not compile' 'failed to run custom build command' 'failed (to build|building)')
 
+# A script that uses one of these names for something else fails at once.
+readonly TRIES UNREACHABLE NETWORK BUILDING
+
 # says FILE PATTERN...: whether a line of the file matches one of the patterns.
 says() {
     local file=$1 IFS='|'

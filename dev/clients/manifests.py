@@ -249,7 +249,7 @@ def scenario(stage: Stage, data: dict, report: Report) -> None:
         command = [str(stage.postern), "lab", "run", "--check", "--scenario", str(folder / "scenario.toml")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         expect(done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-600:]}")
-        expect("load enters at http://postern-gateway.postern.svc/" in done.stdout, done.stdout)
+        expect("load entry: http://postern-gateway.postern.svc/" in done.stdout, done.stdout)
 
 
 class Deployed(Gateway):
