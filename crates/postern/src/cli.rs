@@ -41,7 +41,6 @@ enum Command {
     Token(cmd::token::Arguments),
     /// Measure: run topologies under load; import, report, compare, merge, gate and audit
     /// measurements.
-    #[cfg(feature = "lab")]
     Lab(cmd::lab::Arguments),
 }
 
@@ -54,7 +53,6 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),
-        #[cfg(feature = "lab")]
         Command::Lab(arguments) => cmd::lab::run(&arguments),
     };
     match outcome {

@@ -50,6 +50,13 @@ pub struct Arguments {
     command: Command,
 }
 
+impl Arguments {
+    /// Whether the command starts and measures programs, so that how they were built matters.
+    pub fn starts_programs(&self) -> bool {
+        matches!(&self.command, Command::Run(run) if run.starts_programs())
+    }
+}
+
 #[derive(Debug, Subcommand)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 enum Command {

@@ -83,6 +83,12 @@ pub(super) struct Run {
     list: bool,
 }
 
+impl Run {
+    pub(super) fn starts_programs(&self) -> bool {
+        !self.list && !self.check
+    }
+}
+
 fn program(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {

@@ -1,7 +1,8 @@
 //! `postern lab`: runs the commands of crate `lab`.
 //!
-//! Owns: mapping results of the lab to exit codes of this binary, and choosing the program that the
-//! lab starts as `postern`. Does not own: arguments and work, which belong to the lab.
+//! Owns: mapping results of the lab to exit codes of this binary, choosing the program that the lab
+//! starts as `postern`, and a warning if that is not the build to measure. Does not own: arguments
+//! and work, which belong to the lab.
 
 use std::io::Write as _;
 
@@ -10,9 +11,19 @@ use lab::cli::CommandOutcome;
 use lab::topology::ProgramFinder;
 
 use crate::exit::{Failure, Outcome};
+use crate::terminal::WARNING;
+
+/// Optimization level of this crate, from the build script. Only the profile `dist` has 3.
+const OPTIMIZATION: &str = env!("POSTERN_OPT_LEVEL");
 
 /// Runs `postern lab`.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    if arguments.starts_programs() && OPTIMIZATION != "3" {
+        anstream::eprintln!(
+            "{WARNING}warning{WARNING:#}: this postern is not fully optimized; for figures to keep: \
+             cargo build --profile dist -p postern --features lab"
+        );
+    }
     // By default, the lab measures this very program as `postern`.
     let own = std::env::current_exe();
     let programs = own

@@ -22,7 +22,10 @@ mod explain;
 mod failure_and_configuration;
 mod faults;
 mod former;
+// Built with `--features lab`: these run commands of the lab.
+#[cfg(feature = "lab")]
 mod help;
+#[cfg(feature = "lab")]
 mod lab;
 mod login;
 mod outages;

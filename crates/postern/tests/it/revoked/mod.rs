@@ -7,6 +7,7 @@ mod everywhere;
 mod failover;
 mod filter_proxy;
 pub(crate) mod fixture;
+#[cfg(feature = "lab")]
 mod lossy_network;
 mod read_only;
 mod replayed;
