@@ -4,7 +4,12 @@ pub mod admin;
 pub mod check;
 pub mod demo;
 pub mod echo;
-#[cfg_attr(not(feature = "lab"), path = "no_lab.rs")]
+#[cfg(feature = "lab")]
 pub mod lab;
+#[cfg(any(not(feature = "lab"), test))]
+pub mod no_lab;
 pub mod serve;
 pub mod token;
+
+#[cfg(not(feature = "lab"))]
+pub use no_lab as lab;

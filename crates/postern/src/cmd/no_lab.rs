@@ -22,3 +22,25 @@ pub fn run(_: &Arguments) -> Result<Outcome, Failure> {
         "this binary was built without the lab; build one with it: cargo build --profile dist -p postern --features lab",
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, run};
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn any_command_of_the_lab_names_the_build_that_has_it() {
+        for words in [&["lab"][..], &["lab", "run", "--scenario", "paths", "--quick"], &["lab", "audit"]] {
+            let program = Program::try_parse_from(words).unwrap();
+            let failure = run(&program.arguments).unwrap_err();
+            assert!(failure.to_string().contains("--features lab"), "{failure}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ mod files;
 mod modules;
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -99,6 +99,32 @@ fn tree(selection: &[&str], edges: &str) -> BTreeSet<String> {
     let format = ["tree", "--prefix", "none", "--format", "{p}", "--edges", edges];
     let text = cargo(&[&format, selection].concat());
     text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Packages to which a profile gives an optimization level of their own, with that level.
+fn levels(profile: &str) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"))
+        .expect("the workspace has a manifest");
+    let begin = format!("[profile.{profile}.package.");
+    let mut levels = BTreeMap::new();
+    let mut package = None;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            package = line.strip_prefix(&begin).and_then(|rest| rest.strip_suffix(']'));
+        } else if let (Some(package), Some(level)) = (package, line.strip_prefix("opt-level = ")) {
+            levels.insert(package.to_owned(), level.to_owned());
+        }
+    }
+    levels
+}
+
+#[test]
+fn what_ships_is_fully_optimized() {
+    let (light, full) = (levels("release"), levels("dist"));
+    assert!(light.contains_key("postern"), "the list of release was not found");
+    let inherited: Vec<_> =
+        light.keys().filter(|package| full.get(*package).is_none_or(|level| level != "3")).collect();
+    assert!(inherited.is_empty(), "the profile dist inherits a low level for {inherited:?}: set it to 3");
 }
 
 #[test]
