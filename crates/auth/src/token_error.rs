@@ -239,6 +239,9 @@ pub enum ClaimFault {
     /// It has several values where exactly one is required.
     #[error("has several values where one is wanted")]
     Ambiguous,
+    /// It says something else than the claim named.
+    #[error("contradicts `{0}`")]
+    Contradicts(&'static str),
     /// It is not of the form `local@domain` with exactly one `@`.
     #[error("is not an e-mail address with exactly one `@`")]
     NotAnAddress,

@@ -158,11 +158,11 @@ impl LogAuthority {
     pub fn query_answered(
         &mut self,
         query: &[u8],
-        answered: Option<(Nonce, Vec<u8>)>,
+        answer: Option<(Nonce, Vec<u8>)>,
         actions: &mut Vec<AuthorityAction>,
     ) {
         self.answering.retain(|one| one != query);
-        let answer = answered.map(|(nonce, sealed)| AuthorityAction::Send(Body::Answer { nonce, sealed }));
+        let answer = answer.map(|(nonce, sealed)| AuthorityAction::Send(Body::Answer { nonce, sealed }));
         actions.extend(answer);
     }
 
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_question_that_comes_again_gets_no_second_answer() {
         let (mut authority, after) = (LogAuthority::new(), LogHead { epoch: Epoch([1; 16]), seq: 7 });
-        let asked = |authority: &mut LogAuthority, number: u16| {
+        let answer_count = |authority: &mut LogAuthority, number: u16| {
             let mut nonce = [0; 16];
             nonce[..2].copy_from_slice(&number.to_be_bytes());
             let mut actions = Vec::new();
@@ -198,10 +198,17 @@ mod tests {
             }
             actions.len()
         };
-        assert_eq!([asked(&mut authority, 1), asked(&mut authority, 1), asked(&mut authority, 2)], [1, 0, 1]);
+        assert_eq!(
+            [
+                answer_count(&mut authority, 1),
+                answer_count(&mut authority, 1),
+                answer_count(&mut authority, 2)
+            ],
+            [1, 0, 1]
+        );
         let many = u16::try_from(MAX_ANSWERED_REQUESTS).unwrap();
-        assert!((3..3 + many).all(|number| asked(&mut authority, number) == 1));
+        assert!((3..3 + many).all(|number| answer_count(&mut authority, number) == 1));
         assert_eq!(authority.answered_requests.len(), MAX_ANSWERED_REQUESTS);
-        assert_eq!(asked(&mut authority, 2 + many), 0);
+        assert_eq!(answer_count(&mut authority, 2 + many), 0);
     }
 }

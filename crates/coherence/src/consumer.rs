@@ -279,7 +279,7 @@ impl Consumer {
             Body::Event { epoch, event } => self.on_event(now, *epoch, event, actions),
             Body::Echo { nonce, head } => self.on_echo(now, *nonce, *head, actions),
             Body::RangeUnavailable { nonce }
-                if self.range_request.is_some_and(|(asked, _)| asked == *nonce) =>
+                if self.range_request.is_some_and(|(expected, _)| expected == *nonce) =>
             {
                 self.flush(FlushCause::EventsUnavailable, now, actions);
             }
@@ -325,8 +325,8 @@ impl Consumer {
     }
 
     fn on_echo(&mut self, now: Boot, nonce: Nonce, head: LogHead, actions: &mut Vec<ConsumerAction>) {
-        let asked = |probe: &OpenProbe| probe.nonce == nonce || mutation::is_active(Mutation::EchoNonce);
-        let Some(at) = self.probes.iter().rposition(asked) else { return };
+        let matches = |probe: &OpenProbe| probe.nonce == nonce || mutation::is_active(Mutation::EchoNonce);
+        let Some(at) = self.probes.iter().rposition(matches) else { return };
         let Some(probe) = self.probes.remove(at) else { return };
         if self.view.silence().current() == Responsiveness::Responsive {
             self.round_trip.add_sample(now.since(probe.sent_at).min(self.settings.probe_period));

@@ -136,24 +136,24 @@ impl Consumers {
         true
     }
 
-    /// Consumers to record before the `asking` ones get an answer: those that are asking, or sent
-    /// something recently, and have no record or an old one.
-    pub fn to_record(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerRecord> {
-        let asking: HashSet<_> = asking.iter().collect();
+    /// Consumers to record before the `querying` ones get an answer: those that are querying, or
+    /// sent something recently, and have no record or an old one.
+    pub fn to_record(&self, now: Boot, querying: &[ConsumerId]) -> Vec<ConsumerRecord> {
+        let querying: HashSet<_> = querying.iter().collect();
         let is_due = |known: &&TrackedConsumer| {
             // A consumer that sends nothing more needs no record, unless its probe has waited.
             !known.is_fresh(now)
-                && (now.since(known.last_message_at) < RECORD_INTERVAL || asking.contains(&known.record.id))
+                && (now.since(known.last_message_at) < RECORD_INTERVAL || querying.contains(&known.record.id))
         };
         self.known.lock().values().filter(is_due).map(|known| known.record.clone()).collect()
     }
 
-    /// Those of the `asking` consumers that were not recorded recently. Only the shared list can
+    /// Those of the `querying` consumers that were not recorded recently. Only the shared list can
     /// show whether it has them.
-    pub fn not_recently_recorded(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
+    pub fn not_recently_recorded(&self, now: Boot, querying: &[ConsumerId]) -> Vec<ConsumerId> {
         let all = self.known.lock();
         let is_fresh = |id: &ConsumerId| all.get(id).is_some_and(|known| known.is_fresh(now));
-        asking.iter().copied().filter(|id| !is_fresh(id)).collect()
+        querying.iter().copied().filter(|id| !is_fresh(id)).collect()
     }
 
     /// Consumers that have applied more than their record says.

@@ -90,14 +90,14 @@ impl DenylistSource for () {
     }
 }
 
-/// Follows a log, and reports what happens to `told`. `nonce` draws values that cannot be guessed
+/// Follows a log, and reports what happens to `notify`. `nonce` draws values that cannot be guessed
 /// and are never used twice.
 pub async fn run_consumer(
     end: MessageChannel,
     mut consumer: Consumer,
     copies: impl DenylistSource,
     mut nonce: impl FnMut() -> Nonce,
-    mut told: impl FnMut(AuthorityNotice),
+    mut notify: impl FnMut(AuthorityNotice),
 ) {
     let questions = Topic::Questions(end.authority.clone());
     let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
@@ -117,8 +117,8 @@ pub async fn run_consumer(
                         (ticket, head)
                     });
                 }
-                consumer::ConsumerAction::Revoked(event) => told(AuthorityNotice::Revoked(event)),
-                consumer::ConsumerAction::Flushed(cause) => told(AuthorityNotice::Flushed(cause)),
+                consumer::ConsumerAction::Revoked(event) => notify(AuthorityNotice::Revoked(event)),
+                consumer::ConsumerAction::Flushed(cause) => notify(AuthorityNotice::Flushed(cause)),
             }
         }
         let sleep = consumer.next_tick_at().since(end.clock.now());
@@ -180,14 +180,14 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         self.consumers.on_message(self.channel.clock.now(), &body).then_some(body)
     }
 
-    /// Reads the head for the `asking` consumers, once all of them are recorded: every consumer
+    /// Reads the head for the `querying` consumers, once all of them are recorded: every consumer
     /// with an answer is in the list. While nothing can be written, only consumers that are in the
     /// list already get the head.
-    async fn head(&self, asking: &[ConsumerId]) -> ReadOutcome {
+    async fn head(&self, querying: &[ConsumerId]) -> ReadOutcome {
         let now = self.channel.clock.now();
-        let noting = self.record(now, self.consumers.to_record(now, asking));
+        let noting = self.record(now, self.consumers.to_record(now, querying));
         let noted = matches!(tokio::time::timeout(RECORD_TIMEOUT, noting).await, Ok(true));
-        let mut unlisted = self.consumers.not_recently_recorded(now, asking);
+        let mut unlisted = self.consumers.not_recently_recorded(now, querying);
         if noted || unlisted.is_empty() {
             return ReadOutcome { head: self.log.head().await, unlisted };
         }
@@ -238,8 +238,8 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
             match action {
                 authority::AuthorityAction::Send(_) if answers.len() >= MAX_ANSWERS => {}
                 authority::AuthorityAction::Send(body) => answers.extend(self.channel.write(body)),
-                authority::AuthorityAction::ReadHead(asking) => {
-                    let ReadOutcome { head, unlisted } = self.head(&asking).await;
+                authority::AuthorityAction::ReadHead(querying) => {
+                    let ReadOutcome { head, unlisted } = self.head(&querying).await;
                     authority.head_read(head, &unlisted, &mut next);
                 }
                 authority::AuthorityAction::Answer(query) => {
@@ -286,9 +286,9 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                 Some(done) = tasks.join_next_with_id() => match done {
                     Ok((_, TaskResult::Head(ReadOutcome { head, unlisted }))) => authority.head_read(head, &unlisted, &mut actions),
                     Ok((_, TaskResult::Range(nonce, after, read))) => authority.range_read(nonce, after, read, &mut actions),
-                    Ok((id, TaskResult::Answer(query, answered))) => {
+                    Ok((id, TaskResult::Answer(query, answer))) => {
                         answering.remove(&id);
-                        authority.query_answered(&query, answered, &mut actions);
+                        authority.query_answered(&query, answer, &mut actions);
                     }
                     Ok((_, TaskResult::Recorded)) => noting = false,
                     // The panic has been logged. The consumer asks again, and the head is read
@@ -310,15 +310,16 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                 let answers = self.clone();
                 match action {
                     authority::AuthorityAction::Send(body) => self.channel.publish(&topic, body),
-                    authority::AuthorityAction::ReadHead(asking) => {
-                        let task = tasks.spawn(async move { TaskResult::Head(answers.head(&asking).await) });
+                    authority::AuthorityAction::ReadHead(querying) => {
+                        let task =
+                            tasks.spawn(async move { TaskResult::Head(answers.head(&querying).await) });
                         reading = Some(task.id());
                     }
                     authority::AuthorityAction::Answer(query) => {
-                        let asked = query.clone();
+                        let task_query = query.clone();
                         let task = tasks.spawn(async move {
-                            let answered = answers.answer(&asked).await;
-                            TaskResult::Answer(asked, answered)
+                            let answer = answers.answer(&task_query).await;
+                            TaskResult::Answer(task_query, answer)
                         });
                         answering.insert(task.id(), query);
                     }

@@ -152,8 +152,8 @@ impl LogQuery {
 
     /// The parts that the MAC covers; `answer` is longer than a head.
     fn mac_input<'a>(&'a self, prefix: &'a [u8; 3], answer: &'a [u8]) -> [&'a [u8]; 8] {
-        let (kind, asked) = self.bytes.split_at(PREFIX);
-        let (nonce, question) = asked.split_at(NONCE);
+        let (kind, body) = self.bytes.split_at(PREFIX);
+        let (nonce, question) = body.split_at(NONCE);
         let (head, rest) = answer.split_at(HEAD_BYTES);
         let (more, denied) = rest.split_at(1);
         [

@@ -32,8 +32,8 @@ impl Relay {
 
     /// Passes on the events of this channel, until its subscription ends.
     pub async fn run(self, end: MessageChannel) {
-        let mut heard = end.transport.subscribe(Topic::Events(end.authority.clone()));
-        while let Some(bytes) = heard.recv().await {
+        let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
+        while let Some(bytes) = events.recv().await {
             if self.0.receiver_count() > 0 && is_event(&end, &bytes) {
                 // An error means that no listener is left to miss the event.
                 let _ = self.0.send(bytes);

@@ -132,10 +132,10 @@ impl MessageQueryClient {
         nonce: impl FnMut() -> Option<Nonce> + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (to, answers) = mpsc::channel(ANSWERS);
-        let mut heard = end.transport.subscribe(Topic::Events(end.authority.clone()));
+        let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
         let reader = end.clone();
         let hear = async move {
-            while let Some(bytes) = heard.recv().await {
+            while let Some(bytes) = events.recv().await {
                 // Other messages are for the consumer. An answer that finds no room is requested
                 // again.
                 if wire::is_answer(&bytes)
@@ -156,17 +156,17 @@ impl RevocationQuery for MessageQueryClient {
         let MessageQueryState { channel: end, nonce, answers } = &*self.0;
         let topic = Topic::Questions(end.authority.clone());
         let mut answers = answers.lock().await;
-        let mut asked = RepeatedQuery::new(&end.authority, &tags, &mut *nonce.lock())?;
+        let mut query = RepeatedQuery::new(&end.authority, &tags, &mut *nonce.lock())?;
         let mut bodies = Vec::new();
         loop {
-            asked.tick(end.clock.now(), &mut bodies);
+            query.tick(end.clock.now(), &mut bodies);
             bodies.drain(..).for_each(|body| end.publish(&topic, body));
-            let pause = asked.next_tick_at().since(end.clock.now());
+            let pause = query.next_tick_at().since(end.clock.now());
             tokio::select! {
-                body = answers.recv() => asked.on_message(&body?, &end.keys),
+                body = answers.recv() => query.on_message(&body?, &end.keys),
                 () = sleep(pause) => {}
             }
-            if let Some(answer) = asked.answer() {
+            if let Some(answer) = query.answer() {
                 return Some(answer);
             }
         }

@@ -93,18 +93,18 @@ impl QueryHandle {
     /// Whether a credential that carries these tags and was issued at `issued_at`, in milliseconds
     /// since 1970, is revoked. `None`: it is unknown now.
     pub async fn query(&self, tags: &[Tag], issued_at: i64) -> Option<RevocationAnswer> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, answer_receiver) = oneshot::channel();
         let question = Question { tags: tags.into(), issued_at, answer };
         // The wait for room counts like the wait for the answer. When a lease is lost, every open
         // exchange asks at once; none may be refused that can be answered in time.
-        let told = async {
+        let exchange = async {
             self.questions.send(question).await.ok()?;
-            answered.await.ok()
+            answer_receiver.await.ok()
         };
         tokio::select! {
             biased;
             () = self.wait_silent() => None,
-            told = timeout(ANSWER_TIMEOUT, told) => told.ok()?,
+            answer = timeout(ANSWER_TIMEOUT, exchange) => answer.ok()?,
         }
     }
 }
@@ -175,13 +175,13 @@ mod tests {
 
     /// Denies tag 1 to credentials issued before 100, and answers after a while, or never.
     struct Slow {
-        asked: Arc<AtomicUsize>,
+        query_count: Arc<AtomicUsize>,
         takes: Duration,
     }
 
     impl RevocationQuery for Slow {
         async fn query_denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.query_count.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(self.takes).await;
             let denial = DenylistEntry { not_before: Some(100), until: 1000 };
             Some((HEAD, tags.into_iter().filter(|one| *one == tag(1)).map(|one| (one, denial)).collect()))
@@ -189,10 +189,11 @@ mod tests {
     }
 
     fn desk(takes: Duration) -> (QueryHandle, Arc<AtomicUsize>) {
-        let asked = Arc::<AtomicUsize>::default();
-        let (desk, attended) = QueryHandle::new(Slow { asked: asked.clone(), takes }, Arc::default());
+        let query_count = Arc::<AtomicUsize>::default();
+        let (desk, attended) =
+            QueryHandle::new(Slow { query_count: query_count.clone(), takes }, Arc::default());
         tokio::spawn(attended);
-        (desk, asked)
+        (desk, query_count)
     }
 
     /// Leaves everything unanswered for this long.
@@ -207,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_hears_of_its_own_and_all_are_asked_about_together() {
-        let (desk, asked) = desk(Duration::from_millis(10));
+        let (desk, query_count) = desk(Duration::from_millis(10));
         let mut askers = tokio::task::JoinSet::new();
         for number in 0..100 {
             let desk = desk.clone();
@@ -221,12 +222,12 @@ mod tests {
             let denied = (number == 50).then(|| tag(1));
             assert_eq!(confirmed, Some(RevocationAnswer { as_of: HEAD, denied }), "{number}");
         }
-        assert!(asked.load(Ordering::Relaxed) <= 2, "{asked:?}");
+        assert!(query_count.load(Ordering::Relaxed) <= 2, "{query_count:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_line_is_no_answer_to_anybody() {
-        let (desk, asked) = desk(Duration::from_millis(100));
+        let (desk, query_count) = desk(Duration::from_millis(100));
         let mut askers = tokio::task::JoinSet::new();
         for _ in 0..3 * QUEUE {
             let desk = desk.clone();
@@ -235,7 +236,10 @@ mod tests {
         while let Some(answered) = askers.join_next().await {
             assert_eq!(answered.expect("no panic"), Some(RevocationAnswer { as_of: HEAD, denied: None }));
         }
-        assert!(asked.load(Ordering::Relaxed) <= 1 + (3 * QUEUE).div_ceil(MAX_BATCH), "{asked:?}");
+        assert!(
+            query_count.load(Ordering::Relaxed) <= 1 + (3 * QUEUE).div_ceil(MAX_BATCH),
+            "{query_count:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -248,7 +252,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_who_is_silent() {
-        let (desk, asked) = desk(Duration::from_mins(1));
+        let (desk, query_count) = desk(Duration::from_mins(1));
         let waits = tokio::spawn({
             let desk = desk.clone();
             async move { desk.query(&[tag(1)], 0).await }
@@ -261,22 +265,22 @@ mod tests {
             assert_eq!(desk.query(&[tag(1)], 0).await, None);
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        let before = asked.load(Ordering::Relaxed);
+        let before = query_count.load(Ordering::Relaxed);
         sleep(Duration::from_mins(1)).await;
         // One empty query at a time, and a pause after it.
         let most = 60 / (EMPTY_QUERY_TIMEOUT + EMPTY_QUERY_INTERVAL).as_secs() + 1;
-        let empty = asked.load(Ordering::Relaxed) - before;
+        let empty = query_count.load(Ordering::Relaxed) - before;
         assert!(empty > 1 && empty as u64 <= most, "{empty} questions");
     }
 
     #[tokio::test(start_paused = true)]
     async fn any_answer_ends_the_silence() {
         for time in [LEASE / 2, LEASE] {
-            let (desk, asked) = desk(Duration::from_millis(100));
+            let (desk, query_count) = desk(Duration::from_millis(100));
             unanswered(&desk.silence, time);
-            assert_eq!(asked.load(Ordering::Relaxed), 0);
+            assert_eq!(query_count.load(Ordering::Relaxed), 0);
             sleep(Duration::from_millis(200)).await;
-            assert_eq!(asked.load(Ordering::Relaxed), 1, "asked although nobody asks");
+            assert_eq!(query_count.load(Ordering::Relaxed), 1, "asked although nobody asks");
             assert_eq!(desk.silence.current(), Responsiveness::Responsive);
             assert!(desk.query(&[tag(2)], 0).await.is_some());
         }

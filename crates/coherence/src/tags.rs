@@ -72,9 +72,9 @@ impl TagKey {
         self.derived_tag("told", self.tag(subject))
     }
 
-    fn derived_tag(&self, what: &str, Tag(subject): Tag) -> Tag {
+    fn derived_tag(&self, purpose: &str, Tag(subject): Tag) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
-        context.update(what.as_bytes());
+        context.update(purpose.as_bytes());
         // Subjects have a fixed length. This input differs from that of `of`, which begins with a
         // length in eight bytes.
         context.update(&subject);
@@ -125,8 +125,9 @@ mod tests {
         for (at, one) in subjects.iter().enumerate() {
             assert_eq!(ours.tag(*one), ours.tag(*one));
             assert_ne!(ours.tag(*one), theirs.tag(*one));
-            let [tag, said, told] = [ours.tag(*one), ours.claims_tag(*one), ours.answer_tag(*one)];
-            assert!(tag != said && said != told && told != tag, "{one:?}");
+            let [tag, claims_tag, answer_tag] =
+                [ours.tag(*one), ours.claims_tag(*one), ours.answer_tag(*one)];
+            assert!(tag != claims_tag && claims_tag != answer_tag && answer_tag != tag, "{one:?}");
             for other in &subjects[..at] {
                 assert_ne!(ours.tag(*one), ours.tag(*other), "{one:?} and {other:?}");
             }

@@ -188,11 +188,11 @@ impl Keys {
         number: u8,
         context: &[u8],
         parts: &[&[u8]],
-        given: &[u8],
+        received_mac: &[u8],
     ) -> Result<(), WireError> {
         let known = self.0.iter().find(|(known, _)| *known == number);
         let (_, key) = known.ok_or(WireError::Key(number))?;
-        verify_slices_are_equal(&mac(key, context, parts), given).map_err(|_| WireError::Mac)
+        verify_slices_are_equal(&mac(key, context, parts), received_mac).map_err(|_| WireError::Mac)
     }
 
     /// Writes a message as bytes. `None` for an event with more than [`MAX_TAGS`], which must not
@@ -220,9 +220,9 @@ impl Keys {
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let (given, body) = bytes[PREFIX..].split_at_checked(MAC_BYTES).ok_or(WireError::Malformed)?;
+        let (received_mac, body) = bytes[PREFIX..].split_at_checked(MAC_BYTES).ok_or(WireError::Malformed)?;
         if !mutation::is_active(Mutation::MessageMac) {
-            self.verify(number, CONTEXT, &[&bytes[..PREFIX], body], given)?;
+            self.verify(number, CONTEXT, &[&bytes[..PREFIX], body], received_mac)?;
         }
         let mut from = Reader(body);
         let message = from.message(kind).ok_or(WireError::Malformed)?;

@@ -113,7 +113,7 @@ pub struct Fault {
     /// Path of the value that is wrong.
     pub path: KeyPath,
     /// What is wrong, in lower case and without a full stop.
-    pub what: String,
+    pub message: String,
     /// How to correct it.
     pub hint: Option<String>,
     /// Bytes of the file that are wrong, once they are known.
@@ -138,18 +138,18 @@ pub(super) struct Faults {
 
 impl Faults {
     /// Notes a fault of a value.
-    pub(super) fn add(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Fault, HighlightTarget::Value, path, (what.into(), hint.into()));
+    pub(super) fn add(&mut self, path: &KeyPath, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Fault, HighlightTarget::Value, path, (message.into(), hint.into()));
     }
 
     /// Notes a fault of a key.
-    pub(super) fn add_key(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Fault, HighlightTarget::Key, path, (what.into(), hint.into()));
+    pub(super) fn add_key(&mut self, path: &KeyPath, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Fault, HighlightTarget::Key, path, (message.into(), hint.into()));
     }
 
     /// Notes a warning about a value.
-    pub(super) fn warn(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
-        self.push(Severity::Warning, HighlightTarget::Value, path, (what.into(), hint.into()));
+    pub(super) fn warn(&mut self, path: &KeyPath, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Warning, HighlightTarget::Value, path, (message.into(), hint.into()));
     }
 
     fn push(
@@ -157,19 +157,26 @@ impl Faults {
         severity: Severity,
         aim: HighlightTarget,
         path: &KeyPath,
-        (what, hint): (String, String),
+        (message, hint): (String, String),
     ) {
         let hint = Some(hint).filter(|h| !h.is_empty());
-        let fault = Fault { severity, path: path.clone(), what, hint, span: None, highlight: aim };
+        let fault = Fault { severity, path: path.clone(), message, hint, span: None, highlight: aim };
         if !self.list.contains(&fault) {
             self.list.push(fault);
         }
     }
 
     /// Notes a fault whose bytes in the file are already known.
-    pub(super) fn add_at(&mut self, span: Option<Range<usize>>, what: String) {
+    pub(super) fn add_at(&mut self, span: Option<Range<usize>>, message: String) {
         let (severity, path) = (Severity::Fault, KeyPath::default());
-        self.list.push(Fault { severity, path, what, hint: None, span, highlight: HighlightTarget::Value });
+        self.list.push(Fault {
+            severity,
+            path,
+            message,
+            hint: None,
+            span,
+            highlight: HighlightTarget::Value,
+        });
     }
 
     /// Whether any fault prevents the configuration from being applied.
@@ -208,9 +215,10 @@ pub struct Report {
 
 impl Report {
     /// A report for a file that cannot be read at all.
-    pub(super) fn unreadable(name: &str, what: String) -> Self {
+    pub(super) fn unreadable(name: &str, message: String) -> Self {
         let (severity, path) = (Severity::Fault, KeyPath::default());
-        let fault = Fault { severity, path, what, hint: None, span: None, highlight: HighlightTarget::Value };
+        let fault =
+            Fault { severity, path, message, hint: None, span: None, highlight: HighlightTarget::Value };
         Self { name: name.into(), text: String::new(), faults: vec![fault] }
     }
 
@@ -236,7 +244,7 @@ impl Report {
             if !fault.path.0.is_empty() {
                 let _ = write!(line, ": {}", fault.path);
             }
-            let _ = write!(line, ": {}", fault.what);
+            let _ = write!(line, ": {}", fault.message);
             if let Some(hint) = &fault.hint {
                 let _ = write!(line, "; {hint}");
             }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use http_engine::tls::{TlsError, TlsWarning};
+use http_engine::tls::{TlsError, TlsWarning, TrustAnchors};
 use rustls::RootCertStore;
 
 use super::version::version;
 
-/// Read access to files for the loader. Nothing else outside the process is read or changed.
+/// Read access to what the loader needs from outside the process: files, and variables of the
+/// environment. Nothing else is read, and nothing is changed.
 pub trait Files {
     /// Reads the whole content of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
@@ -22,8 +22,11 @@ pub trait Files {
     /// Owner and permission bits of a file.
     fn access(&self, path: &Path) -> io::Result<Access>;
 
+    /// A variable of the environment. `None`: it is not set. Only `[outbound]` reads any.
+    fn variable(&self, name: &str) -> Option<String>;
+
     /// The certificate authorities that the system trusts.
-    fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>;
+    fn system_roots(&self) -> Result<(TrustAnchors, Vec<TlsWarning>), TlsError>;
 }
 
 /// Owner and permission bits of a file.
@@ -73,12 +76,21 @@ impl Files for FileSystem {
         std::fs::metadata(path).map(|metadata| Access { mode: metadata.mode(), owner: metadata.uid() })
     }
 
-    fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment: proxies")]
+    fn variable(&self, name: &str) -> Option<String> {
+        match std::env::var(name) {
+            Ok(value) => Some(value),
+            Err(std::env::VarError::NotPresent) => None,
+            Err(std::env::VarError::NotUnicode(value)) => Some(value.to_string_lossy().into_owned()),
+        }
+    }
+
+    fn system_roots(&self) -> Result<(TrustAnchors, Vec<TlsWarning>), TlsError> {
         http_engine::tls::system_roots()
     }
 }
 
-/// No files, and no trusted authorities: a configuration that names a file is refused.
+/// No files, no environment and no trusted authorities: a configuration that names a file is refused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFiles;
 
@@ -95,8 +107,12 @@ impl Files for NoFiles {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
-        Ok((Arc::new(RootCertStore::empty()), Vec::new()))
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn system_roots(&self) -> Result<(TrustAnchors, Vec<TlsWarning>), TlsError> {
+        Ok((RootCertStore::empty().into(), Vec::new()))
     }
 }
 
@@ -141,6 +157,21 @@ impl<'f> Reader<'f> {
             self.digests.insert(written.to_owned(), version([content.as_slice()]));
         }
         content
+    }
+
+    /// Reads the content of a file that may be missing. `None`: it is.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message that says why the file cannot be read.
+    pub(super) fn read_if_present(&mut self, written: &Path) -> Result<Option<Vec<u8>>, String> {
+        let path = self.resolve(written);
+        let stamp = self.files.stamp(&path);
+        if matches!(self.files.read(&path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            self.stamps.insert(path, stamp);
+            return Ok(None);
+        }
+        self.read(written).map(Some)
     }
 
     /// Owner and permission bits of a file. `None`: it does not exist or is not accessible.

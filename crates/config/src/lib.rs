@@ -26,17 +26,19 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
-    Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, Otlp, ProcessSettings, ProviderSettings,
-    RevocationSettings, SecretFile, SecurityEvents,
+    Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, Otlp, OutboundSettings, ProcessSettings,
+    ProviderSettings, RevocationSettings, SecretFile, SecurityEvents, messages,
 };
 use fault::Faults;
-pub use fault::{Fault, KeyPath, Report, Severity};
+pub use fault::{Excerpt, Fault, KeyPath, Report, Severity};
 use files::Digests;
 pub use files::{FileSystem, Files, NoFiles, Stamp};
+use http_engine::tls::{ServerCertificates, TrustAnchors};
 use partial::Partial;
 pub use restart_only::{EffectiveConfig, RestartOnly};
 use scalar::Word as _;
@@ -61,6 +63,8 @@ pub struct LoadedConfig {
     pub config: gateway::config::Config,
     /// Settings of the process that do not concern requests.
     pub settings: ProcessSettings,
+    /// Proxies for the requests of the process itself.
+    pub outbound: OutboundSettings,
     /// Configuration of the provider. `None`: there is no `[provider]`.
     pub provider: Option<ProviderSettings>,
     /// Database of browser sessions. `None`: each browser keeps its session in a cookie.
@@ -79,6 +83,8 @@ pub struct LoadedConfig {
     pub report: Report,
     /// Every file that was read, with its state at that time.
     pub files: BTreeMap<PathBuf, Stamp>,
+    /// Certificates that verify servers, by the path of their file as written.
+    pub trusted: BTreeMap<PathBuf, TrustAnchors>,
     /// Digest of the content of each file that was read.
     digests: Digests,
 }
@@ -116,17 +122,27 @@ pub fn load(
         Some((checked, sound.into_file()))
     });
     faults.append(context.faults);
-    let (refuse, (files, digests)) = (faults.has_faults(), context.reader.into_parts());
+    let (refuse, trusted) = (faults.has_faults(), context.trusted);
+    let (files, digests) = context.reader.into_parts();
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings, matchers, provider, sessions, revocation, events } =
-                checked;
+            let check::Checked {
+                config,
+                settings,
+                outbound,
+                matchers,
+                provider,
+                sessions,
+                revocation,
+                events,
+            } = checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = hex(&digest.as_ref()[..8]);
             Ok(Box::new(LoadedConfig {
                 config,
                 settings,
+                outbound,
                 provider,
                 sessions,
                 revocation,
@@ -136,6 +152,7 @@ pub fn load(
                 digest,
                 report,
                 files,
+                trusted,
                 digests,
             }))
         }
@@ -155,8 +172,8 @@ pub fn load_file(
 ) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let name = path.display().to_string();
     let stamp = Stamp::of_path(path);
-    let refused = |what: String| {
-        let report = Report::unreadable(&name, what);
+    let refused = |message: String| {
+        let report = Report::unreadable(&name, message);
         Box::new(RefusedConfig { report, files: BTreeMap::from([(path.to_owned(), stamp)]) })
     };
     let bytes = std::fs::read(path)
@@ -178,10 +195,32 @@ pub fn load_file(
     }
 }
 
+/// The proxies that the environment names, for a command that reads no configuration.
+///
+/// # Errors
+///
+/// Returns a report when a variable is no proxy.
+pub fn outbound_of_environment(now: Timestamp) -> Result<OutboundSettings, Report> {
+    let mut context = check::Context::new(&FileSystem, Path::new(""), now);
+    let outbound = check::outbound_of_environment(&mut context);
+    if context.faults.has_faults() {
+        return Err(context.faults.into_report("environment", "", |_, _| 0..0));
+    }
+    Ok(outbound)
+}
+
 impl LoadedConfig {
     /// Digest of the content of a file. `None`: the file is not read, or did not exist.
     fn content(&self, file: &Path) -> Option<u64> {
         self.digests.get(file).copied()
+    }
+
+    /// The certificates of all listeners and of the provider. They can be renewed while another
+    /// configuration is refused.
+    pub fn certificates(&self) -> Vec<Arc<ServerCertificates>> {
+        let listeners = self.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let provider = self.provider.iter().filter_map(|provider| provider.certificates.as_ref());
+        listeners.map(|tls| &tls.certificates).chain(provider).cloned().collect()
     }
 
     /// The effective configuration as TOML, with defaults filled in. Values that may serve as a

@@ -81,9 +81,9 @@ impl Partial {
 
     /// The elements of a section, each with its path in the text.
     pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
-        let kept = self.kept_indices.get(section).map_or(&[][..], Vec::as_slice);
+        let indices = self.kept_indices.get(section).map_or(&[][..], Vec::as_slice);
         let base = KeyPath::default().join(section);
-        elements.iter().zip(kept).map(|(element, index)| (base.index(*index), element)).collect()
+        elements.iter().zip(indices).map(|(element, index)| (base.index(*index), element)).collect()
     }
 
     /// Whether an element with this name may have been left out.
@@ -123,7 +123,7 @@ fn enclosing_table(path: &KeyPath) -> KeyPath {
             KeyPath::top_level(section).key(inner).index(*index)
         }
         [Step::Key(section), Step::Key(inner), ..]
-            if section == "provider" && matches!(&**inner, "lifetimes" | "passwords" | "brand") =>
+            if section == "provider" && matches!(&**inner, "lifetimes" | "passwords") =>
         {
             KeyPath::top_level(section).key(inner)
         }

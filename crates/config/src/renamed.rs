@@ -6,7 +6,7 @@
 use super::fault::{KeyPath, Step};
 
 /// Former keys: path without indices, and what to write instead.
-const RENAMED: [(&str, &str); 8] = [
+const RENAMED: [(&str, &str); 10] = [
     ("authority", "write [[token_authority]]"),
     ("coherence", "write [revocation]"),
     ("issuer.follow_secret_file", "write `revocation = { secret_file = \"…\" }`"),
@@ -14,6 +14,8 @@ const RENAMED: [(&str, &str); 8] = [
     ("route.review", "write `access_review`"),
     ("kubernetes.authorities", "write `token_authorities`"),
     ("authorizer.max_age_followed", "write `max_age_with_revocation`"),
+    ("provider.brand", "write [pages.brand]"),
+    ("provider.languages", "write [pages.languages]"),
     ("provider.follow_generations", "write `revocation = { secret_generations = […] }`"),
 ];
 

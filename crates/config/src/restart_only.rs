@@ -80,36 +80,41 @@ impl RestartOnly {
     /// Effective configuration after the process applies `loaded`.
     pub fn effective_config(&self, loaded: &LoadedConfig) -> EffectiveConfig {
         let mut file = loaded.raw.clone();
-        let mut kept = StartValues { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
-        kept.keep_start_value("server.workers", &mut file.server.workers, &self.workers);
-        kept.keep_start_value("admin.enabled", &mut file.admin.enabled, &self.admin.enabled);
-        kept.keep_start_value("admin.address", &mut file.admin.address, &self.admin.address);
+        let mut start_values =
+            StartValues { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
+        start_values.keep_start_value("server.workers", &mut file.server.workers, &self.workers);
+        start_values.keep_start_value("admin.enabled", &mut file.admin.enabled, &self.admin.enabled);
+        start_values.keep_start_value("admin.address", &mut file.admin.address, &self.admin.address);
         let (new, old) = (&mut file.access_log, &self.access_log);
-        kept.keep_start_value("access_log.format", &mut new.format, &old.format);
-        kept.keep_start_value("access_log.output", &mut new.output, &old.output);
+        start_values.keep_start_value("access_log.format", &mut new.format, &old.format);
+        start_values.keep_start_value("access_log.output", &mut new.output, &old.output);
         let (new, old) = (&mut file.telemetry, &self.telemetry);
-        kept.keep_start_value("telemetry.log", &mut new.log, &old.log);
-        kept.keep_start_value("telemetry.log_format", &mut new.log_format, &old.log_format);
-        kept.keep_start_value("telemetry.otlp_endpoint", &mut new.otlp_endpoint, &old.otlp_endpoint);
-        kept.keep_start_value(
+        start_values.keep_start_value("telemetry.log", &mut new.log, &old.log);
+        start_values.keep_start_value("telemetry.log_format", &mut new.log_format, &old.log_format);
+        start_values.keep_start_value("telemetry.otlp_endpoint", &mut new.otlp_endpoint, &old.otlp_endpoint);
+        start_values.keep_start_value(
             "telemetry.otlp_headers_file",
             &mut new.otlp_headers_file,
             &old.otlp_headers_file,
         );
-        kept.keep_start_value("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
-        kept.keep_start_value("telemetry.service", &mut new.service, &old.service);
-        kept.keep_start_value("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
-        kept.keep_start_value("revocation", &mut file.revocation, &self.revocation);
-        kept.note_changed_files("revocation.");
+        start_values.keep_start_value("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
+        start_values.keep_start_value("telemetry.service", &mut new.service, &old.service);
+        start_values.keep_start_value("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        start_values.keep_start_value("revocation", &mut file.revocation, &self.revocation);
+        start_values.note_changed_files("revocation.");
         let events = self.events.clone().map(|old| with_new_tokens(old, file.security_events.as_ref()));
-        kept.keep_start_value("security_events", &mut file.security_events, &events);
-        kept.note_changed_files("security_events.");
+        start_values.keep_start_value("security_events", &mut file.security_events, &events);
+        start_values.note_changed_files("security_events.");
         if let Some(login) = &mut file.login {
-            kept.keep_start_value("login.database", &mut login.database, &self.sessions.database);
-            kept.keep_start_value("login.database_file", &mut login.database_file, &self.sessions.file);
+            start_values.keep_start_value("login.database", &mut login.database, &self.sessions.database);
+            start_values.keep_start_value(
+                "login.database_file",
+                &mut login.database_file,
+                &self.sessions.file,
+            );
         }
-        self.keep_provider(&mut file.provider, &mut kept);
-        let StartValues { postponed, .. } = kept;
+        self.keep_provider(&mut file.provider, &mut start_values);
+        let StartValues { postponed, .. } = start_values;
         let mut text = redacted_toml(file);
         if !postponed.is_empty() {
             let note =
@@ -122,18 +127,18 @@ impl RestartOnly {
     /// Keeps what the provider reads at the start: whether it exists, its address, its database and
     /// its secret file. Changes of these wait for the next start. Other keys of the provider apply
     /// at once.
-    fn keep_provider(&self, file: &mut Option<raw::Provider>, kept: &mut StartValues<'_>) {
+    fn keep_provider(&self, file: &mut Option<raw::Provider>, start_values: &mut StartValues<'_>) {
         let (Some(new), Some(old)) = (file.as_mut(), &self.provider) else {
             if file.is_some() != self.provider.is_some() {
                 file.clone_from(&self.provider);
-                kept.postponed.push("provider");
+                start_values.postponed.push("provider");
             }
             return;
         };
-        kept.keep_start_value("provider.address", &mut new.address, &old.address);
-        kept.keep_start_value("provider.database", &mut new.database, &old.database);
-        kept.keep_start_value("provider.database_file", &mut new.database_file, &old.database_file);
-        kept.keep_start_value("provider.secret_file", &mut new.secret_file, &old.secret_file);
+        start_values.keep_start_value("provider.address", &mut new.address, &old.address);
+        start_values.keep_start_value("provider.database", &mut new.database, &old.database);
+        start_values.keep_start_value("provider.database_file", &mut new.database_file, &old.database_file);
+        start_values.keep_start_value("provider.secret_file", &mut new.secret_file, &old.secret_file);
     }
 }
 

@@ -59,6 +59,15 @@ pub struct FieldName(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Method(pub String);
 
+/// Time of day: `"08:00"`, to `"24:00"`. In minutes after midnight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClockTime(pub u16);
+
+/// Time zone without daylight saving time: `"UTC"`, or an offset from it such as `"+01:00"`. In
+/// minutes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ZoneOffset(pub i16);
+
 /// Number of worker threads, or `"auto"` (`None`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workers(pub Option<u16>);
@@ -98,6 +107,8 @@ pub(super) fn check(format: &str, text: &str) -> Result<(), ScalarFault> {
         (Name::FORMAT, explain::<Name>),
         (FieldName::FORMAT, explain::<FieldName>),
         (Method::FORMAT, explain::<Method>),
+        (ClockTime::FORMAT, explain::<ClockTime>),
+        (ZoneOffset::FORMAT, explain::<ZoneOffset>),
     ];
     WORDS.iter().find(|(f, _)| *f == format).map_or(Ok(()), |(_, check)| check(text))
 }
@@ -116,6 +127,8 @@ pub(super) fn expected(format: &str) -> Option<&'static str> {
         (Name::FORMAT, Name::EXPECTED),
         (FieldName::FORMAT, FieldName::EXPECTED),
         (Method::FORMAT, Method::EXPECTED),
+        (ClockTime::FORMAT, ClockTime::EXPECTED),
+        (ZoneOffset::FORMAT, ZoneOffset::EXPECTED),
     ];
     WORDS.iter().find(|(f, _)| *f == format).map(|(_, e)| *e)
 }
@@ -167,6 +180,8 @@ word!(Mode, "FileMode");
 word!(Name, "Name");
 word!(FieldName, "FieldName");
 word!(Method, "Method");
+word!(ClockTime, "ClockTime");
+word!(ZoneOffset, "ZoneOffset");
 
 const TIME_UNITS: &[(&str, u64)] =
     &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
@@ -440,5 +455,73 @@ impl Word for Method {
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// Minutes of `HH:MM` with two digits each.
+fn minutes(text: &str) -> Option<u16> {
+    let (hours, minutes) = text.split_once(':')?;
+    let two = |digits: &str| {
+        let good = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_digit());
+        good.then(|| digits.parse::<u16>().ok()).flatten()
+    };
+    let (hours, minutes) = (two(hours)?, two(minutes)?);
+    (minutes < 60).then_some(hours * 60 + minutes)
+}
+
+impl Word for ClockTime {
+    const FORMAT: &'static str = "clock-time";
+    const PATTERN: &'static str = "^([01][0-9]|2[0-4]):[0-5][0-9]$";
+    const EXPECTED: &'static str = "a time of day such as \"08:00\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match minutes(text) {
+            Some(minutes) if minutes <= 24 * 60 => Ok(Self(minutes)),
+            Some(_) => Err("a day ends at 24:00".into()),
+            None => Err("write hours and minutes with two digits each, from 00:00 to 24:00".into()),
+        }
+    }
+}
+
+impl fmt::Display for ClockTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}:{:02}", self.0 / 60, self.0 % 60)
+    }
+}
+
+impl Word for ZoneOffset {
+    const FORMAT: &'static str = "zone-offset";
+    const PATTERN: &'static str = "^(UTC|[+-][01][0-9]:[0-5][0-9])$";
+    const EXPECTED: &'static str = "\"UTC\" or an offset from it such as \"+01:00\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "UTC" {
+            return Ok(Self(0));
+        }
+        let (sign, offset) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(offset), _) => (1, offset),
+            (_, Some(offset)) => (-1, offset),
+            _ if text.contains('/') => {
+                return Err("names of time zones are not known here, because their rules change".into());
+            }
+            _ => return Err(String::new()),
+        };
+        match minutes(offset).and_then(|minutes| i16::try_from(minutes).ok()) {
+            Some(minutes) if minutes <= 14 * 60 => Ok(Self(sign * minutes)),
+            Some(_) => Err("no time zone is more than 14:00 from UTC".into()),
+            None => Err("write hours and minutes with two digits each".into()),
+        }
+    }
+}
+
+impl fmt::Display for ZoneOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("UTC"),
+            offset => {
+                let sign = if offset < 0 { '-' } else { '+' };
+                write!(f, "{sign}{}", ClockTime(offset.unsigned_abs()))
+            }
+        }
     }
 }

@@ -36,8 +36,8 @@ struct Checker<'f> {
 }
 
 impl Checker<'_> {
-    fn add_invalid(&mut self, path: &KeyPath, what: String, hint: impl Into<String>) {
-        self.faults.add(path, what, hint);
+    fn add_invalid(&mut self, path: &KeyPath, message: String, hint: impl Into<String>) {
+        self.faults.add(path, message, hint);
         self.shape.invalid.push(path.clone());
     }
 
@@ -48,14 +48,14 @@ impl Checker<'_> {
             return self.check_alternatives(branches, value, path, description);
         }
         if !type_matches(schema, value) {
-            let what = format!("expected {}, found {}", expected_type(schema), actual_type(value));
+            let message = format!("expected {}, found {}", expected_type(schema), actual_type(value));
             let wants_list = schema.get("type").is_some_and(|t| t == "array");
             let hint = match (value, path.last_key()) {
                 (DeValue::String(_), _) if wants_list => "put it in brackets: [\"…\"]".into(),
                 (DeValue::Table(_), Some(key)) if wants_list => format!("write [[{key}]], with two brackets"),
                 _ => key_hint(path, description),
             };
-            return self.add_invalid(path, what, hint);
+            return self.add_invalid(path, message, hint);
         }
         match value {
             DeValue::Table(table) => self.check_table(schema, table, path),
@@ -90,15 +90,15 @@ impl Checker<'_> {
             if let DeValue::String(text) = value {
                 return self.check_word(&words, text, path);
             }
-            let what = format!("expected {}, found {}", one_of(words), actual_type(value));
-            return self.add_invalid(path, what, key_hint(path, description));
+            let message = format!("expected {}, found {}", one_of(words), actual_type(value));
+            return self.add_invalid(path, message, key_hint(path, description));
         }
         if let Some(branch) = branches.iter().find(|b| type_matches(resolve(b), value)) {
             return self.check_value(branch, value, path);
         }
         let kinds: Vec<String> = branches.iter().map(|b| expected_type(resolve(b))).collect();
-        let what = format!("expected {}, found {}", kinds.join(", or "), actual_type(value));
-        self.add_invalid(path, what, key_hint(path, description));
+        let message = format!("expected {}, found {}", kinds.join(", or "), actual_type(value));
+        self.add_invalid(path, message, key_hint(path, description));
     }
 
     fn check_table(&mut self, schema: &Value, table: &DeTable<'_>, path: &KeyPath) {
@@ -110,11 +110,11 @@ impl Checker<'_> {
             match (known.get(key), further) {
                 (Some(schema), _) | (None, Some(schema)) => self.check_value(schema, value.get_ref(), &at),
                 (None, None) => {
-                    let (what, hint) = match renamed::remedy(&at) {
+                    let (message, hint) = match renamed::remedy(&at) {
                         Some(remedy) => (format!("`{key}` was renamed"), remedy.to_owned()),
                         None => (format!("unknown key `{key}`"), hint_for_unknown(key, known)),
                     };
-                    self.faults.add_key(&at, what, hint);
+                    self.faults.add_key(&at, message, hint);
                     self.shape.unknown.push(at);
                 }
             }
@@ -136,8 +136,8 @@ impl Checker<'_> {
             return self.check_word(&words, text, path);
         }
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
-        if let Err((what, hint)) = scalar::check(format, text) {
-            self.add_invalid(path, what, hint);
+        if let Err((message, hint)) = scalar::check(format, text) {
+            self.add_invalid(path, message, hint);
         }
     }
 

@@ -151,9 +151,9 @@ impl AssertionMinter {
         if let Some(outdated) = known.or((made.len() == MAX_PER_CREDENTIAL).then_some(0)) {
             made.remove(outdated);
         }
-        let by = self.seal.clone();
+        let minter = self.seal.clone();
         made.push(CachedAssertion {
-            minter: by,
+            minter,
             audience: audience.into(),
             token: token.clone(),
             at: now.monotonic,

@@ -11,8 +11,11 @@ use auth::authority::AuthorityConfig;
 use auth::mapping::CertificateMapping;
 use auth::token::IssuerConfig;
 use http_engine::config::ServerConfig;
+use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::url::Url;
 use zeroize::Zeroizing;
+
+use crate::htpasswd::{Htpasswd, UserGroups};
 
 /// The sources of identity that authenticate callers.
 pub struct Authentication {
@@ -22,6 +25,8 @@ pub struct Authentication {
     pub authorities: Vec<TokenAuthority>,
     /// The mapping for client certificates, where they are a credential.
     pub certificates: Option<CertificateMapping>,
+    /// User names and passwords, where they are a credential.
+    pub basic: Option<Arc<BasicAuth>>,
     /// Bounds of the decision cache.
     pub cache: CacheLimits,
     /// `realm` of the RFC 6750 challenge.
@@ -30,6 +35,18 @@ pub struct Authentication {
     /// cache key, so that a fact mapped under an older configuration is never found under a newer
     /// one.
     pub version: u64,
+}
+
+/// User names and passwords (HTTP Basic, RFC 7617).
+pub struct BasicAuth {
+    /// Name that rules and metrics use, in place of an issuer's.
+    pub name: Box<str>,
+    /// `realm` of the challenge.
+    pub realm: Box<str>,
+    /// The users and the hashes of their passwords.
+    pub users: Htpasswd,
+    /// Groups of users.
+    pub groups: UserGroups,
 }
 
 /// A JWT issuer and the source of its keys.
@@ -45,6 +62,8 @@ pub struct IssuerSource {
     pub max_stale: Duration,
     /// Trusted CAs for fetching; `None`: system roots. Ignored for `http://` and files.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Proxies between the process and the issuer.
+    pub proxies: OutboundProxies,
 }
 
 /// A service that is asked whether a token is valid.

@@ -38,7 +38,7 @@ impl Cookie {
     /// party may have set one of them.
     pub fn find<'a>(self, scheme: Scheme, fields: &[Field<'a>]) -> Option<&'a [u8]> {
         let name = self.name(scheme).as_bytes();
-        let mut values = crumbs(fields).filter(|(found, _)| *found == name).map(|(_, value)| value);
+        let mut values = crumbs(fields).filter(|(other, _)| *other == name).map(|(_, value)| value);
         match (values.next(), values.next()) {
             (Some(value), None) if !value.is_empty() => Some(value),
             _ => None,
@@ -46,12 +46,12 @@ impl Cookie {
     }
 
     /// A `Set-Cookie` with this value and lifetime.
-    pub fn set(self, scheme: Scheme, value: &str, lasts: Duration) -> String {
+    pub fn set(self, scheme: Scheme, value: &str, max_age: Duration) -> String {
         let secure = if scheme == Scheme::Https { "; Secure" } else { "" };
         format!(
             "{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
             self.name(scheme),
-            lasts.as_secs()
+            max_age.as_secs()
         )
     }
 

@@ -3,6 +3,7 @@
 //! Owns:
 //!
 //! - the keys of issuers and the requests to token authorities ([`authenticate`]);
+//! - the users of an htpasswd file ([`htpasswd`]);
 //! - the cache of verified credentials ([`cache`]);
 //! - revocation ([`revocation`], [`events`], [`watch`], [`revoked_sessions`]);
 //! - the assertion of the caller for the upstream ([`assertion`]);
@@ -18,6 +19,7 @@ pub mod cache;
 pub mod config;
 pub mod cookies;
 pub mod events;
+pub mod htpasswd;
 pub mod open_session;
 pub mod revocation;
 pub mod revoked_sessions;

@@ -345,8 +345,8 @@ impl PendingAnswer {
     /// The use of the issuer's own answer that confirms a token. That answer was only read, perhaps
     /// from a database that another one has replaced. Under a live lease this does no harm. Without
     /// one the issuer is queried about the tags, which a deposed node cannot answer.
-    pub(crate) async fn use_issuer_answer(self, said: RevocationTags) -> AuthoritativeAnswer {
-        let (revocable, as_of) = self.token_of(said);
+    pub(crate) async fn use_issuer_answer(self, tags: RevocationTags) -> AuthoritativeAnswer {
+        let (revocable, as_of) = self.token_of(tags);
         match revocable.answer_use(&self, as_of) {
             AnswerUse::Cache(hold) if hold.state() == EntryState::Valid => {
                 AuthoritativeAnswer::Good(revocable, Some(hold))
@@ -365,8 +365,8 @@ impl PendingAnswer {
     /// its own. Returns the token and the basis of a cache entry. Without a live lease here nothing
     /// may be cached, because the other service may lag unnoticed. `None`: the answer authorizes no
     /// request.
-    pub fn use_relayed_answer(self, said: RevocationTags) -> Option<(RevocableToken, Option<EntryBasis>)> {
-        let (revocable, as_of) = self.token_of(said);
+    pub fn use_relayed_answer(self, tags: RevocationTags) -> Option<(RevocableToken, Option<EntryBasis>)> {
+        let (revocable, as_of) = self.token_of(tags);
         match revocable.answer_use(&self, as_of) {
             AnswerUse::Cache(hold) => match hold.state() {
                 EntryState::Valid => Some((revocable, Some(hold))),
@@ -381,8 +381,8 @@ impl PendingAnswer {
         }
     }
 
-    fn token_of(&self, said: RevocationTags) -> (RevocableToken, (Epoch, u64)) {
-        let RevocationTags { as_of, issued_at, tags } = said;
+    fn token_of(&self, answer: RevocationTags) -> (RevocableToken, (Epoch, u64)) {
+        let RevocationTags { as_of, issued_at, tags } = answer;
         let denying = tags.len();
         let revocable = RevocableToken::new(self.followed.clone(), tags.into(), denying, issued_at);
         (revocable, (as_of.epoch, as_of.seq))

@@ -2,7 +2,8 @@
 //! fact may still name them.
 //!
 //! Owns: the list, its bound, and what happens when it is full. Does not own: the reasons for an
-//! end, and ends in other processes: where a database keeps sessions, `login::endings` reads them.
+//! end, and ends in other processes: where a database keeps sessions, `login::revocation_poll`
+//! reads them.
 //!
 //! Every hit on a session's fact checks this list: an end takes effect with the next request, not
 //! when the cache entry expires. The list is bounded and never drops an entry that matters. When it
@@ -125,8 +126,8 @@ impl RevokedSessions {
     }
 
     /// Revokes the sessions of a user, or of a provider's session, that `logout` means.
-    pub fn revoke_all(&self, whose: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
-        let (SessionsOf::Sid(digest) | SessionsOf::Subject(digest)) = whose;
+    pub fn revoke_all(&self, sessions: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
+        let (SessionsOf::Sid(digest) | SessionsOf::Subject(digest)) = sessions;
         self.put(digest, RevokedEntry { logout, until }, now);
     }
 

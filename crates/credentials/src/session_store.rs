@@ -110,7 +110,7 @@ pub trait SessionStore: Send + Sync {
     /// is not repeated. The deletion and the record of the name are one transaction.
     fn remove_of(
         &self,
-        whose: SessionsOf,
+        sessions: SessionsOf,
         began: Timestamp,
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>>;
@@ -167,11 +167,11 @@ impl SessionStore for Bounded {
 
     fn remove_of(
         &self,
-        whose: SessionsOf,
+        sessions: SessionsOf,
         began: Timestamp,
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
-        within(WRITE_TIMEOUT, self.0.remove_of(whose, began, once))
+        within(WRITE_TIMEOUT, self.0.remove_of(sessions, began, once))
     }
 
     fn revoked_since(&self, after: u64, longest: Duration) -> StoreAnswer<'_, RevokedPage> {

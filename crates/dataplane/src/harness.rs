@@ -9,18 +9,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use credentials::cache::{CacheSecret, Generation};
 use credentials::revocation::FollowedIssuers;
 use credentials::session_store::SessionStore;
 use gateway::server::{Gateway, Services};
 use http_engine::clock::{Clock, SystemClock};
-use serde_json::{Value, json};
+use http_engine::upstream::resolver::Resolver;
 use telemetry::access_log::AccessLog;
 use telemetry::metrics::{Format, Metrics};
+
+pub use crate::issuer::{AUDIENCE, ISSUER, Issuer, now};
 
 /// Time limit of a test for expected bytes.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -90,7 +91,14 @@ impl Upstream {
 
     /// Answers with `respond`, which returns `false` to close the connection.
     pub fn answering(respond: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        Self::listening(TcpListener::bind("127.0.0.1:0").expect("loopback"), respond)
+    }
+
+    /// The same on this socket.
+    pub fn listening(
+        listener: TcpListener,
+        respond: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().expect("address");
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -206,43 +214,6 @@ pub fn read_chunked(socket: &mut impl Read, held: &mut Vec<u8>) -> Option<(Vec<u
     }
 }
 
-/// An issuer of tokens with its signing key.
-pub struct Issuer {
-    pub signer: Signer,
-}
-
-pub const ISSUER: &str = "https://issuer.test";
-pub const AUDIENCE: &str = "postern-test";
-
-/// Seconds since the epoch. Tests with real sockets use the real clock.
-#[allow(clippy::disallowed_methods, reason = "the gateway under test runs on the system clock")]
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
-}
-
-impl Issuer {
-    pub fn new() -> Self {
-        Self { signer: Signer::generate(SigningAlgorithm::Es256).expect("key") }
-    }
-
-    pub fn write_jwks(&self, path: &Path) {
-        std::fs::write(path, public_jwks([&self.signer]).to_string()).expect("jwks");
-    }
-
-    /// A token of `alice`, in groups `dev` and `ops`, with scope `read`. `change` may change its
-    /// claims.
-    pub fn token(&self, change: impl FnOnce(&mut Value)) -> String {
-        let now = now();
-        let mut claims = json!({
-            "iss": ISSUER, "aud": AUDIENCE, "sub": "alice-id", "preferred_username": "alice",
-            "email": "alice@example.com", "email_verified": true, "groups": ["dev", "ops"], "scope": "read",
-            "client_id": "cli", "jti": "1", "iat": now, "exp": now + 3600,
-        });
-        change(&mut claims);
-        self.signer.sign(&[("typ", "at+jwt")], &claims).expect("signed")
-    }
-}
-
 /// A gateway in front of one upstream.
 pub struct Fixture {
     pub dir: tempfile::TempDir,
@@ -252,9 +223,6 @@ pub struct Fixture {
     pub metrics: Arc<Metrics>,
     pub address: SocketAddr,
 }
-
-/// Services of a gateway that a test may replace: clock, access log, session store.
-type Around = (Arc<dyn Clock>, Option<AccessLog>, Option<Arc<dyn SessionStore>>);
 
 /// Changes of a test to the default configuration.
 #[derive(Default)]
@@ -344,6 +312,15 @@ impl Fixture {
         Self::observed(dir, issuer, upstream, text, Arc::new(SystemClock), None)
     }
 
+    /// The same with names that this resolver looks up, and with an access log.
+    pub fn resolving(setup: Setup, resolver: Resolver, access_log: Option<AccessLog>) -> Self {
+        let (dir, issuer, upstream) =
+            (tempfile::tempdir().expect("directory"), Issuer::new(), Upstream::start());
+        issuer.write_jwks(&dir.path().join("jwks.json"));
+        let text = setup.file(dir.path(), upstream.address);
+        Self::build(dir, issuer, upstream, &text, Services { resolver, access_log, ..services(1) })
+    }
+
     /// The same with a given clock and session store.
     pub fn keeping(
         dir: tempfile::TempDir,
@@ -354,7 +331,7 @@ impl Fixture {
     ) -> Self {
         let issuer = Issuer::new();
         issuer.write_jwks(&dir.path().join("jwks.json"));
-        Self::build(dir, issuer, upstream, text, (clock, None, sessions))
+        Self::build(dir, issuer, upstream, text, Services { clock, sessions, ..services(1) })
     }
 
     /// The same with a given clock and an access log.
@@ -366,7 +343,7 @@ impl Fixture {
         clock: Arc<dyn Clock>,
         access_log: Option<AccessLog>,
     ) -> Self {
-        Self::build(dir, issuer, upstream, text, (clock, access_log, None))
+        Self::build(dir, issuer, upstream, text, Services { clock, access_log, ..services(1) })
     }
 
     fn build(
@@ -374,10 +351,9 @@ impl Fixture {
         issuer: Issuer,
         upstream: Upstream,
         text: &str,
-        (clock, access_log, sessions): Around,
+        services: Services,
     ) -> Self {
         let settings = load(dir.path(), text);
-        let services = Services { clock, access_log, sessions, ..services(1) };
         let metrics = services.metrics.clone();
         let gateway = Gateway::start(settings, 1, http_engine::listen::Claim::Exclusive, &services)
             .expect("gateway starts");
@@ -448,10 +424,10 @@ impl Drop for Fixture {
 }
 
 /// Waits until a condition is true. Returns how long that took.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+pub fn until(condition: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < PATIENCE, "{condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
     began.elapsed()
@@ -470,6 +446,7 @@ pub fn services(workers: usize) -> Services {
         follows: FollowedIssuers::default(),
         sessions: None,
         events: None,
+        resolver: Resolver::system(),
     }
 }
 

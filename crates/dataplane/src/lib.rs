@@ -3,9 +3,10 @@
 //! The tests (`tests/it`) start a gateway in this process from a configuration file, send it any
 //! bytes over real sockets, and judge by what the upstream receives.
 //!
-//! Owns: the harness ([`harness`]), Envoy as a client ([`ext_authz`]), HTTP/2 and TLS clients
-//! ([`http2`], [`certificates`]), protocol switches ([`upgrade`]), addresses ([`ports`]). Does not
-//! own: tests that need a database, the provider or the binary; those are in `postern`.
+//! Owns: the harness ([`harness`]), an issuer of tokens ([`issuer`]), Envoy as a client
+//! ([`ext_authz`]), HTTP/2 and TLS clients ([`http2`], [`certificates`]), protocol switches
+//! ([`upgrade`]), addresses ([`ports`]). Does not own: tests that need a database, the provider or
+//! the binary; those are in `postern`.
 
 #![expect(
     missing_docs,
@@ -27,5 +28,6 @@ pub mod certificates;
 pub mod ext_authz;
 pub mod harness;
 pub mod http2;
+pub mod issuer;
 pub mod ports;
 pub mod upgrade;

@@ -61,7 +61,8 @@ pub(crate) struct AuthResponse {
 ///
 /// Only a response that depends on nothing but the request and its token may be cached. A response
 /// that needed a Kubernetes access review may not, nor one for a session, whose cookie may have to
-/// be replaced.
+/// be replaced, nor one by rules on the client's address, which the cache would have to know. One
+/// by rules on the time is cached until the time may change it.
 pub(crate) struct ResponseCaching {
     max_age: u64,
     vary: Arc<str>,
@@ -80,10 +81,13 @@ impl ResponseCaching {
         until: Option<Instant>,
         now: Now,
     ) -> Option<Self> {
-        if matches!(&route.policy, Policy::Rules(rules) if rules.review().is_some()) {
-            return None;
-        }
         let mut max_age = keeping.max_age;
+        if let Policy::Rules(rules) = &route.policy {
+            if rules.reviews().is_some() || rules.reads_client_address() {
+                return None;
+            }
+            max_age = max_age.min(rules.next_change(now.wall).since(now.wall));
+        }
         let mut statement = None;
         if let Some(caller) = caller {
             // A session has no `until`; nor does a token that was evicted from the cache meanwhile.
@@ -103,7 +107,8 @@ impl ResponseCaching {
             }
         }
         let vary = keeping.vary.clone();
-        Some(Self { max_age: max_age.as_secs(), vary, revocation: statement }).filter(|kept| kept.max_age > 0)
+        Some(Self { max_age: max_age.as_secs(), vary, revocation: statement })
+            .filter(|caching| caching.max_age > 0)
     }
 }
 
@@ -145,8 +150,8 @@ impl AuthResponse {
     }
 
     /// Sets how the proxy may cache the response.
-    pub(crate) fn with_caching(self, kept: Option<ResponseCaching>) -> Self {
-        Self { caching: kept, ..self }
+    pub(crate) fn with_caching(self, caching: Option<ResponseCaching>) -> Self {
+        Self { caching, ..self }
     }
 
     /// The response for a proxy that asked over HTTP.
@@ -158,8 +163,8 @@ impl AuthResponse {
                     ("cache-control".into(), format!("max-age={max_age}, must-revalidate").into()),
                     ("vary".into(), vary.to_string().into()),
                 ];
-                if let Some((issuer, said)) = statement {
-                    fields.push((revocation_tags::REVOCATION_FIELD.into(), said.to_string().into()));
+                if let Some((issuer, tags)) = statement {
+                    fields.push((revocation_tags::REVOCATION_FIELD.into(), tags.to_string().into()));
                     fields.push((revocation_tags::ISSUER_FIELD.into(), issuer.to_string().into()));
                 }
                 fields
@@ -198,8 +203,8 @@ fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duratio
 /// forwards on success, so a page (2xx) becomes 403 with the same content. nginx knows only allow
 /// and deny, so a redirect becomes 401; the nginx configuration can turn it back into a redirect
 /// with the `Location` beside it.
-pub(crate) fn deny_over_http(asking: &QuestionSource, answer: LocalReply) -> LocalReply {
-    let status = match (answer.status, asking) {
+pub(crate) fn deny_over_http(source: &QuestionSource, answer: LocalReply) -> LocalReply {
+    let status = match (answer.status, source) {
         (200..=299, _) => 403,
         (300..=399, QuestionSource::XOriginal) => 401,
         (status, _) => status,

@@ -37,23 +37,23 @@ impl Authorizer {
     ) -> AuthorizerResult {
         let counts = &running.authorizers[self.index].counts;
         let alone = async || match self.query(question, worker, running).await {
-            Ok((said, _)) => Ok(Arc::new(said)),
+            Ok((answer, _)) => Ok(Arc::new(answer)),
             Err(_) => Err(AuthorizerUnknown),
         };
         for _ in 0..MAX_ROUNDS {
             match self.cache.lookup(question.key(), worker.clock.refresh()) {
                 // Another request got the answer since this request looked.
-                CacheLookup::Hit(said) => {
+                CacheLookup::Hit(answer) => {
                     counts.count_result(&worker.metrics, Consulted::Hit);
-                    return Ok(said);
+                    return Ok(answer);
                 }
                 // The last answer could not be shared: waiting for this one would mean to wait
                 // twice.
                 CacheLookup::Pending(_) if !self.last_was_cacheable.load(Relaxed) => return alone().await,
                 CacheLookup::Pending(flight) => match flight.wait().await {
-                    FlightResult::Known(said) => {
+                    FlightResult::Known(answer) => {
                         counts.count_result(&worker.metrics, Consulted::Coalesced);
-                        return Ok(said);
+                        return Ok(answer);
                     }
                     FlightResult::Denied(NotShared::QueryFailed) => return Err(AuthorizerUnknown),
                     FlightResult::Denied(NotShared::SingleUse) => return alone().await,
@@ -65,15 +65,15 @@ impl Authorizer {
                         ticket.fail(NotShared::QueryFailed);
                         return Err(AuthorizerUnknown);
                     }
-                    Ok((said, None)) => {
+                    Ok((answer, None)) => {
                         ticket.fail(NotShared::SingleUse);
-                        return Ok(Arc::new(said));
+                        return Ok(Arc::new(answer));
                     }
                     // An error means that a revocation arrived while the answer was stored: look up
                     // again.
-                    Ok((said, Some(life))) => {
-                        if let Ok(said) = ticket.fill(said, life, worker.clock.refresh()) {
-                            return Ok(said);
+                    Ok((answer, Some(life))) => {
+                        if let Ok(answer) = ticket.fill(answer, life, worker.clock.refresh()) {
+                            return Ok(answer);
                         }
                     }
                 },
@@ -93,12 +93,12 @@ impl Authorizer {
         let began = worker.clock.refresh();
         let answer = self.try_query(question, worker, running).await;
         let took = worker.clock.refresh().monotonic.saturating_duration_since(began.monotonic);
-        let what = match &answer {
-            Ok((said, _)) => said.metric_label(),
+        let result = match &answer {
+            Ok((parsed, _)) => parsed.metric_label(),
             Err(why) => why.metric_label(),
         };
         let counts = &running.authorizers[self.index].counts;
-        counts.count_query(&worker.metrics, what, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        counts.count_query(&worker.metrics, result, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         match &answer {
             Ok((_, life)) => {
                 self.outage.succeeded();
@@ -118,30 +118,26 @@ impl Authorizer {
         for _ in 0..MAX_QUERIES {
             // Taken before the query is sent: the answer may be as old as the query.
             let (departed, now) = (self.followed_issuers.begin_query(), worker.clock.refresh());
-            let heard = exchange::send_query(&self.config, question, worker, running).await?;
-            let answer::ParsedAnswer {
-                answer: said,
-                fresh,
-                revocation: statement,
-                credential_lifetime: lasts,
-            } = answer::read(heard, &self.config, &running.config.identity_headers, question)?;
-            let (asked, ends) = (now.monotonic, lasts.map(|lasts| now.wall.plus(lasts)));
-            let said = said.expiring_at(ends);
-            let for_as_long = |most: Duration| fresh.map(|fresh| asked + fresh.min(most));
+            let response = exchange::send_query(&self.config, question, worker, running).await?;
+            let answer::ParsedAnswer { answer, fresh, revocation: statement, credential_lifetime: lifetime } =
+                answer::read(response, &self.config, &running.config.identity_headers, question)?;
+            let (sent_at, ends) = (now.monotonic, lifetime.map(|lifetime| now.wall.plus(lifetime)));
+            let answer = answer.expiring_at(ends);
+            let for_as_long = |most: Duration| fresh.map(|fresh| sent_at + fresh.min(most));
             let expires = ends.unwrap_or(Timestamp::MAX);
             let life = |until, hold| Lifetime { expires, until: Some(until), basis: hold };
             let of = |issuer: &str| departed.into_iter().find(|departed| departed.is_of(issuer));
-            let followed = statement.and_then(|(issuer, said)| Some((of(&issuer)?, said)));
+            let followed = statement.and_then(|(issuer, tags)| Some((of(&issuer)?, tags)));
             let Some((departed, statement)) = followed else {
                 let until = for_as_long(self.config.max_age);
-                return Ok((said, until.filter(|until| *until > asked).map(|until| life(until, None))));
+                return Ok((answer, until.filter(|until| *until > sent_at).map(|until| life(until, None))));
             };
             // An answer that knows of fewer revocations than are known here authorizes nothing:
             // query again.
             let Some((revocable, hold)) = departed.use_relayed_answer(statement) else { continue };
-            let until = for_as_long(self.config.max_age_with_revocation).filter(|until| *until > asked);
+            let until = for_as_long(self.config.max_age_with_revocation).filter(|until| *until > sent_at);
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
-            return Ok((said.until_revoked(revocable), life));
+            return Ok((answer.until_revoked(revocable), life));
         }
         Err(QueryError::Outdated)
     }

@@ -66,13 +66,13 @@ pub fn grpc_wait_limit(timeout: &[u8]) -> Option<std::time::Duration> {
 
 /// Parses a check over plain HTTP; `None`: it is refused.
 pub fn over_http(
-    asking: &QuestionSource,
+    source: &QuestionSource,
     method: &str,
     host: &[u8],
     target: &[u8],
     fields: &[Field<'_>],
 ) -> Option<ParsedQuestion> {
-    let asked = ParsedRequest {
+    let check = ParsedRequest {
         method,
         scheme: Scheme::Http,
         authority: None,
@@ -88,5 +88,5 @@ pub fn over_http(
         repeats: Repeats::Separate,
         client: None,
     };
-    forward_auth::original(asking, &asked).ok().as_ref().map(ParsedQuestion::from)
+    forward_auth::original(source, None, &check).ok().as_ref().map(ParsedQuestion::from)
 }

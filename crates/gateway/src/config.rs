@@ -11,16 +11,20 @@ mod authorizer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::headers::{IdentityHeaders, StripSet, is_same_alias_class};
-use auth::policy::review::ReviewTemplate;
+use auth::headers::{IdentityHeaders, StripSet, ValueTemplate, is_same_alias_class};
+use auth::policy::review::ReviewSet;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
+use auth::request::Scheme;
 use credentials::authenticate::AuthenticatorSetup;
 use credentials::config::{AssertionConfig, Authentication};
 pub use credentials::config::{EventDelivery, Transmitter};
 use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig, Upstream};
-use http_engine::tls::ClientCas;
+use http_engine::field_edits::FieldEdits;
+use http_engine::tls::{ClientCas, ServerCertificates};
 use ipnet::IpNet;
+
+use crate::error_page::ErrorPages;
 
 pub use self::authorizer::{AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
 
@@ -55,6 +59,12 @@ pub struct Config {
     pub identity_headers: IdentityHeaders,
     /// The signed assertion of the caller's identity for the upstream, where configured.
     pub assertion: Option<AssertionConfig>,
+    /// Edits of responses that no route determines; `None`: none.
+    pub response_headers: Option<ResponseHeaders>,
+    /// Whether some route has a CORS policy.
+    pub has_cors: bool,
+    /// Pages for browsers whose requests are refused.
+    pub pages: Arc<ErrorPages>,
     /// Client networks whose responses get `Server-Timing` with the named phases; empty: none.
     pub server_timing: Vec<IpNet>,
 }
@@ -89,11 +99,11 @@ pub fn fields_read(
     authorizers: &[AuthorizerConfig],
 ) -> Box<[Box<str>]> {
     let reviews = routes.iter().filter_map(|route| match &route.policy {
-        Policy::Rules(rules) => rules.review(),
+        Policy::Rules(rules) => rules.reviews(),
         Policy::Public => None,
     });
     let shown = authorizers.iter().flat_map(|authorizer| &authorizer.shown_fields).map(|shown| &*shown.name);
-    let names = table.fields_read().chain(reviews.flat_map(ReviewTemplate::fields_read)).chain(shown);
+    let names = table.fields_read().chain(reviews.flat_map(ReviewSet::fields_read)).chain(shown);
     let mut names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
     names.sort_unstable();
     names.dedup();
@@ -119,6 +129,10 @@ pub struct Listener {
     /// Peers that must begin each connection with a PROXY protocol header (v1 or v2). Others must
     /// not.
     pub proxy_protocol: Vec<IpNet>,
+    /// Whether requests without TLS are redirected to `https`.
+    pub https_redirect: bool,
+    /// Proxies that report where requests come from; `None`: none are believed.
+    pub trusted_proxies: Option<TrustedProxies>,
     /// Resource limits of one connection.
     pub limits: Limits,
     /// Time limits of the steps of a connection.
@@ -144,6 +158,34 @@ impl ListenerService {
     }
 }
 
+/// Proxies in front of a listener that report where a request comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedProxies {
+    /// Their networks.
+    pub networks: Vec<IpNet>,
+    /// The fields that are believed.
+    pub source: ForwardedSource,
+}
+
+/// The fields in which trusted proxies report where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "one per field")]
+pub enum ForwardedSource {
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// The fields of the `X-Forwarded-` family that are `true`.
+    XForwarded {
+        /// `X-Forwarded-For`: the client's address.
+        address: bool,
+        /// `X-Forwarded-Proto`: the scheme.
+        scheme: bool,
+        /// `X-Forwarded-Host`: the host, which is passed on and decides nothing.
+        host: bool,
+        /// `X-Forwarded-Port`: the port, which is passed on and decides nothing.
+        port: bool,
+    },
+}
+
 /// How other proxies check whether a request may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizationService {
@@ -151,6 +193,9 @@ pub struct AuthorizationService {
     pub trusted_proxies: Vec<IpNet>,
     /// How an HTTP check identifies the original request; `None`: checks come over gRPC.
     pub http: Option<QuestionSource>,
+    /// Field of an HTTP check that names the client's address. `None`: `X-Forwarded-For`, and no
+    /// rule reads the address.
+    pub client_address_header: Option<Box<str>>,
     /// How proxies may cache responses over HTTP; `None`: not at all.
     pub caching: Option<ResponseCacheControl>,
 }
@@ -181,8 +226,10 @@ pub enum QuestionSource {
 
 /// TLS of a listener, ready for the acceptor.
 pub struct ListenerTls {
-    /// Certificate chain, ALPN and whether client certificates are required.
+    /// Versions, ALPN and whether client certificates are required.
     pub server: Arc<rustls::ServerConfig>,
+    /// The certificates that `server` presents.
+    pub certificates: Arc<ServerCertificates>,
     /// CAs of client certificates, where they are requested: only then is a client certificate a
     /// credential.
     pub client_authorities: Option<ClientCas>,
@@ -222,16 +269,28 @@ pub struct Route {
     pub name: Box<str>,
     /// The rules that decide who may access the route.
     pub policy: Policy,
+    /// Text for those whom the policy forbids the route: the `detail` of the problem document, and
+    /// a part of the page. `None`: a general text.
+    pub denied_detail: Option<Box<str>>,
     /// Authorizer to query once the policy permits: index into [`Config::authorizers`].
     pub authorizer: Option<usize>,
-    /// Index into [`Config::upstreams`]; `None` where other proxies forward and this gateway only
-    /// answers their checks.
+    /// Index into [`Config::upstreams`]; `None` where the route has an action, or where other
+    /// proxies forward and this gateway only answers their checks.
     pub upstream: Option<usize>,
+    /// What the gateway answers itself, instead of forwarding.
+    pub action: Option<LocalAction>,
+    /// Whether paths that servers read in different ways are refused, even if all readings lead to
+    /// the same decision. Default false.
+    pub strict_paths: bool,
     /// How the path changes before it is forwarded.
     pub rewrite: Option<Rewrite>,
+    /// Whether paths in the response are changed back. Default false.
+    pub rewrite_responses: bool,
     /// Whether a browser's session is a credential on this route, and browsers without one are sent
     /// to log in.
     pub login: bool,
+    /// Whether a user name and a password are a credential on this route. `None`: they are not.
+    pub basic_auth: Option<BasicAuthUse>,
     /// Whether the client's `Authorization` passes to the upstream. Default false.
     pub forward_authorization: bool,
     /// Whether the upstream receives a session's access token, as `X-Forwarded-Access-Token`.
@@ -242,6 +301,24 @@ pub struct Route {
     /// Time limit from the decision to forward a request to the last byte of its response; `None`:
     /// unbounded (streams). Default 60 s.
     pub request_timeout: Option<Duration>,
+    /// Time limit from the request sent to the response head; [`Duration::MAX`]: none; `None`: the
+    /// upstream's.
+    pub response_header_timeout: Option<Duration>,
+    /// How long no byte of a response or tunnel may move; [`Duration::MAX`]: without limit; `None`:
+    /// the upstream's limit for responses, the listener's for tunnels.
+    pub idle_timeout: Option<Duration>,
+    /// Changes of the request's fields; `None`: none.
+    pub request_headers: Option<RequestHeaders>,
+    /// Changes of the response's fields; `None`: none.
+    pub response_headers: Option<ResponseHeaders>,
+    /// Which pages of other origins may read responses; `None`: the upstream decides.
+    pub cors: Option<Arc<CorsPolicy>>,
+    /// Whether a WebSocket handshake may carry its bearer token among its protocols, as Kubernetes'
+    /// API server permits it. Default false.
+    pub websocket_bearer: bool,
+    /// Whether an `Authorization` that is not for the gateway passes to the upstream beside a
+    /// session.
+    pub application_authorization: bool,
     /// What happens to an exchange that outlasts the token or certificate that authorized it.
     /// Default: it is closed.
     pub on_expiry: OnExpiry,
@@ -254,6 +331,34 @@ pub struct Route {
     /// Whether the upstream receives the client's `Host` instead of the endpoint's own. Default
     /// true.
     pub preserve_host: bool,
+    /// What identifies a client whose requests go to the same endpoint; `None`: requests go to the
+    /// endpoint with the fewest in flight.
+    pub affinity: Option<Affinity>,
+}
+
+/// What identifies a client whose requests go to the same endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Affinity {
+    /// A cookie that the gateway sets.
+    Cookie {
+        /// Its name.
+        name: Box<str>,
+        /// How long browsers keep it; `None`: until they are closed.
+        ttl: Option<Duration>,
+    },
+    /// The values of this header field.
+    Header(Box<str>),
+    /// The authenticated caller.
+    User,
+}
+
+/// How a route uses HTTP Basic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BasicAuthUse {
+    /// The credential is accepted, and 401 does not ask for it.
+    Accept,
+    /// The credential is accepted, and 401 asks for it: a browser shows its password dialog.
+    Challenge,
 }
 
 /// What happens to an exchange that outlasts the token or certificate that authorized it.
@@ -277,4 +382,133 @@ pub enum Rewrite {
         /// The path to insert instead.
         to: Box<str>,
     },
+}
+
+/// What the gateway answers itself on a route, once the request is permitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalAction {
+    /// Sends the client to another URL.
+    Redirect(Redirect),
+    /// Sends a fixed response.
+    Respond(FixedResponse),
+}
+
+/// A redirect: parts that are absent are those of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// Status: 301, 302, 303, 307 or 308 (RFC 9110 §15.4).
+    pub status: u16,
+    /// Scheme of the target.
+    pub scheme: Option<Scheme>,
+    /// Host of the target.
+    pub host: Option<Box<str>>,
+    /// Port of the target. If it is absent and scheme or host are replaced, the scheme's default.
+    pub port: Option<u16>,
+    /// Path of the target.
+    pub path: RedirectPath,
+}
+
+/// Path of a redirect's target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedirectPath {
+    /// That of the request.
+    Same,
+    /// This one.
+    Whole(Box<str>),
+    /// That of the request with another beginning, on a segment boundary.
+    Prefix {
+        /// The beginning to remove.
+        from: Box<str>,
+        /// The beginning to insert instead.
+        to: Box<str>,
+    },
+}
+
+/// A fixed response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixedResponse {
+    /// Status, from 200 to 599.
+    pub status: u16,
+    /// `Content-Type`, where there is a body.
+    pub content_type: Option<Box<str>>,
+    /// The body.
+    pub body: Arc<[u8]>,
+}
+
+/// Changes of a request's fields on its way to the upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHeaders {
+    /// Names of the client's fields that are removed, in any alias.
+    pub removed: Box<[Box<str>]>,
+    /// Fields that are appended, where their value is known.
+    pub values: Box<[(Box<str>, ValueTemplate)]>,
+}
+
+impl RequestHeaders {
+    /// Whether a field of the client with this name is removed.
+    pub fn removes(&self, name: &str) -> bool {
+        self.removed.iter().any(|removed| is_same_alias_class(removed, name))
+    }
+}
+
+/// Changes of a response's fields on its way to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHeaders {
+    /// Edits of responses to requests without TLS, as far as they are the same for every request.
+    pub http: Arc<FieldEdits>,
+    /// Edits of responses to requests with TLS, likewise.
+    pub https: Arc<FieldEdits>,
+    /// Fields whose values depend on the caller.
+    pub from_caller: Box<[(FieldOperation, Box<str>, ValueTemplate)]>,
+}
+
+/// How a field is written beside others of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldOperation {
+    /// It replaces them.
+    Set,
+    /// It is added to them.
+    Add,
+}
+
+/// Which pages of other origins may read the responses of a route (CORS, the Fetch standard).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorsPolicy {
+    /// Origins of the pages; at least one.
+    pub origins: Vec<CorsOrigin>,
+    /// Methods that the pages may use; empty: every method that the route has.
+    pub methods: Vec<Box<str>>,
+    /// Request fields that the pages may set.
+    pub headers: CorsHeaders,
+    /// Response fields that the pages may read: the list as it is sent.
+    pub expose: Box<str>,
+    /// Whether the pages may send cookies, client certificates and `Authorization` of the browser.
+    pub credentials: bool,
+    /// How long browsers may keep the answer to a preflight; `None`: their own default.
+    pub max_age: Option<Duration>,
+}
+
+/// Origins of pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CorsOrigin {
+    /// Every origin.
+    Any,
+    /// This one, as browsers write it.
+    Exact(Box<str>),
+    /// Every host below a domain, such as `https://*.example.com`.
+    Below {
+        /// Scheme with its separator: `https://`.
+        scheme: Box<str>,
+        /// The domain with its dot, and the port if there is one: `.example.com:8443`.
+        suffix: Box<str>,
+    },
+}
+
+/// Request fields that pages of other origins may set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CorsHeaders {
+    /// All.
+    Any,
+    /// These: the list as it is sent.
+    Listed(Box<str>),
 }

@@ -25,6 +25,8 @@ pub(crate) enum ExchangeError {
     UpstreamClosed(HttpStreamError),
     /// The upstream sent a response that cannot be framed, or that was not requested.
     UpstreamProtocol(HttpStreamError),
+    /// The upstream answered with a status for which the request is sent again.
+    RetriedStatus,
     /// The upstream did not answer, or stopped moving bytes, in time.
     UpstreamTimeout,
     /// The whole exchange took longer than its route allows.
@@ -46,6 +48,7 @@ impl ExchangeError {
             Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
             Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
             Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+            Self::RetriedStatus => Some(Refusal::UpstreamUnreachable),
             Self::AuthorizationLost(why) => Some(Refusal::authorization_lost(*why)),
         }
     }
@@ -60,6 +63,7 @@ impl ExchangeError {
             Self::UpstreamClosed(_) => (Outcome::UpstreamError, "upstream_closed"),
             Self::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
             Self::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
+            Self::RetriedStatus => (Outcome::UpstreamError, "upstream_unreachable"),
             Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
             Self::AuthorizationLost(CutReason::Revoked) => (Outcome::Unauthenticated, "revoked"),
             Self::AuthorizationLost(CutReason::Unknown) => {

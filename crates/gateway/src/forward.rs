@@ -17,15 +17,19 @@ use credentials::authenticate::Verified;
 use http_engine::config::UpstreamProtocol;
 use http_engine::head::Framing;
 use http_engine::parsed_request::ParsedRequest;
-use http_engine::upstream::pool::Pool;
+use http_engine::upstream::pool::{Pool, Selection};
 
-use crate::config::OnExpiry;
+use crate::affinity;
+use crate::config::{OnExpiry, Route};
+use crate::external_path::ExternalPath;
 use crate::forward::head::{Draft, ForwardedHead, QuestionHead};
 use crate::forward_filter::ForwardFilter;
+use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::relay::Terms;
+use crate::retry::RetryState;
 use crate::stream_guard::Expiry;
 use crate::worker::{ActiveConfig, Worker};
 
@@ -36,14 +40,17 @@ pub(crate) struct ForwardedRequest {
     framing: Framing,
     head_request: bool,
     terms: Terms,
+    selection: Selection,
 }
 
-/// A request as it came in: the configuration that it holds, its connection, and its head.
+/// A request as it came in: the configuration that it holds, its connection, its head, and the
+/// forwarding fields for its upstream.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) running: &'a Rc<ActiveConfig>,
     pub(crate) peer: &'a Peer,
     pub(crate) inbound: &'a ParsedRequest<'a>,
+    pub(crate) forwarded: &'a ForwardedFields,
 }
 
 impl ForwardedRequest {
@@ -57,19 +64,24 @@ impl ForwardedRequest {
         caller: Option<&Verified>,
         record: &mut RequestRecord,
     ) -> Result<Self, Refusal> {
-        let Incoming { running, peer, inbound } = incoming;
+        let Incoming { running, peer, inbound, forwarded } = incoming;
         let consent = record.authorizer_answer();
         let route = &running.config.routes[permit.route()];
         let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
         let pool = running.pools[upstream].clone();
-        let sieve = ForwardFilter::new(&running.config, route, inbound.fields, inbound.nominates);
+        let filter = ForwardFilter::new(
+            &running.config,
+            route,
+            (inbound.fields, inbound.nominates),
+            caller.is_some_and(|caller| caller.session.is_some()),
+        );
         let draft = Draft {
             permit: &permit,
             running,
             route,
-            peer,
+            forwarded,
             inbound,
-            filter: &sieve,
+            filter: &filter,
             caller,
             authorizer_answer: consent,
             record,
@@ -78,16 +90,29 @@ impl ForwardedRequest {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
             UpstreamProtocol::Http2 => draft.http2(worker)?,
         };
-        record.headers_removed = sieve.removed();
+        record.headers_removed = filter.removed();
         let timeouts = &pool.config.timeouts;
         // An authorizer sends an end only where its own configuration keeps nothing open beyond it.
         let own = caller.filter(|_| route.on_expiry == OnExpiry::Close);
         let expiry = Expiry::new(record.expires_at(own), &worker.clock);
+        let method = permit.request().method();
+        let (retry, head_request) = (RetryState::new(&pool, method, inbound.framing), method == "HEAD");
+        let mut selection = Selection::default();
+        if let Some(affinity) = &route.affinity {
+            let scheme = permit.request().scheme();
+            if let Some(client) = affinity::client(affinity, inbound.fields, scheme, caller) {
+                selection.affinity = Some(client.hash);
+                if client.cookie.is_some() {
+                    record.rare_mut().affinity_cookie = client.cookie;
+                }
+            }
+        }
         let terms = Terms {
-            response_header: timeouts.response_header,
+            response_header: route.response_header_timeout.unwrap_or(timeouts.response_header),
             upstream_stall: timeouts.stall,
+            response_idle: route.idle_timeout.unwrap_or(timeouts.stall),
             client_stall: peer.listener().timeouts.stall,
-            tunnel_idle: peer.listener().timeouts.idle,
+            tunnel_idle: route.idle_timeout.unwrap_or(peer.listener().timeouts.idle),
             until: route.request_timeout.map(|limit| {
                 worker
                     .deadlines
@@ -102,9 +127,11 @@ impl ForwardedRequest {
                 .map(Box::from),
             expiry,
             running: running.clone(),
+            external_path: if route.rewrite_responses { external_path(route, &permit, &pool) } else { None },
+            route: Some(permit.route()),
+            retry,
         };
-        let head_request = permit.request().method() == "HEAD";
-        Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
+        Ok(Self { selection, pool, head, framing: inbound.framing, head_request, terms })
     }
 
     /// An authorizer query, without a body. It needs no permit, because a request waits for it to
@@ -124,6 +151,7 @@ impl ForwardedRequest {
         let terms = Terms {
             response_header: timeout,
             upstream_stall: timeout,
+            response_idle: timeout,
             client_stall: timeout,
             tunnel_idle: timeout,
             until: None,
@@ -131,7 +159,28 @@ impl ForwardedRequest {
             offered: None,
             expiry: None,
             running: running.clone(),
+            external_path: None,
+            route: None,
+            retry: RetryState::new(&pool, question.method, Framing::Length(0)),
         };
-        Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })
+        let selection = Selection::default();
+        Ok(Self {
+            selection,
+            pool,
+            head,
+            framing: Framing::Length(0),
+            head_request: question.method == "HEAD",
+            terms,
+        })
     }
+}
+
+/// How paths in the response change.
+#[inline(never)]
+fn external_path(route: &Route, permit: &Permit<'_>, pool: &Pool) -> Option<Box<ExternalPath>> {
+    let request = permit.request();
+    let origin = format!("{}://{}", request.scheme().as_str(), request.authority());
+    let endpoints = pool.config.endpoints.iter().map(|endpoint| endpoint.address.authority());
+    let authorities = std::iter::once(request.authority().to_owned()).chain(endpoints);
+    Some(Box::new(ExternalPath::new(route.rewrite.as_ref()?, origin, authorities.collect())))
 }

@@ -45,29 +45,31 @@ pub(crate) enum OriginalRequestError {
 }
 
 /// Whether a request is a check, as far as the request itself shows it.
-pub(crate) fn is_check(asking: &QuestionSource, asked: &ParsedRequest<'_>) -> bool {
-    let says: &[&str] = match asking {
+pub(crate) fn is_check(source: &QuestionSource, check: &ParsedRequest<'_>) -> bool {
+    let says: &[&str] = match source {
         QuestionSource::SameRequest { .. } => return true,
         QuestionSource::XOriginal => &["x-original-method", "x-original-url", "x-original-uri"],
         QuestionSource::XForwarded => &["x-forwarded-method", "x-forwarded-uri"],
     };
-    asked.fields.iter().any(|field| says.iter().any(|name| field.name.eq_ignore_ascii_case(name)))
+    check.fields.iter().any(|field| says.iter().any(|name| field.name.eq_ignore_ascii_case(name)))
 }
 
-/// Extracts the original request from a check.
+/// Extracts the original request from a check. `client` is the field that names the address of the
+/// client.
 pub(crate) fn original<'a>(
-    asking: &QuestionSource,
-    asked: &ParsedRequest<'a>,
+    source: &QuestionSource,
+    client: Option<&str>,
+    check: &ParsedRequest<'a>,
 ) -> Result<ParsedRequest<'a>, OriginalRequestError> {
-    let about = CheckFields { fields: asked.fields };
-    let (method, target, url) = match asking {
+    let about = CheckFields { fields: check.fields };
+    let (method, target, url) = match source {
         QuestionSource::SameRequest { prefix } => {
-            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(OriginalRequestError::Prefix)?;
+            let rest = check.target.strip_prefix(prefix.as_bytes()).ok_or(OriginalRequestError::Prefix)?;
             // `/checks/x` is not below `/check`.
             if !prefix.is_empty() && !rest.starts_with(b"/") {
                 return Err(OriginalRequestError::Prefix);
             }
-            (asked.method, rest, None)
+            (check.method, rest, None)
         }
         QuestionSource::XOriginal => {
             let method =
@@ -95,14 +97,14 @@ pub(crate) fn original<'a>(
         }
     };
     // In the other modes the proxy does not set `X-Forwarded-Host`, so it would be the client's.
-    let (scheme, authority, host) = match (url, asking) {
+    let (scheme, authority, host) = match (url, source) {
         (Some((scheme, authority)), _) => (scheme, None, Some(authority)),
         (None, QuestionSource::XForwarded) => {
             let host =
                 about.single("X-Forwarded-Host")?.ok_or(OriginalRequestError::Missing("X-Forwarded-Host"))?;
-            (about.scheme()?.unwrap_or(asked.scheme), None, Some(host))
+            (about.scheme()?.unwrap_or(check.scheme), None, Some(host))
         }
-        (None, _) => (asked.scheme, asked.authority, asked.host),
+        (None, _) => (check.scheme, check.authority, check.host),
     };
     Ok(ParsedRequest {
         method,
@@ -110,14 +112,14 @@ pub(crate) fn original<'a>(
         scheme,
         authority,
         host,
-        client: about.client().or(asked.client),
+        client: about.client(client).or(check.client),
         is_original: true,
         // Envoy joins repeated fields, as over gRPC; the others pass them on as received.
-        repeats: match asking {
+        repeats: match source {
             QuestionSource::SameRequest { .. } => Repeats::Joined,
             QuestionSource::XOriginal | QuestionSource::XForwarded => Repeats::Separate,
         },
-        ..*asked
+        ..*check
     })
 }
 
@@ -129,8 +131,8 @@ struct CheckFields<'f, 'a> {
 impl<'a> CheckFields<'_, 'a> {
     /// The only value of a field. Errors if it is repeated or empty.
     fn single(&self, name: &'static str) -> Result<Option<&'a [u8]>, OriginalRequestError> {
-        let mut found = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
-        match (found.next(), found.next()) {
+        let mut of_name = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        match (of_name.next(), of_name.next()) {
             (Some(_), Some(_)) => Err(OriginalRequestError::Repeated(name)),
             (Some(field), None) if field.value.is_empty() => Err(OriginalRequestError::Unreadable(name)),
             (field, _) => Ok(field.map(|field| field.value)),
@@ -155,11 +157,22 @@ impl<'a> CheckFields<'_, 'a> {
         }
     }
 
-    /// The client's address as the proxy saw it, for the log: the proxy appends it at the end.
-    fn client(&self) -> Option<IpAddr> {
-        let last = self.fields.iter().rfind(|field| field.name.eq_ignore_ascii_case("x-forwarded-for"))?;
+    /// The client's address as the proxy reports it. In `X-Forwarded-For` the last address counts,
+    /// because the proxy appends it there. Any other field must be one address.
+    fn client(&self, named: Option<&str>) -> Option<IpAddr> {
+        const LIST: &str = "x-forwarded-for";
+        let name = named.unwrap_or(LIST);
+        let mut fields = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        let last = fields.next_back()?;
         let text = std::str::from_utf8(last.value).ok()?;
-        text.rsplit(',').next()?.trim().parse().ok()
+        let address = if name.eq_ignore_ascii_case(LIST) {
+            text.rsplit(',').next()?
+        } else if fields.next().is_some() {
+            return None;
+        } else {
+            text
+        };
+        address.trim().parse().ok()
     }
 }
 
@@ -200,12 +213,12 @@ mod tests {
     }
 
     fn about(
-        asking: &QuestionSource,
+        source: &QuestionSource,
         target: &str,
         fields: &[(&str, &str)],
     ) -> Result<String, OriginalRequestError> {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        let original = original(asking, &query(target, &fields))?;
+        let original = original(source, None, &query(target, &fields))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let host = text(original.host.unwrap_or_default());
         let scheme = original.scheme.as_str();
@@ -227,22 +240,41 @@ mod tests {
     }
 
     #[test]
+    fn the_named_field_alone_is_the_address_of_the_client() {
+        let client = |named: Option<&str>, fields: &[(&str, &str)]| {
+            let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+            let source = QuestionSource::SameRequest { prefix: "".into() };
+            let original = original(&source, named, &query("/", &fields)).unwrap();
+            original.client.map(|client| client.to_string())
+        };
+        let (list, real) = (("X-Forwarded-For", "198.51.100.1, 203.0.113.9"), ("x-real-ip", "192.0.2.7"));
+        assert_eq!(client(None, &[list, real]).as_deref(), Some("203.0.113.9"));
+        assert_eq!(client(Some("X-Forwarded-For"), &[list, real]).as_deref(), Some("203.0.113.9"));
+        assert_eq!(client(Some("X-Real-IP"), &[list, real]).as_deref(), Some("192.0.2.7"));
+        assert_eq!(client(Some("X-Real-IP"), &[list]), None, "not from another field");
+        assert_eq!(client(Some("X-Real-IP"), &[real, ("X-Real-IP", "10.0.0.1")]), None, "which of the two?");
+        for odd in ["", "192.0.2.7, 10.0.0.1", "192.0.2.7:80", "localhost", "unknown"] {
+            assert_eq!(client(Some("X-Real-IP"), &[("X-Real-IP", odd)]), None, "{odd}");
+        }
+    }
+
+    #[test]
     fn nginx_names_method_and_address() {
-        let asking = QuestionSource::XOriginal;
+        let source = QuestionSource::XOriginal;
         let uri = [("X-Original-Method", "POST"), ("X-Original-URI", "/a?b=c")];
-        assert_eq!(about(&asking, "/auth", &uri).unwrap(), "POST http://auth.internal/a?b=c");
+        assert_eq!(about(&source, "/auth", &uri).unwrap(), "POST http://auth.internal/a?b=c");
         let from_the_client = [uri[0], uri[1], ("X-Forwarded-Host", "public.example")];
-        assert_eq!(about(&asking, "/auth", &from_the_client).unwrap(), "POST http://auth.internal/a?b=c");
+        assert_eq!(about(&source, "/auth", &from_the_client).unwrap(), "POST http://auth.internal/a?b=c");
         let url = [("x-original-method", "PUT"), ("X-Original-URL", "https://app.example:8443/a")];
-        assert_eq!(about(&asking, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
-        let missing = about(&asking, "/auth", &[("X-Original-Method", "GET")]);
+        assert_eq!(about(&source, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
+        let missing = about(&source, "/auth", &[("X-Original-Method", "GET")]);
         assert_eq!(missing, Err(OriginalRequestError::Missing("X-Original-URI")));
-        let missing = about(&asking, "/auth", &[("X-Original-URI", "/a")]);
+        let missing = about(&source, "/auth", &[("X-Original-URI", "/a")]);
         assert_eq!(missing, Err(OriginalRequestError::Missing("X-Original-Method")));
         for url in ["app.example/a", "https://", "https:///a", "ftp://a/b", "https://app.example?x"] {
             let fields = [("X-Original-Method", "GET"), ("X-Original-URL", url)];
             assert_eq!(
-                about(&asking, "/auth", &fields),
+                about(&source, "/auth", &fields),
                 Err(OriginalRequestError::Unreadable("X-Original-URL")),
                 "{url}"
             );
@@ -252,12 +284,12 @@ mod tests {
             ("X-Original-URI", "/a"),
             ("X-Original-URL", "https://app.example/b"),
         ];
-        assert!(matches!(about(&asking, "/auth", &both), Err(OriginalRequestError::Repeated(_))));
+        assert!(matches!(about(&source, "/auth", &both), Err(OriginalRequestError::Repeated(_))));
     }
 
     #[test]
     fn traefik_and_caddy_name_every_part() {
-        let asking = QuestionSource::XForwarded;
+        let source = QuestionSource::XForwarded;
         let whole = [
             ("X-Forwarded-Method", "DELETE"),
             ("X-Forwarded-Proto", "wss"),
@@ -266,10 +298,10 @@ mod tests {
             ("X-Forwarded-For", "2001:db8::7"),
         ];
         let expected = "DELETE https://app.example/a/b?c for 2001:db8::7";
-        assert_eq!(about(&asking, "/", &whole).unwrap(), expected);
+        assert_eq!(about(&source, "/", &whole).unwrap(), expected);
         for missing in ["X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-Uri"] {
             let rest: Vec<_> = whole.iter().copied().filter(|(name, _)| *name != missing).collect();
-            assert_eq!(about(&asking, "/", &rest), Err(OriginalRequestError::Missing(missing)));
+            assert_eq!(about(&source, "/", &rest), Err(OriginalRequestError::Missing(missing)));
         }
     }
 

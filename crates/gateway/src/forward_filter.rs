@@ -9,12 +9,13 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
+use auth::credential::without_websocket_bearer;
 use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
-use auth::headers::{is_per_hop, may_be_nominated};
+use auth::headers::{is_per_hop, is_same_alias_class, may_be_nominated};
 use auth::identity::CredentialKind;
 use auth::policy::route::AmbiguousRoute;
-use auth::request::{Canonical, Field};
+use auth::request::{Canonical, Field, Malformed};
 use auth::time::Timestamp;
 use credentials::authenticate::Verified;
 use credentials::cookies::{is_cookie, without_login_cookies};
@@ -29,6 +30,15 @@ pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {
     path == Some(request.path()) && request.required_method() == "GET"
 }
 
+/// Refuses a path that a route with strict paths does not serve.
+///
+/// # Errors
+/// What servers could read differently in the path.
+pub fn check_path(route: &Route, request: &Canonical<'_>) -> Result<(), Malformed> {
+    let fault = if route.strict_paths { request.strict_fault() } else { None };
+    fault.map_or(Ok(()), Err)
+}
+
 /// Rewrites the path where the route says so. The route's policy decides again about the new path.
 ///
 /// # Errors
@@ -40,7 +50,8 @@ pub fn rewrite<'r>(
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
     let route = &config.routes[permit.route()];
-    match route.rewrite.as_ref().and_then(|rewrite| rewrite.apply(permit.request())) {
+    let Some(rewrite) = &route.rewrite else { return Ok(permit) };
+    match rewrite.apply(permit.request()).map_err(Denial::Rewrite)? {
         Some(path) => permit.rewrite(&route.policy, &path, now, trace),
         None => Ok(permit),
     }
@@ -101,7 +112,7 @@ fn is_websocket(fields: &[Field<'_>], upgrade: Option<&[u8]>, is_original: bool)
 }
 
 /// Whether a page of a foreign origin opens a WebSocket with a credential that its browser sends
-/// automatically: a session, or the certificate of the connection. `upgrade` is the protocol that
+/// automatically: a session, the certificate of the connection, or a password. `upgrade` is the protocol that
 /// the client wants; `is_original` means that the request comes from another proxy's check.
 pub fn is_foreign_page(
     config: &Config,
@@ -121,12 +132,14 @@ pub fn is_foreign_page(
         return has_foreign_origin(route, fields, &[own.unwrap_or_default()]);
     }
     let own = [request.scheme().as_str(), "://", request.authority()];
-    caller.facts.identity.kind == CredentialKind::Certificate && has_foreign_origin(route, fields, &own)
+    let kind = caller.facts.identity.kind;
+    matches!(kind, CredentialKind::Certificate | CredentialKind::Basic)
+        && has_foreign_origin(route, fields, &own)
 }
 
 /// Whether a request comes from a page of another origin than `own` (RFC 6454), which the route
-/// does not list. Browsers let any page open a WebSocket anywhere and attach their cookies and
-/// certificates, but they send the page's origin. A client that sends no origin is not a browser.
+/// does not list. Browsers let any page open a WebSocket anywhere and attach their cookies,
+/// certificates and passwords, but they send the page's origin. A client that sends no origin is not a browser.
 fn has_foreign_origin(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
     let mut origins = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
     let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
@@ -150,17 +163,37 @@ pub fn is_version_offer(protocols: &[u8]) -> bool {
 pub struct ForwardFilter<'a> {
     config: &'a Config,
     route: &'a Route,
+    passes_authorization: bool,
+    /// Whether the route removes fields besides those of every route.
+    removes: bool,
+    /// Whether parts of values are taken off: tokens in handshakes, cookies of the login.
+    cuts: bool,
     nominated: NominatedFields<'a>,
     removed: Cell<u32>,
 }
 
 impl<'a> ForwardFilter<'a> {
     /// Creates the filter for a request on a route. `nominates`: whether a `Connection` field names
-    /// more than the standard options.
-    pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
+    /// more than the standard options. `session`: whether the caller's credential is a session, so
+    /// that an `Authorization` is not for the gateway.
+    pub fn new(
+        config: &'a Config,
+        route: &'a Route,
+        (fields, nominates): (&'a [Field<'a>], bool),
+        session: bool,
+    ) -> Self {
+        let passes_authorization = route.forward_authorization || route.application_authorization && session;
         let by_connection =
             if nominates { NominatedFields::from_fields(fields) } else { NominatedFields::none() };
-        Self { config, route, nominated: by_connection, removed: Cell::new(0) }
+        Self {
+            config,
+            route,
+            passes_authorization,
+            removes: route.request_headers.is_some(),
+            cuts: route.websocket_bearer || config.login.is_some(),
+            nominated: by_connection,
+            removed: Cell::new(0),
+        }
     }
 
     /// Number of fields removed so far because no client may set them.
@@ -169,9 +202,22 @@ impl<'a> ForwardFilter<'a> {
     }
 
     /// The part of a field that passes; `None`: nothing. Cookies of the login never pass.
+    #[inline]
     pub fn passing_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         if !self.passes(field.name) {
-            return None;
+            None
+        } else if self.cuts {
+            self.cut_value(field)
+        } else {
+            Some(Cow::Borrowed(field.value))
+        }
+    }
+
+    // Apart, so that the caller stays small for the other routes.
+    #[inline(never)]
+    fn cut_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
+        if self.route.websocket_bearer && is_same_alias_class(field.name, "sec-websocket-protocol") {
+            return without_websocket_bearer(field.value).map(Cow::Owned);
         }
         if self.config.login.is_some() && is_cookie(field.name) {
             return without_login_cookies(field.value);
@@ -182,9 +228,12 @@ impl<'a> ForwardFilter<'a> {
     /// Whether a field of this name passes. `Host` and the framing fields do not: they are
     /// rewritten from the canonical request and the framing.
     pub fn passes(&self, name: &str) -> bool {
+        if self.removes && self.is_removed(name) {
+            return false;
+        }
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => return false,
-            13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
+            13 if name.eq_ignore_ascii_case("authorization") => return self.passes_authorization,
             _ => {}
         }
         if is_per_hop(name) {
@@ -197,6 +246,11 @@ impl<'a> ForwardFilter<'a> {
         !self.is_nominated(name)
     }
 
+    #[inline(never)]
+    fn is_removed(&self, name: &str) -> bool {
+        self.route.request_headers.as_ref().is_some_and(|headers| headers.removes(name))
+    }
+
     /// Whether the client limits the field to this hop. This is honoured for the client's own
     /// fields, never for ours, and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
@@ -206,17 +260,21 @@ impl<'a> ForwardFilter<'a> {
 
 impl Rewrite {
     /// The new path; `None` when the old one is not below the prefix and stays.
-    pub fn apply(&self, request: &Canonical<'_>) -> Option<String> {
+    ///
+    /// # Errors
+    /// When servers disagree on the prefix of the path ([`Canonical::forwarded_below`]).
+    pub fn apply(&self, request: &Canonical<'_>) -> Result<Option<String>, Malformed> {
         match self {
-            Self::StripPrefix(prefix) => request.path_below(prefix).map(str::to_owned),
+            Self::StripPrefix(prefix) => Ok(request.forwarded_below(prefix)?.map(str::to_owned)),
             Self::ReplacePrefix { from, to } => {
-                let rest = request.path_below(from)?;
                 let to = to.strip_suffix('/').unwrap_or(to);
-                Some(if rest == "/" && !to.is_empty() && !request.path().ends_with('/') {
-                    to.to_owned()
-                } else {
-                    format!("{to}{rest}")
-                })
+                Ok(request.forwarded_below(from)?.map(|rest| {
+                    if rest == "/" && !to.is_empty() && !request.forwarded_path().ends_with('/') {
+                        to.to_owned()
+                    } else {
+                        format!("{to}{rest}")
+                    }
+                }))
             }
         }
     }

@@ -7,8 +7,11 @@
 //! - the processing of a request (`pipeline`) and the responses that refuse it (`refusal`);
 //! - access reviews of Kubernetes ([`review`]) and external authorizers ([`authorizer`],
 //!   `authorizer_query`);
+//! - responses of the gateway itself ([`local_action`], [`cors`]) and edits of others
+//!   (`response_edits`, `external_path`);
 //! - forwarding and the response ([`forward_filter`], `forward`, `relay`, `stream_guard`);
 //! - authorization checks of other proxies (`ext_authz`, `forward_auth`, [`auth_response`]);
+//! - what proxies in front report about a request (`trusted_proxy`);
 //! - a worker's state (`worker`, `record`, `in_flight`) and the admin listener ([`admin`]).
 //!
 //! Does not own: connections and HTTP (`http_engine`), credentials (`credentials`), login
@@ -20,24 +23,35 @@
 //! decision never waits.
 
 pub mod admin;
+mod affinity;
 pub mod auth_response;
 pub mod authorizer;
 mod authorizer_query;
 pub mod authz_question_parse;
 pub mod config;
+pub mod cors;
+pub mod error_page;
 mod exchange_error;
 mod ext_authz;
+mod external_path;
 mod forward;
 mod forward_auth;
 pub mod forward_filter;
+mod forwarded_fields;
 mod in_flight;
+pub mod local_action;
 mod peer;
 mod pipeline;
 mod record;
 mod refusal;
+mod refusal_reply;
 mod relay;
+mod response_edits;
+mod retry;
 pub mod review;
 mod serve;
 pub mod server;
 mod stream_guard;
+mod trusted_proxy;
+pub mod upstream_status;
 mod worker;

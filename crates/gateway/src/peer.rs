@@ -15,6 +15,7 @@ use http_engine::tls::ClientCas;
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{Config, Listener};
+use crate::forwarded_fields::ForwardedFields;
 
 /// The other end of a connection.
 pub(crate) struct Peer {
@@ -23,13 +24,15 @@ pub(crate) struct Peer {
     pub(crate) scheme: Scheme,
     /// The client certificate, when one was presented.
     pub(crate) certificate: Option<Box<Certificate>>,
-    /// `X-Forwarded-For` and `X-Forwarded-Proto`: the same for every request of the connection.
-    pub(crate) forwarded: Vec<(&'static str, String)>,
-    /// The same as lines of an HTTP/1 head.
-    pub(crate) forwarded_http1: Vec<u8>,
+    /// The forwarding fields for an upstream: the same for every request of the connection, unless
+    /// the peer is a trusted proxy.
+    pub(crate) forwarded: ForwardedFields,
+    /// Whether the peer was a trusted proxy when it connected, which reports where its requests
+    /// come from.
+    pub(crate) may_report: bool,
     pub(crate) listener: Arc<Config>,
     pub(crate) listener_index: usize,
-    /// Whether the client may see `Server-Timing`.
+    /// Whether the client may see `Server-Timing`. Behind a trusted proxy: whether some client may.
     pub(crate) sees_timing: bool,
     /// Nanoseconds of the PROXY header and the handshake, until the first request takes the value.
     pub(crate) accept_nanos: Cell<Option<u64>>,

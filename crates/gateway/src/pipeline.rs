@@ -12,40 +12,47 @@
 //! forwards, or permits a check of another proxy that forwards itself.
 
 mod authorize;
+mod caller;
 pub(crate) mod lookups;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
 use auth::decide::Denial;
-use auth::policy::rule::Policy;
+use auth::headers::TemplateValues;
 use auth::request::Canonical;
 use credentials::authenticate::Verified;
-use credentials::authenticate::outcome::{CredentialLookup, Rejection};
-use credentials::cookies::Cookie;
 use credentials::events::{self, EventPush};
-use http_engine::clock::Now;
 use http_engine::head::Framing;
 use http_engine::local_reply::LocalReply;
 use http_engine::parsed_request::ParsedRequest;
-use login::call::{LoginCall, MAX_BODY};
-use login::{Login, SessionRejected};
-use telemetry::phases::{CacheUse, Phase};
+use login::Login;
+use login::call::{AccountAddresses, LoginCall, MAX_BODY};
+use telemetry::phases::Phase;
 
 use crate::auth_response;
 use crate::auth_response::{AuthResponse, ResponseCaching, find_look_alike};
-use crate::config::{AuthorizationService, Config, QuestionSource, Route};
+use crate::config::{AuthorizationService, BasicAuthUse, Config, QuestionSource, Route};
+use crate::cors;
+use crate::error_page::SignedInUser;
 use crate::forward::{ForwardedRequest, Incoming};
 use crate::forward_auth::{self, OriginalRequestError};
 use crate::forward_filter;
 use crate::forward_filter::is_own_document;
+use crate::forwarded_fields::ForwardedFields;
+use crate::local_action;
 use crate::peer::Peer;
 use crate::pipeline::authorize::RouteAuthorizer;
+use crate::pipeline::caller::{Arrival, Caller, authenticate};
 use crate::pipeline::lookups::{LookupNeeded, Lookups};
 use crate::record::RequestRecord;
-use crate::refusal::Refusal;
-use crate::worker::{ActiveConfig, Worker};
+use crate::refusal::{Refusal, challenge_basic};
+use crate::refusal_reply::refusal_reply;
+use crate::response_edits;
+use crate::trusted_proxy;
+use crate::worker::{ActiveConfig, Worker, template_values};
 
 /// The result of admitting a request.
 pub(crate) enum Admission {
@@ -65,11 +72,11 @@ pub(crate) enum Admission {
 impl Admission {
     /// Converts local replies so that the proxy that sent the check does not take them for a
     /// permission.
-    fn deny_over_http(self, asking: &QuestionSource) -> Self {
+    fn deny_over_http(self, source: &QuestionSource) -> Self {
         match self {
-            Self::Answer(answer) => Self::Answer(Box::new(auth_response::deny_over_http(asking, *answer))),
+            Self::Answer(answer) => Self::Answer(Box::new(auth_response::deny_over_http(source, *answer))),
             Self::Serve(mut served) => {
-                served.check_source = Some(asking.clone());
+                served.check_source = Some(source.clone());
                 Self::Serve(served)
             }
             other => other,
@@ -115,7 +122,7 @@ impl ServedHere {
             LocalHandler::Event(push) => push.answer(body).await,
         };
         match &self.check_source {
-            Some(asking) => auth_response::deny_over_http(asking, answer),
+            Some(source) => auth_response::deny_over_http(source, answer),
             None => answer,
         }
     }
@@ -127,30 +134,57 @@ pub(crate) fn admit(
     running: &Rc<ActiveConfig>,
     peer: &Peer,
     inbound: &ParsedRequest<'_>,
-    found: &Lookups,
+    lookups: &Lookups,
     record: &mut RequestRecord,
 ) -> Admission {
     let admission = if peer.listener().service.authorization().is_none() {
-        try_admit(worker, running, peer, inbound, found, record)
+        admit_from_client(worker, running, peer, inbound, lookups, record)
     } else if let Some(admission) = login_passthrough(worker, running, peer, inbound, record) {
         Ok(admission)
     } else {
         original_request(running, peer, inbound).and_then(|original| {
             record.client = original.client;
-            let admission = try_admit(worker, running, peer, &original, found, record)?;
+            if is_status_only(running, peer) {
+                record.wants_page = None;
+            }
+            let admission = try_admit(worker, running, peer, (&original, &peer.forwarded), lookups, record)?;
             // Over gRPC a reply is a denial regardless of its status.
-            let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
-            let asking = asking.filter(|_| !inbound.is_original);
-            Ok(match asking {
-                Some(asking) => admission.deny_over_http(asking),
+            let source = authorization(running, peer).and_then(|service| service.http.as_ref());
+            let source = source.filter(|_| !inbound.is_original);
+            Ok(match source {
+                Some(source) => admission.deny_over_http(source),
                 None => admission,
             })
         })
     };
     match admission {
         Ok(admission) => admission,
-        Err(refusal) => Admission::Answer(Box::new(refusal.answer(&running.config.authentication.realm))),
+        Err(refusal) => {
+            if let Refusal::AmbiguousPath(other) = &refusal {
+                record.read_differently(other);
+            }
+            let mut answer = refusal_reply(&refusal, worker, running, record);
+            if answer.status == 401
+                && let Some(realm) = basic_challenge(&running.config, record.route)
+            {
+                challenge_basic(&mut answer, realm);
+            }
+            Admission::Answer(Box::new(answer))
+        }
     }
+}
+
+/// Whether checks come from a proxy that reads only the status of a denial (nginx): a page would be
+/// rendered for nobody.
+fn is_status_only(running: &ActiveConfig, peer: &Peer) -> bool {
+    let source = authorization(running, peer).and_then(|service| service.http.as_ref());
+    matches!(source, Some(QuestionSource::XOriginal))
+}
+
+/// The realm of the challenge for HTTP Basic, on a route that asks for it.
+fn basic_challenge(config: &Config, route: Option<usize>) -> Option<&str> {
+    let asks = route.is_some_and(|at| config.routes[at].basic_auth == Some(BasicAuthUse::Challenge));
+    config.authentication.basic.as_ref().filter(|_| asks).map(|basic| &*basic.realm)
 }
 
 /// The authorization service that a peer may use, by the current configuration: a connection may
@@ -173,8 +207,8 @@ fn login_passthrough(
     record: &mut RequestRecord,
 ) -> Option<Admission> {
     let login = running.login.as_ref()?;
-    let asking = authorization(running, peer)?.http.as_ref()?;
-    if inbound.is_original || forward_auth::is_check(asking, inbound) {
+    let source = authorization(running, peer)?.http.as_ref()?;
+    if inbound.is_original || forward_auth::is_check(source, inbound) {
         return None;
     }
     let request = Canonical::parse(&inbound.raw()).ok()?;
@@ -196,28 +230,29 @@ fn original_request<'a>(
     if inbound.is_original {
         return Ok(*inbound);
     }
-    let asking = service.http.as_ref().ok_or(Refusal::NoRoute)?;
+    let source = service.http.as_ref().ok_or(Refusal::NoRoute)?;
     // Over HTTP the proxy cannot be told to remove a field.
     if let Some(name) = find_look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
     if let Some(login) =
-        running.login.as_ref().filter(|_| !matches!(asking, QuestionSource::SameRequest { .. }))
+        running.login.as_ref().filter(|_| !matches!(source, QuestionSource::SameRequest { .. }))
     {
         refuse_at_login_path(login, inbound)?;
     }
-    forward_auth::original(asking, inbound).map_err(Refusal::UnclearCheck)
+    let client = service.client_address_header.as_deref();
+    forward_auth::original(source, client, inbound).map_err(Refusal::UnclearCheck)
 }
 
 /// Refuses a check that may have arrived through the location that passes on the login's pages. A
 /// client could send checks itself there, and read what is meant for a service. The proxy chooses
 /// the location by its own reading of the address. So a check at an address that can be read in
 /// more than one way is refused.
-fn refuse_at_login_path(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), Refusal> {
-    let at = Canonical::parse(&asked.raw()).map_err(Refusal::Malformed)?;
+fn refuse_at_login_path(login: &Login, check: &ParsedRequest<'_>) -> Result<(), Refusal> {
+    let at = Canonical::parse(&check.raw()).map_err(Refusal::Malformed)?;
     let unclear = if login.is_below(&at) {
         OriginalRequestError::LoginPath
-    } else if at.path().contains(['%', ';']) {
+    } else if at.path().contains(['%', ';']) || !at.other_readings().is_empty() {
         OriginalRequestError::Address
     } else {
         return Ok(());
@@ -225,20 +260,50 @@ fn refuse_at_login_path(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), 
     Err(Refusal::UnclearCheck(unclear))
 }
 
-fn try_admit(
+/// Admits a request to forward. Where a trusted proxy passed it on, it is the request that the
+/// client sent to that proxy.
+fn admit_from_client(
     worker: &Worker,
     running: &Rc<ActiveConfig>,
     peer: &Peer,
     inbound: &ParsedRequest<'_>,
-    found: &Lookups,
+    lookups: &Lookups,
+    record: &mut RequestRecord,
+) -> Result<Admission, Refusal> {
+    let reported = if peer.may_report { trusted_proxy::reported(running, peer, inbound)? } else { None };
+    let Some(reported) = reported else {
+        return try_admit(worker, running, peer, (inbound, &peer.forwarded), lookups, record);
+    };
+    let timing = &running.config.server_timing;
+    let address = reported.forwarded.client;
+    record.shows_timing = address.is_some_and(|address| timing.iter().any(|net| net.contains(&address)));
+    record.client = address.filter(|address| *address != peer.address.ip().to_canonical());
+    let request = ParsedRequest { scheme: reported.scheme, ..*inbound };
+    try_admit(worker, running, peer, (&request, &reported.forwarded), lookups, record)
+}
+
+fn try_admit(
+    worker: &Worker,
+    running: &Rc<ActiveConfig>,
+    peer: &Peer,
+    (inbound, forwarded): (&ParsedRequest<'_>, &ForwardedFields),
+    lookups: &Lookups,
     record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
     let config = &*running.config;
     worker.begin_trace(inbound.fields, record);
-    let request = Canonical::parse(&inbound.raw()).map_err(Refusal::Malformed)?;
+    let request = inbound.canonical().map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
     let forwards = peer.listener().service.authorization().is_none();
+    if forwards {
+        record.response_edits = response_edits::without_route(config, request.scheme());
+        if peer.listener().https_redirect
+            && let Some(redirect) = local_action::https_redirect(&request)?
+        {
+            return Ok(Admission::Answer(Box::new(redirect)));
+        }
+    }
     if forwards && let Some(document) = own_document(running, &request) {
         return Ok(Admission::Answer(Box::new(document)));
     }
@@ -262,15 +327,27 @@ fn try_admit(
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }
+    if forwards
+        && config.has_cors
+        && let Some((index, reply)) = cors::preflight(config, inbound, &request)
+    {
+        record.route = Some(index);
+        return Ok(Admission::Answer(Box::new(reply)));
+    }
     let index = route_of(config, inbound, &request)?;
     let route = &config.routes[index];
     record.route = Some(index);
+    if forwards && (route.response_headers.is_some() || route.cors.is_some()) {
+        let unknown = TemplateValues::default();
+        record.response_edits = response_edits::of_route(route, request.scheme(), inbound.fields, &unknown);
+    }
+    forward_filter::check_path(route, &request).map_err(Refusal::Malformed)?;
     record.end(Phase::Match);
     let began = worker.clock.at(record.started);
-    let arrival = Arrival { running, peer, inbound, found, began };
-    let verified = match credential(&arrival, route, &request, record)? {
+    let arrival = Arrival { running, peer, inbound, lookups, began };
+    let verified = match authenticate(&arrival, route, &request, record)? {
         Caller::Known(verified) => verified,
-        Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
+        Caller::Unknown(needed) => return Ok(Admission::Wait(needed)),
     };
     record.end(Phase::Authenticate);
     // Skipped for most requests: without an upgrade, a client's own request opens no WebSocket.
@@ -289,8 +366,9 @@ fn try_admit(
         return Err(Refusal::ForeignOrigin);
     }
     // Waiting makes the first clock reading stale.
-    let now = if found.waited { worker.clock.refresh() } else { began };
-    let bench = RouteAuthorizer { running, peer, inbound, found, now };
+    let now = if lookups.waited { worker.clock.refresh() } else { began };
+    let client = client_address(inbound, forwarded, record);
+    let bench = RouteAuthorizer { running, peer, inbound, forwarded, lookups, now, client };
     let admission = decide(&bench, worker, index, &request, verified.as_ref(), record);
     // The log also names the caller of a refused request.
     record.caller = verified;
@@ -306,11 +384,11 @@ fn decide(
     caller: Option<&Arc<Verified>>,
     record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
-    let RouteAuthorizer { running, peer, inbound, found, now } = *bench;
+    let RouteAuthorizer { running, peer, inbound, forwarded, lookups, now, .. } = *bench;
     let route = &running.config.routes[index];
     let verified = caller.map(|caller| &**caller);
     let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
-        Err(Denial::ReviewPending(questions)) if !found.review_failed => {
+        Err(Denial::ReviewPending(questions)) if !lookups.review_failed => {
             return Ok(Admission::Wait(LookupNeeded::Reviews(questions)));
         }
         Err(ref denial)
@@ -319,7 +397,10 @@ fn decide(
         {
             return Ok(Admission::Answer(Box::new(invitation)));
         }
-        other => other.map_err(Refusal::Denied)?,
+        other => other.map_err(|denial| {
+            record_user(running, request, verified, record);
+            Refusal::Denied(denial)
+        })?,
     };
     if peer.listener().service.authorization().is_some() {
         // The proxy that sent the check would have to query the authorizer itself.
@@ -329,24 +410,33 @@ fn decide(
         let keeping = authorization(running, peer).and_then(|service| service.caching.as_ref());
         let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
         let until = token.and_then(|token| running.authenticator.valid_until(token.unchecked(), now));
-        let kept =
+        let caching =
             keeping.and_then(|keeping| ResponseCaching::new(keeping, running, route, verified, until, now));
-        let voucher = AuthResponse::new(permit, running, caller, inbound.fields, now)?.with_caching(kept);
+        let voucher = AuthResponse::new(permit, running, caller, inbound.fields, now)?.with_caching(caching);
         record.end(Phase::Decide);
         return Ok(Admission::PermitCheck(Box::new(voucher)));
     }
     let concluded =
         bench.query_authorizer(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
-    let concluded = concluded.and_then(|consent| {
+    let concluded = concluded.and_then(|(consent, other_readings)| {
         record.consent = consent;
+        record.guard_consents = other_readings;
         bench.rewrite(permit, record.trace.as_ref().map(|(trace, _)| trace))
     });
     let (permit, guards) = match concluded {
         Ok(concluded) => concluded,
-        Err(barred) => return barred.conclude(found),
+        Err(barred) => return barred.conclude(lookups),
     };
-    record.guard_consents = guards;
+    record.guard_consents.extend(guards);
     record.end(Phase::Decide);
+    if route.response_headers.as_ref().is_some_and(|headers| !headers.from_caller.is_empty()) {
+        let values = template_values(verified, inbound, request, forwarded);
+        record.response_edits = response_edits::of_route(route, request.scheme(), inbound.fields, &values);
+    }
+    if let Some(action) = &route.action {
+        // The permit ends here: nothing is forwarded.
+        return local_action::reply(action, request).map(|reply| Admission::Answer(Box::new(reply)));
+    }
     if let Some(protocol) = inbound.upgrade
         && !forward_filter::may_switch(route, protocol)
     {
@@ -357,108 +447,28 @@ fn decide(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let incoming = Incoming { running, peer, inbound };
+    let incoming = Incoming { running, peer, inbound, forwarded };
     let outbound = ForwardedRequest::new(permit, worker, incoming, verified, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
+/// The address of the request's client, for rules; `None`: unknown. The connection of a check
+/// belongs to the proxy that sent it, so there only what the proxy reports is the client's.
+fn client_address(
+    inbound: &ParsedRequest<'_>,
+    forwarded: &ForwardedFields,
+    record: &RequestRecord,
+) -> Option<IpAddr> {
+    if inbound.is_original { record.client.map(|address| address.to_canonical()) } else { forwarded.client }
+}
+
 /// Finds the route of a request.
 fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
-    let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
+    let matched = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
     // `ok_or` would build a refusal for each request, only to drop it.
-    match found {
+    match matched {
         Some(index) => Ok(index),
         None => Err(Refusal::NoRoute),
-    }
-}
-
-/// A request with everything that its caller is found from.
-struct Arrival<'a> {
-    running: &'a ActiveConfig,
-    peer: &'a Peer,
-    inbound: &'a ParsedRequest<'a>,
-    /// Results of the lookups that the request has waited for.
-    found: &'a Lookups,
-    /// When the request began.
-    began: Now,
-}
-
-enum Caller {
-    Known(Option<Arc<Verified>>),
-    Unknown(LookupNeeded),
-}
-
-/// Authenticates the request's credential. A public route needs none.
-#[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
-fn credential(
-    arrival: &Arrival<'_>,
-    route: &Route,
-    request: &Canonical<'_>,
-    record: &mut RequestRecord,
-) -> Result<Caller, Refusal> {
-    let Arrival { running, peer, inbound, found, began } = *arrival;
-    if matches!(route.policy, Policy::Public) {
-        return Ok(Caller::Known(None));
-    }
-    let Some(token) = credential::bearer(inbound.fields, request.query())? else {
-        if let Some(session) = session(arrival, route, request, record)? {
-            return Ok(session);
-        }
-        // The certificate of a connection that carries checks belongs to the proxy.
-        if inbound.is_original {
-            return Ok(Caller::Known(None));
-        }
-        return Ok(Caller::Known(peer.verified(&running.config, &running.authenticator, began)));
-    };
-    let (outcome, cache) = match &found.outcome {
-        Some(outcome) => outcome.clone(),
-        // The cache contains only tokens whose characters were checked when they were new.
-        None => match running.authenticator.lookup(token.unchecked(), began) {
-            CredentialLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            CredentialLookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
-            CredentialLookup::Unknown => {
-                return Ok(Caller::Unknown(LookupNeeded::Caller(token.checked()?.to_vec())));
-            }
-        },
-    };
-    record.cache = Some(cache);
-    outcome.map(|verified| Caller::Known(Some(verified))).map_err(|rejection| match rejection {
-        Rejection::Invalid(fault) => Refusal::invalid_token(&fault),
-        Rejection::Unavailable { retry_after, .. } => {
-            Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
-        }
-        Rejection::Silent { .. } => Refusal::AuthUnavailable { retry_after: 1 },
-    })
-}
-
-/// Looks up the request's session, on a route where a session is a credential; `None`: there is no
-/// session.
-fn session(
-    arrival: &Arrival<'_>,
-    route: &Route,
-    request: &Canonical<'_>,
-    record: &mut RequestRecord,
-) -> Result<Option<Caller>, Refusal> {
-    let Arrival { running, inbound, found, began, .. } = *arrival;
-    let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
-    let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
-    let Some(cookie) = Cookie::Session.find(login.scheme(origin), inbound.fields) else { return Ok(None) };
-    let (outcome, cache) = match &found.session {
-        Some(outcome) => outcome.clone(),
-        None => match login.lookup(origin, cookie, began) {
-            login::SessionLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            login::SessionLookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
-            login::SessionLookup::Unknown => {
-                return Ok(Some(Caller::Unknown(LookupNeeded::Session(origin, cookie.to_vec()))));
-            }
-        },
-    };
-    record.cache = Some(cache);
-    match outcome {
-        Ok(verified) => Ok(Some(Caller::Known(Some(verified)))),
-        // As without a session: the user can log in again, or present a certificate.
-        Err(SessionRejected::Over) => Ok(None),
-        Err(SessionRejected::Unavailable) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
     }
 }
 
@@ -481,6 +491,23 @@ fn login_redirect(
 ) -> Option<LocalReply> {
     let login = running.login.as_ref().filter(|_| route.login)?;
     login.login_redirect(request, inbound.fields, inbound.upgrade.is_some())
+}
+
+/// Records the user of a refused browser session, and where to sign in as another one, for the page.
+fn record_user(
+    running: &ActiveConfig,
+    request: &Canonical<'_>,
+    caller: Option<&Verified>,
+    record: &mut RequestRecord,
+) {
+    let caller = caller.filter(|caller| record.wants_page.is_some() && caller.session.is_some());
+    let Some(caller) = caller else { return };
+    let addresses = running.login.as_ref().and_then(|login| login.account_addresses(request));
+    let Some(addresses) = addresses else { return };
+    let identity = &caller.facts.identity;
+    let user = identity.user.as_deref().or(identity.email.as_deref()).unwrap_or(&identity.subject);
+    let AccountAddresses { sign_out, other_account } = addresses;
+    record.rare_mut().signed_in = Some(SignedInUser { user: user.into(), sign_out, other_account });
 }
 
 /// Documents that the gateway serves itself: the key set of its assertions.

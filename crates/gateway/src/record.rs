@@ -11,13 +11,16 @@ use credentials::authenticate::Verified;
 use credentials::open_session::OpenSession;
 use credentials::revocation::RevocableToken;
 use http_engine::clock::CoarseClock;
+use http_engine::field_edits::FieldEdits;
 use http_engine::http_stream::AddedField;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
+use telemetry::trace_context::TraceId;
 
 use crate::authorizer::{AuthorizerAllowed, AuthorizerAnswer};
+use crate::error_page::{SignedInUser, WantsPage};
 use crate::exchange_error::ExchangeError;
 
 /// Facts about one request, for metrics, log and traces.
@@ -58,16 +61,37 @@ pub(crate) struct RequestRecord {
     pub(crate) was_forwarded: bool,
     /// When the request was given to an upstream, if a measurement needs it.
     pub(crate) forwarded: Option<Instant>,
-    /// The endpoint that received the request: index in the route's upstream.
-    pub(crate) endpoint: Option<usize>,
+    /// The endpoint that received the request, when requests are logged.
+    pub(crate) endpoint: Option<Rc<str>>,
+    /// Number of further attempts after the first failed.
+    pub(crate) retries: u32,
     /// Number of header fields removed because no client may set them.
     pub(crate) headers_removed: u32,
+    /// The client is a browser that wants a page, if the gateway answers itself.
+    pub(crate) wants_page: Option<Box<WantsPage>>,
+    /// What few requests have.
+    rare: Option<Box<RareFacts>>,
+    /// Id of a refused request; the client gets it too.
+    pub(crate) request_id: Option<TraceId>,
+    /// Edits of the response, whoever sends it.
+    pub(crate) response_edits: Option<Arc<FieldEdits>>,
     /// Body bytes received from the client.
     pub(crate) bytes_up: u64,
     /// Body bytes sent to the client.
     pub(crate) bytes_down: u64,
     /// The trace of the request, and the client's `tracestate`.
     pub(crate) trace: Option<(telemetry::trace::TraceContext, Option<String>)>,
+}
+
+/// What few requests have. It is apart because a record moves with the futures that hold it.
+#[derive(Default)]
+pub(crate) struct RareFacts {
+    /// What was wrong with the upstream's response or connection, when requests are logged.
+    pub(crate) upstream_fault: Option<Box<str>>,
+    /// `Set-Cookie` that lets the client keep its endpoint.
+    pub(crate) affinity_cookie: Option<Box<str>>,
+    /// The user of the session with which a browser was refused.
+    pub(crate) signed_in: Option<SignedInUser>,
 }
 
 /// An authorizer's approval of a request.
@@ -86,6 +110,8 @@ pub(crate) struct RequestText {
     pub(crate) method: String,
     pub(crate) host: String,
     pub(crate) path: String,
+    /// A path that the service could read instead, for which the request was refused.
+    pub(crate) other_path: Option<Box<str>>,
 }
 
 /// What a record keeps besides counts.
@@ -98,6 +124,16 @@ pub(crate) struct RecordDetail {
 }
 
 impl RequestRecord {
+    /// What few requests have; `None`: this one has nothing of it.
+    pub(crate) fn rare(&self) -> Option<&RareFacts> {
+        self.rare.as_deref()
+    }
+
+    /// The same, to be written.
+    pub(crate) fn rare_mut(&mut self) -> &mut RareFacts {
+        self.rare.get_or_insert_default()
+    }
+
     /// Begins when the head of a request is complete.
     pub(crate) fn begin(
         started: Instant,
@@ -124,19 +160,32 @@ impl RequestRecord {
             was_forwarded: false,
             forwarded: None,
             endpoint: None,
+            retries: 0,
             headers_removed: 0,
+            wants_page: None,
+            rare: None,
+            request_id: None,
+            response_edits: None,
             bytes_up: 0,
             bytes_down: 0,
             trace: None,
         }
     }
 
-    /// Stores the parts for the log: the canonical form, never the query, which may contain tokens.
+    /// Stores the parts for the log: as they would be forwarded, never the query, which may contain
+    /// tokens.
     pub(crate) fn describe(&mut self, request: &Canonical<'_>) {
         if let Some(text) = &mut self.text {
             request.method().clone_into(&mut text.method);
             request.host().clone_into(&mut text.host);
-            request.path().clone_into(&mut text.path);
+            request.forwarded_path().clone_into(&mut text.path);
+        }
+    }
+
+    /// Stores the path that the service could read instead of the one that was received.
+    pub(crate) fn read_differently(&mut self, other_path: &str) {
+        if let Some(text) = &mut self.text {
+            text.other_path = Some(other_path.into());
         }
     }
 
@@ -212,6 +261,13 @@ impl RequestRecord {
         self.reason = Some(reason);
     }
 
+    /// Records the endpoint that receives the request, if the log names it.
+    pub(crate) fn sent_to(&mut self, endpoint: &Rc<str>) {
+        if self.text.is_some() {
+            self.endpoint = Some(endpoint.clone());
+        }
+    }
+
     /// Ends a phase, if this request is timed.
     pub(crate) fn end(&mut self, phase: Phase) {
         if let (Some(phases), Some(clock)) = (&mut self.phases, &self.clock) {
@@ -275,6 +331,9 @@ impl RequestRecord {
             fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
         }
         if let Some(cookie) = self.renewed_cookie() {
+            fields.push(("set-cookie", cookie.as_bytes().to_vec()));
+        }
+        if let Some(cookie) = self.rare().and_then(|rare| rare.affinity_cookie.as_ref()) {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
         }
         if fields.iter().any(|(name, _)| *name == "set-cookie") {

@@ -14,6 +14,7 @@ use auth::request::Malformed;
 use auth::token_error::TokenError;
 use credentials::revocation::CutReason;
 use http_engine::head::HeadFault;
+use http_engine::http1::writing::put_decimal;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 use http_engine::read_body::ReadBodyError;
@@ -46,6 +47,8 @@ pub(crate) enum Refusal {
         /// Text for the client.
         text: Cow<'static, str>,
     },
+    /// The user name or the password of the request is wrong.
+    WrongPassword,
     /// The policy denied the request.
     Denied(Denial),
     /// A token authority or issuer that is needed for the decision is unavailable.
@@ -57,6 +60,16 @@ pub(crate) enum Refusal {
     AuthorizerUnavailable,
     /// The decision reads a field that the upstream could read differently; holds the field name.
     Ambiguous(Box<str>),
+    /// The upstream could read the path as another one, which leads to another route; holds that
+    /// path.
+    AmbiguousPath(Box<str>),
+    /// A forwarding field of a trusted proxy cannot be used.
+    Forwarded {
+        /// Name of the field.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// A page of a foreign origin opens a WebSocket with a credential that the browser sends
     /// automatically.
     ForeignOrigin,
@@ -70,8 +83,12 @@ pub(crate) enum Refusal {
     Overloaded,
     /// The route does not allow the protocol that the client wants to switch to.
     UpgradeRefused,
+    /// The redirect of the route leads to the request itself.
+    RedirectLoop,
     /// No endpoint of the upstream could be reached.
     UpstreamUnreachable,
+    /// All endpoints of the upstream fail their health checks.
+    UpstreamUnhealthy,
     /// The upstream closed the connection before it responded.
     UpstreamClosed,
     /// The upstream's response cannot be framed.
@@ -91,7 +108,7 @@ impl Refusal {
     /// The route that guards the request cannot be determined.
     pub(crate) fn disputed(disputed: AmbiguousRoute) -> Self {
         match disputed {
-            AmbiguousRoute::Path => Self::NoRoute,
+            AmbiguousRoute::Path { other, .. } => Self::AmbiguousPath(other),
             AmbiguousRoute::Header(name) => Self::Ambiguous(name),
         }
     }
@@ -122,8 +139,15 @@ impl From<CredentialFault> for Refusal {
 }
 
 impl Refusal {
-    /// The response to send; `realm` is that of the challenge (RFC 9110 §11.5).
-    pub(crate) fn answer(&self, realm: &str) -> LocalReply {
+    /// Whether a policy forbids the request to its caller.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Denied(denial) if denial.answer().status == 403)
+    }
+
+    /// The response to send, as a problem document. `realm` is that of the challenge (RFC 9110
+    /// §11.5), `detail` replaces the table's text for the client, `request_id` names the request in
+    /// the log.
+    pub(crate) fn answer(&self, realm: &str, detail: Option<&str>, request_id: &str) -> LocalReply {
         let row = self.row();
         let mut answer = LocalReply {
             status: row.status,
@@ -133,7 +157,7 @@ impl Refusal {
                 ("content-type".into(), "application/problem+json".into()),
                 ("cache-control".into(), "no-store".into()),
             ],
-            body: problem(row.status, row.code, &row.text).into(),
+            body: problem(row.status, row.code, detail.unwrap_or(&row.text), request_id).into(),
             close: row.close,
         };
         if let Some(challenge) = self.challenge(realm) {
@@ -174,6 +198,8 @@ impl Refusal {
                 (400, code, O::Unauthenticated, text.clone(), false),
             Self::Credential { code, text, .. } =>
                 (401, code, O::Unauthenticated, text.clone(), false),
+            Self::WrongPassword =>
+                (401, "wrong_password", O::Unauthenticated, "the user name or the password is wrong".into(), false),
             Self::Denied(denial) => {
                 let answer = denial.answer();
                 let outcome = match answer.status {
@@ -190,6 +216,10 @@ impl Refusal {
                 (503, "authorizer_unavailable", O::AuthUnavailable, "the authorizer is unavailable right now; try again later".into(), false),
             Self::Ambiguous(name) =>
                 (400, "ambiguous_header", O::Malformed, format!("the header {name}, which decides about the request, is repeated, misspelt, or named by connection").into(), false),
+            Self::AmbiguousPath(_) =>
+                (400, "ambiguous_path", O::Malformed, "the service could read the path as another one, which has other rules".into(), false),
+            Self::Forwarded { name, problem } =>
+                (400, "forwarded_header", O::Malformed, format!("the header {name} of a proxy in front {problem}").into(), false),
             Self::ForeignOrigin =>
                 (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
             Self::UntrustedPeer =>
@@ -202,8 +232,12 @@ impl Refusal {
                 (503, "overloaded", O::Overloaded, "too many requests in flight".into(), false),
             Self::UpgradeRefused =>
                 (403, "upgrade_refused", O::Forbidden, "this protocol switch is not allowed here".into(), false),
+            Self::RedirectLoop =>
+                (508, "redirect_loop", O::UpstreamError, "the redirect configured here leads to this address".into(), false),
             Self::UpstreamUnreachable =>
                 (502, "upstream_unreachable", O::UpstreamError, "the service cannot be reached".into(), false),
+            Self::UpstreamUnhealthy =>
+                (503, "upstream_unhealthy", O::UpstreamError, "the service is unhealthy right now; try again later".into(), false),
             Self::UpstreamClosed =>
                 (502, "upstream_closed", O::UpstreamError, "the service closed the connection without an answer".into(), false),
             Self::UpstreamProtocol =>
@@ -219,6 +253,8 @@ impl Refusal {
     fn challenge(&self, realm: &str) -> Option<String> {
         let (error, text, scope) = match self {
             Self::Credential { error, text, .. } => (Some(*error), text.as_ref(), None),
+            // Its credential is of another scheme, so the error is none of this one.
+            Self::WrongPassword => (None, "", None),
             Self::Denied(denial) => {
                 let answer = denial.answer();
                 if !answer.challenge {
@@ -263,23 +299,40 @@ struct Row {
     close: bool,
 }
 
+/// Asks for a user name and a password (RFC 7617 §2), before anything else: some clients read only
+/// the first challenge.
+pub(crate) fn challenge_basic(answer: &mut LocalReply, realm: &str) {
+    let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm.replace(['"', '\\'], "_"));
+    let is_challenge = |(name, _): &(Cow<'_, str>, Cow<'_, str>)| name == "www-authenticate";
+    let at = answer.fields.iter().position(is_challenge).unwrap_or(answer.fields.len());
+    answer.fields.insert(at, ("www-authenticate".into(), challenge.into()));
+}
+
 /// Replaces characters that an `error_description` may not contain (RFC 6750 §3).
 fn quotable(text: &str) -> String {
     text.chars().map(|c| if matches!(c, ' '..='~') && c != '"' && c != '\\' { c } else { '\'' }).collect()
 }
 
-/// A problem document (RFC 9457).
-fn problem(status: u16, code: &str, text: &str) -> Vec<u8> {
-    let mut out = format!("{{\"status\":{status},\"code\":\"{code}\",\"detail\":\"").into_bytes();
-    for c in text.chars() {
-        match c {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            c if c < ' ' => out.push(b' '),
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+/// A problem document (RFC 9457), with the extension members `code` and `request_id`.
+fn problem(status: u16, code: &str, text: &str, request_id: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96 + code.len() + text.len() + request_id.len());
+    out.extend_from_slice(b"{\"status\":");
+    put_decimal(&mut out, status.into());
+    for part in [",\"code\":\"", code, "\",\"detail\":\""] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    for byte in text.bytes() {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            // Bytes of longer characters are all above these.
+            control if control < b' ' => out.push(b' '),
+            other => out.push(other),
         }
     }
-    out.extend_from_slice(b"\"}\n");
+    for part in ["\",\"request_id\":\"", request_id, "\"}\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
     out
 }
 
@@ -289,7 +342,7 @@ mod tests {
 
     fn wire(refusal: &Refusal) -> String {
         let mut out = Vec::new();
-        refusal.answer("postern").put_http1(&mut out, false, None, None);
+        refusal.answer("postern", None, "0af7").put_http1(&mut out, false, None, None, None);
         String::from_utf8(out).unwrap()
     }
 
@@ -314,6 +367,17 @@ mod tests {
         let text = wire(&Refusal::AuthUnavailable { retry_after: 0 });
         assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
         assert!(text.contains("retry-after: 1\r\n"), "{text}");
+    }
+
+    #[test]
+    fn a_document_names_the_request_and_the_detail_of_its_route() {
+        let denied = Refusal::Denied(Denial::InsufficientScope { needed: "read".into() });
+        assert!(denied.is_forbidden() && !Refusal::Denied(Denial::Unauthenticated).is_forbidden());
+        let reply = denied.answer("postern", Some("Ask \"IT\"\nfür Zugriff"), "0af7");
+        assert_eq!(
+            std::str::from_utf8(&reply.body).unwrap(),
+            "{\"status\":403,\"code\":\"insufficient_scope\",\"detail\":\"Ask \\\"IT\\\" für Zugriff\",\"request_id\":\"0af7\"}\n"
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use auth::headers::is_per_hop;
+use auth::request::Field;
 use credentials::cookies::sets_login_cookie;
 use http::HeaderMap;
 use http_engine::deadline::Deadline;
@@ -22,8 +23,10 @@ use http_engine::http_stream::{
 use telemetry::phases::Phase;
 
 use crate::exchange_error::ExchangeError;
+use crate::external_path::ExternalPath;
 use crate::forward_filter::is_offered;
 use crate::record::RequestRecord;
+use crate::retry::RetryState;
 use crate::stream_guard::{AuthorizedBy, Expiry, StreamGuard};
 use crate::worker::ActiveConfig;
 
@@ -39,8 +42,10 @@ const HALF_CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Terms {
     /// Time limit from the request sent to the response head.
     pub response_header: Duration,
-    /// Time limit without a byte moved, while the upstream does not accept or send any.
+    /// Time limit without a byte of the request moved, while the upstream does not accept any.
     pub upstream_stall: Duration,
+    /// Time limit without a byte of the response moved, while the upstream does not send any.
+    pub response_idle: Duration,
     /// Time limit without a byte moved, while the client does not accept or send any.
     pub client_stall: Duration,
     /// Time limit without a byte moved through a tunnel, in which neither side has to send.
@@ -57,6 +62,12 @@ pub(crate) struct Terms {
     /// The configuration that determines which request trailers pass: trailers are filtered like
     /// fields.
     pub running: Rc<ActiveConfig>,
+    /// How paths in the response change; `None`: not at all.
+    pub external_path: Option<Box<ExternalPath>>,
+    /// Index of the route of the request, for the same purpose; `None`: it has no trailers.
+    pub route: Option<usize>,
+    /// The attempts that the request has left; `None`: it is not repeated.
+    pub retry: Option<RetryState>,
 }
 
 /// Progress of an exchange; survives a change of the upstream connection before anything was sent.
@@ -199,7 +210,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             let (running, removed) = (&self.terms.running, Cell::new(0));
             let passes = |name: &str| {
                 removed.set(removed.get() + u32::from(running.config.strip.strips(name)));
-                request_trailer_passes(running, name)
+                request_trailer_passes(running, self.terms.route, name)
             };
             let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
             let step = self.progress.upload.poll(cx, self.down.stream(), self.up, max, &passes);
@@ -273,6 +284,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             let (down, record) = (&mut *self.down, &mut *self.record);
             let offered = self.terms.offered.as_deref();
             let logs_in = self.terms.running.login.is_some();
+            // The client must not see parts of two responses.
+            let retry = self.terms.retry.as_ref().filter(|_| self.progress.interim == 0);
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
                     101 if !offered.is_some_and(|offered| is_offered(offered, response.fields)) => {
@@ -281,19 +294,34 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                         )));
                     }
                     100 | 102..=199 => down.send_interim(response),
+                    status if retry.is_some_and(|retry| retry.takes_status(status)) => {
+                        return Err(ExchangeError::RetriedStatus);
+                    }
                     _ => {
                         record.end(Phase::Upstream);
-                        if logs_in && response.fields.iter().any(sets_login_cookie) {
-                            let others: Vec<_> = response
+                        let logs_in = logs_in && response.fields.iter().any(sets_login_cookie);
+                        let own = record.own_fields();
+                        let external = self.terms.external_path.as_deref();
+                        if record.response_edits.is_none() && external.is_none() && !logs_in {
+                            down.send_head(response, &own)
+                        } else {
+                            let passes = |field: &&Field<'_>| !logs_in || !sets_login_cookie(field);
+                            // Lives as long as the fields that borrow it.
+                            let changed: Vec<_> = response
                                 .fields
                                 .iter()
-                                .filter(|field| !sets_login_cookie(field))
-                                .copied()
+                                .map(|field| external.and_then(|external| external.rewrite(field)))
                                 .collect();
-                            let response = ResponseView { fields: &others, ..*response };
-                            down.send_head(&response, &record.own_fields())
-                        } else {
-                            down.send_head(response, &record.own_fields())
+                            let fields = response.fields.iter().zip(&changed).map(|(field, changed)| Field {
+                                value: changed.as_deref().unwrap_or(field.value),
+                                ..*field
+                            });
+                            let fields = fields.filter(|field| passes(&field));
+                            let edited = match &record.response_edits {
+                                Some(edits) => edits.apply(fields),
+                                None => fields.collect(),
+                            };
+                            down.send_head(&ResponseView { fields: &edited, ..*response }, &own)
                         }
                     }
                 };
@@ -347,6 +375,12 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         }
     }
 
+    /// Time limit for the head of the response to this attempt.
+    fn response_header(&self) -> Duration {
+        let attempt = self.terms.retry.as_ref().and_then(RetryState::per_try_timeout);
+        attempt.map_or(self.terms.response_header, |attempt| attempt.min(self.terms.response_header))
+    }
+
     /// Determines which limit applies now, and fails if it has passed.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
@@ -354,12 +388,12 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             (self.terms.tunnel_idle, false)
         } else if self.status.is_some() {
             let client = self.progress.download.blocked == Blocked::Sink;
-            (if client { self.terms.client_stall } else { self.terms.upstream_stall }, client)
+            (if client { self.terms.client_stall } else { self.terms.response_idle }, client)
         } else {
             match (self.progress.upload.state, self.progress.upload.blocked) {
                 (FlowState::Copy, Blocked::Source) => (self.terms.client_stall, true),
                 (FlowState::Copy | FlowState::Flush, _) => (self.terms.upstream_stall, false),
-                _ => (self.terms.response_header, false),
+                _ => (self.response_header(), false),
             }
         };
         let stall = self.moved_at.saturating_add(millis(limit));
@@ -446,12 +480,14 @@ struct Flow {
 
 /// Whether a request trailer passes: a header field of its name would, and no decision depends on
 /// it. Framing, identity and routing were decided from the head (RFC 9110 §6.5.1).
-fn request_trailer_passes(running: &ActiveConfig, name: &str) -> bool {
+fn request_trailer_passes(running: &ActiveConfig, route: Option<usize>, name: &str) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
+    let headers = route.and_then(|route| running.config.routes[route].request_headers.as_ref());
     !is_per_hop(name)
         && !running.config.strip.strips(name)
         && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
         && !running.config.reads(name)
+        && !headers.is_some_and(|headers| headers.removes(name))
 }
 
 /// A response trailer must not affect framing or routing (RFC 9110 §6.5.1).

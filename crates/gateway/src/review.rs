@@ -143,7 +143,7 @@ pub struct ReviewResult<'k> {
     /// The current time.
     pub now: Now,
     /// Answers that were obtained for this request.
-    pub found: &'k [(OwnedReviewQuestion, bool)],
+    pub reviews: &'k [(OwnedReviewQuestion, bool)],
 }
 
 impl ReviewAnswers for ReviewResult<'_> {
@@ -154,8 +154,8 @@ impl ReviewAnswers for ReviewResult<'_> {
             Some(Remembered::Denied(ReviewRefused::Refused)) => return Some(false),
             Some(Remembered::Denied(ReviewRefused::Unknown)) | None => {}
         }
-        let found = self.found.iter().find(|(asked, _)| asked.borrowed() == *question);
-        found.map(|(_, verdict)| *verdict)
+        let result = self.reviews.iter().find(|(reviewed, _)| reviewed.borrowed() == *question);
+        result.map(|(_, verdict)| *verdict)
     }
 }
 
@@ -206,7 +206,7 @@ impl Reviewer {
     /// Whether the reviewer fits this configuration (same server and settings), so that its cache
     /// stays valid.
     pub fn fits(&self, config: &KubernetesConfig) -> bool {
-        self.config.version == config.version && self.config.server.tls_version == config.server.tls_version
+        self.config.version == config.version && self.config.server.has_same_path(&config.server)
     }
 
     /// Counters and cache usage, for metrics.
@@ -230,20 +230,20 @@ impl Reviewer {
         now: impl Fn() -> Now,
     ) -> Option<Vec<(OwnedReviewQuestion, bool)>> {
         let finding = async {
-            let mut found = Vec::with_capacity(questions.len());
+            let mut verdicts = Vec::with_capacity(questions.len());
             for question in questions {
                 let verdict = self.verdict(&question, &now).await?;
-                found.push((question, verdict));
+                verdicts.push((question, verdict));
                 if !verdict {
                     break; // one denial is enough
                 }
             }
-            Some(found)
+            Some(verdicts)
         };
         // All reviews of one request together wait no longer than one may.
         let timeout = self.config.server.timeout;
-        let found = tokio::time::timeout(timeout, finding).await;
-        found.unwrap_or_else(|_| {
+        let result = tokio::time::timeout(timeout, finding).await;
+        result.unwrap_or_else(|_| {
             self.outage.failed(CallError::Timeout(timeout));
             None
         })
@@ -263,7 +263,7 @@ impl Reviewer {
                     FlightResult::Again => {}
                 },
                 cache::CacheLookup::Miss(ticket) => {
-                    let asked = now();
+                    let sent_at = now();
                     let answer = self.review(question).await;
                     if answer.is_ok() {
                         self.outage.succeeded();
@@ -271,7 +271,7 @@ impl Reviewer {
                     match answer {
                         Ok(true) => {
                             // The answer may be as old as the review request.
-                            let until = asked.monotonic + self.config.ttl;
+                            let until = sent_at.monotonic + self.config.ttl;
                             let life = Lifetime { expires: Timestamp::MAX, until: Some(until), basis: None };
                             if ticket.fill(ReviewAllowed, life, now()).is_ok() {
                                 return Some(true);

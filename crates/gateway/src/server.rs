@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use auth::headers::Part;
 use credentials::assertion::AssertionMinter;
 use credentials::authenticate::{Authenticator, AuthenticatorRuntime, AuthenticatorSetup};
 use credentials::cache;
@@ -32,6 +33,8 @@ use handoff::{Command, Handoff};
 use http_engine::clock::Clock;
 use http_engine::config::ListenAddress;
 use http_engine::listen::{Claim, ListeningSocket};
+use http_engine::upstream::discovery::{Discovery, DiscoveryServices};
+use http_engine::upstream::resolver::Resolver;
 use login::{Login, LoginStatus};
 use parking_lot::Mutex;
 use telemetry::access_log;
@@ -40,8 +43,9 @@ use telemetry::trace::Tracer;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::authorizer::{Authorizer, AuthorizerStatus};
-use crate::config::Config;
+use crate::config::{Config, Route};
 use crate::review::{ReviewStatus, Reviewer};
+use crate::upstream_status::UpstreamStatus;
 
 /// Descriptors kept free for upstream connections, files and the admin listener.
 const RESERVED_DESCRIPTORS: usize = 256;
@@ -73,6 +77,8 @@ pub struct Services {
     pub sessions: Option<Arc<dyn SessionStore>>,
     /// Receiver of security events, where transmitters are configured.
     pub events: Option<Arc<events::Receiver>>,
+    /// Looks up the names of upstream endpoints.
+    pub resolver: Resolver,
 }
 
 /// Why the gateway did not start, or did not accept a configuration.
@@ -142,6 +148,7 @@ struct Applied {
     reviewer: Option<Arc<Reviewer>>,
     authorizers: Vec<Arc<Authorizer>>,
     login: Option<Arc<Login>>,
+    discoveries: Discoveries,
     /// Open sockets by configured address.
     addresses: Addresses,
     /// Released addresses whose sockets may not be closed yet.
@@ -171,7 +178,12 @@ pub(crate) struct Generation {
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
+    /// By index of the upstream.
+    pub(crate) discoveries: Discoveries,
 }
+
+/// What keeps the endpoints of each upstream up to date; `None` where they are fixed.
+type Discoveries = Vec<Option<Arc<Discovery>>>;
 
 impl Gateway {
     /// Binds every listener, then starts `workers` threads. Use [`Claim::Shared`] for addresses on
@@ -191,7 +203,9 @@ impl Gateway {
         let authenticator = Arc::new(Authenticator::new(AuthenticatorSetup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
-        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), services, &[]);
+        let before = Former { authorizers: &[], discoveries: &[] };
+        let generation =
+            generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
@@ -217,9 +231,10 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let authorizers = generation.authorizers.clone();
+        let (authorizers, discoveries) = (generation.authorizers.clone(), generation.discoveries.clone());
         let released = Vec::new();
-        let applied = Applied { config, authenticator, reviewer, authorizers, login, addresses, released };
+        let applied =
+            Applied { config, authenticator, reviewer, authorizers, login, discoveries, addresses, released };
         let applied = Mutex::new(applied);
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
@@ -255,8 +270,9 @@ impl Gateway {
         let claim = |address: &ListenAddress| {
             if own.iter().any(|own| own.overlaps(address)) { Claim::Shared } else { Claim::Exclusive }
         };
-        let stays = |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
-        let gone: Vec<_> = addresses.extract_if(|configured, _| !stays(configured)).collect();
+        let is_configured =
+            |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
+        let gone: Vec<_> = addresses.extract_if(|configured, _| !is_configured(configured)).collect();
         let sockets = bind_new(&config, self.workers.len(), claim, &mut addresses)?;
         released.extend(gone.into_iter().map(|(configured, bound)| (configured, bound.open)));
         set_modes(&applied.config, &config)?;
@@ -266,7 +282,8 @@ impl Gateway {
         let surroundings = authenticator_runtime(&self.services);
         let login =
             build_login(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
-        let (services, before) = (&self.services, &applied.authorizers);
+        let services = &self.services;
+        let before = Former { authorizers: &applied.authorizers, discoveries: &applied.discoveries };
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
         let (confirm, confirmations) = mpsc::channel();
@@ -278,8 +295,9 @@ impl Gateway {
                 pending.insert(index);
             }
         }
-        let authorizers = generation.authorizers;
-        *applied = Applied { config, authenticator, reviewer, authorizers, login, addresses, released };
+        let Generation { authorizers, discoveries, .. } = generation;
+        *applied =
+            Applied { config, authenticator, reviewer, authorizers, login, discoveries, addresses, released };
         Ok((pending, confirmations))
     }
 
@@ -338,6 +356,13 @@ impl Gateway {
     /// Cache usage of the authorizers, in configured order.
     pub fn authorizers(&self) -> Vec<AuthorizerStatus> {
         self.applied.lock().authorizers.iter().map(|authorizer| authorizer.status()).collect()
+    }
+
+    /// Numbers about the upstreams whose endpoints change, in configured order.
+    pub fn discoveries(&self) -> Vec<UpstreamStatus> {
+        let applied = self.applied.lock();
+        let discoveries = applied.discoveries.iter().flatten();
+        discoveries.map(|discovery| UpstreamStatus(discovery.status())).collect()
     }
 
     /// State of the login, where configured.
@@ -410,13 +435,20 @@ fn watch(authenticator: &Authenticator, reviewer: Option<&Reviewer>) {
     }
 }
 
+/// The components of the previous configuration that the next one continues.
+#[derive(Clone, Copy)]
+struct Former<'f> {
+    authorizers: &'f [Arc<Authorizer>],
+    discoveries: &'f [Option<Arc<Discovery>>],
+}
+
 fn generation(
     config: &Arc<Config>,
     authenticator: &Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
     login: Option<Arc<Login>>,
     services: &Services,
-    before: &[Arc<Authorizer>],
+    before: Former<'_>,
 ) -> Generation {
     let minter = config
         .assertion
@@ -425,13 +457,31 @@ fn generation(
     let authorizers = config.authorizers.iter().enumerate();
     let authorizers = authorizers.map(|(at, authorizer)| {
         let (secret, follows) = (&services.secret, &services.follows);
-        let before = before.iter().find(|before| before.config().name == authorizer.name);
+        let before = before.authorizers.iter().find(|before| before.config().name == authorizer.name);
         let outage = before.map(|before| before.outage().clone());
         Arc::new(Authorizer::new(authorizer, at, config.generation, secret, follows, outage))
     });
     let authorizers = authorizers.collect();
+    let discoveries = discover(config, services, before.discoveries);
     let (config, authenticator, events) = (config.clone(), authenticator.clone(), services.events.clone());
-    Generation { config, authenticator, reviewer, authorizers, login, events, minter }
+    Generation { config, authenticator, reviewer, authorizers, login, events, minter, discoveries }
+}
+
+/// Keeps the endpoints of each upstream up to date; for an unchanged upstream as before.
+fn discover(config: &Config, services: &Services, before: &[Option<Arc<Discovery>>]) -> Discoveries {
+    let metrics = services.metrics.clone();
+    let services = DiscoveryServices {
+        resolver: services.resolver.clone(),
+        control: services.control.clone(),
+        stats_of: Arc::new(move |upstream, endpoint| metrics.endpoint(upstream, endpoint)),
+    };
+    let upstreams = config.upstreams.iter();
+    upstreams
+        .map(|upstream| {
+            let same = before.iter().flatten().find(|old| old.upstream().is_compatible_with(upstream));
+            same.cloned().or_else(|| Discovery::start(upstream, &services, before).map(Arc::new))
+        })
+        .collect()
 }
 
 /// Binds the addresses of `config` that are not in `addresses`, for each of `workers`, and adds
@@ -470,8 +520,8 @@ fn bind_new(
 fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
     for listener in &new.listeners {
         let ListenAddress::Unix(path) = &listener.address else { continue };
-        let stays = old.listeners.iter().find(|old| old.address == listener.address);
-        if stays.is_some_and(|old| old.mode != listener.mode) {
+        let previous = old.listeners.iter().find(|old| old.address == listener.address);
+        if previous.is_some_and(|old| old.mode != listener.mode) {
             http_engine::listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
                 name: listener.name.to_string(),
                 address: listener.address.clone(),
@@ -510,6 +560,23 @@ pub(crate) fn total_open(shares: &[Handoff]) -> usize {
 /// A counter that other workers read.
 pub(crate) type OpenCount = Arc<AtomicUsize>;
 
+/// The tokens of sessions that some route forwards.
+fn forwarded_tokens(config: &Config) -> login::ForwardedTokens {
+    let uses = |part: &Part| {
+        let of = |route: &Route| {
+            let request = route.request_headers.iter().flat_map(|h| h.values.iter().map(|(_, value)| value));
+            let response = route.response_headers.iter().flat_map(|h| h.from_caller.iter().map(|(.., v)| v));
+            request.chain(response).any(|value| value.parts().contains(part))
+        };
+        config.routes.iter().any(of)
+    };
+    login::ForwardedTokens {
+        access_token: uses(&Part::AccessToken)
+            || config.routes.iter().any(|route| route.forward_access_token),
+        id_token: uses(&Part::IdToken),
+    }
+}
+
 /// Creates the login, if configured. `before` is the login that it replaces.
 fn build_login(
     config: &Config,
@@ -520,7 +587,7 @@ fn build_login(
     let setup = login::LoginSetup {
         login: config.login.as_ref()?,
         credentials: config.into(),
-        passes_tokens: config.routes.iter().any(|route| route.forward_access_token),
+        forwards: forwarded_tokens(config),
     };
     Some(Login::new(setup, surroundings, store, before))
 }

@@ -214,11 +214,11 @@ impl GuardedToken {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), CutReason> {
-        let Some(asking) = &mut self.pending else { return Ok(()) };
-        let Poll::Ready(told) = asking.as_mut().poll(cx) else { return Ok(()) };
+        let Some(query) = &mut self.pending else { return Ok(()) };
+        let Poll::Ready(answer) = query.as_mut().poll(cx) else { return Ok(()) };
         // The next check asks again, if that is still needed.
         self.pending = None;
-        match told {
+        match answer {
             IssuerAnswer::Denied => Err(CutReason::Revoked),
             IssuerAnswer::NotRevoked(_) | IssuerAnswer::NoAnswer => Ok(()),
         }
@@ -243,8 +243,8 @@ impl GuardedSession {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Result<(), CutReason> {
-        let Some(asking) = &mut self.pending else { return Ok(()) };
-        let Poll::Ready(gone) = asking.as_mut().poll(cx) else { return Ok(()) };
+        let Some(query) = &mut self.pending else { return Ok(()) };
+        let Poll::Ready(gone) = query.as_mut().poll(cx) else { return Ok(()) };
         self.pending = None;
         self.next_store_read =
             self.lasting.store_interval().map_or(u64::MAX, |every| deadline.millis_at(every));
@@ -381,10 +381,10 @@ mod tests {
         let (after, _) = LastingExchange::begin(&[token]).cut().await.expect("cut");
         assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
         // Authorized by an authorizer's answer, for which no time of validity is known.
-        let asked = issuer.query_count();
+        let queries = issuer.query_count();
         let (after, why) = LastingExchange::begin(&[issuer.token("b")]).cut().await.expect("cut");
         assert!(after < PROMISED && why == CutReason::Unknown, "{after:?}");
-        assert_eq!(issuer.query_count(), asked + 1);
+        assert_eq!(issuer.query_count(), queries + 1);
     }
 
     #[tokio::test(start_paused = true)]

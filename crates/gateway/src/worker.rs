@@ -6,23 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use auth::request::Field;
+use auth::credential;
+use auth::headers::TemplateValues;
+use auth::request::{Canonical, Field};
 use credentials::assertion::AssertionMinter;
 use credentials::authenticate::{Authenticator, Verified};
 use credentials::events;
 use http_engine::clock::{CoarseClock, Now};
 use http_engine::deadline::Deadlines;
 use http_engine::labels::{Consulted, Protocol};
+use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::pool::Pool;
 use login::Login;
 use telemetry::access_log;
 use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
 use telemetry::phases::nanos_between;
 use telemetry::trace::{FinishedRequest, Incoming, Tracer};
-use telemetry::trace_context::IdGenerator;
+use telemetry::trace_context::{IdGenerator, TraceId};
 
 use crate::authorizer::Authorizer;
 use crate::config::{Config, Route};
+use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
@@ -63,6 +67,32 @@ pub(crate) fn access_token<'v>(
 ) -> Option<(&'static str, &'v str)> {
     let session = caller.filter(|_| route.forward_access_token)?.session.as_ref()?;
     Some((ACCESS_TOKEN, session.access_token.as_ref()?.as_str()))
+}
+
+/// What the placeholders of field values stand for in a request.
+pub(crate) fn template_values<'v>(
+    caller: Option<&'v Verified>,
+    inbound: &'v ParsedRequest<'_>,
+    request: &Canonical<'_>,
+    forwarded: &ForwardedFields,
+) -> TemplateValues<'v> {
+    let session = caller.and_then(|caller| caller.session.as_ref());
+    let presented = || {
+        let bearer = credential::bearer(inbound.fields, request.query()).ok().flatten()?;
+        str::from_utf8(bearer.checked().ok()?).ok()
+    };
+    let access_token = match (caller, session) {
+        (Some(_), Some(session)) => session.access_token.as_ref().map(|token| token.as_str()),
+        // On a public route nobody has verified the token.
+        (Some(_), None) => presented(),
+        (None, _) => None,
+    };
+    TemplateValues {
+        identity: caller.map(|caller| &caller.facts.identity),
+        access_token,
+        id_token: session.and_then(|session| Some(session.id_token.as_ref()?.as_str())),
+        client_address: forwarded.client,
+    }
 }
 
 /// Field that carries the access token of a session, with the name that oauth2-proxy uses.
@@ -235,6 +265,13 @@ impl Worker {
         record.trace = Some((trace, state));
     }
 
+    /// The id of a refused request: that of its trace, if there is one.
+    pub(crate) fn request_id(&self, record: &mut RequestRecord) -> TraceId {
+        let trace = record.trace.as_ref().map(|(trace, _)| trace.trace_id());
+        let id = record.request_id.or(trace);
+        *record.request_id.insert(id.unwrap_or_else(|| self.ids.borrow_mut().next_trace_id()))
+    }
+
     /// Counts and logs a request that has ended. Also called during unwinding: nothing here may
     /// panic.
     pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
@@ -253,8 +290,8 @@ impl Worker {
             Some(reason) => self.metrics.metrics().count_denial(reason),
             None => {}
         }
-        if let Some(what) = record.cache {
-            self.metrics.count_cache_lookup(what);
+        if let Some(cache_use) = record.cache {
+            self.metrics.count_cache_lookup(cache_use);
         }
         for consent in record.consents().filter(|consent| consent.from_cache) {
             running.authorizers[consent.authorizer].counts.count_result(&self.metrics, Consulted::Hit);
@@ -271,12 +308,11 @@ impl Worker {
     fn log_and_trace(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
         let upstream = route.and_then(|r| running.config.upstream_of(r));
-        let endpoint = upstream.zip(record.endpoint).and_then(|(u, at)| u.endpoints.get(at));
-        let endpoint = endpoint.map(ToString::to_string);
-        let forwarded = upstream.zip(endpoint.as_deref()).map(|(upstream, endpoint)| {
+        let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =
                 record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
-            access_log::ForwardedTo { upstream: &upstream.name, endpoint, duration_nanos: nanos }
+            let retries = record.retries;
+            access_log::ForwardedTo { upstream: &upstream.name, endpoint, duration_nanos: nanos, retries }
         });
         let target = record.text.as_ref().filter(|t| !t.method.is_empty());
         let time = self.clock.at(record.started).wall;
@@ -290,10 +326,12 @@ impl Worker {
                 method: &t.method,
                 host: &t.host,
                 path: &t.path,
+                other_path: t.other_path.as_deref(),
             }),
             status: record.status,
             outcome: record.outcome,
             reason: record.reason,
+            upstream_fault: record.rare().and_then(|rare| rare.upstream_fault.as_deref()),
             route: route.map(|r| &*r.name),
             identity: record.caller.as_ref().map(|c| &c.facts.identity),
             forwarded,
@@ -301,6 +339,7 @@ impl Worker {
             bytes_out: record.bytes_down,
             total_nanos: total,
             cache_result: record.cache,
+            request_id: record.request_id,
             trace: record.trace.as_ref().map(|(trace, _)| trace.trace_id()),
         };
         if let (Some(tracer), Some((trace, state)), Some(phases)) =

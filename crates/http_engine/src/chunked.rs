@@ -1,8 +1,10 @@
 //! Chunked transfer coding (RFC 9112 §7.1), without I/O.
 //!
 //! Owns: finding the payload in the coding. Parsing is strict: sizes are hexadecimal digits with an
-//! optional extension of limited length, and every line ends with CRLF. Trailer sections are
-//! limited in bytes and in number of fields. Does not own: buffers, the meaning of trailers.
+//! optional extension of limited length, and every line ends with CRLF. Only the sizes of a response
+//! may be padded with blanks, as some servers do: nobody else reads a response, so it cannot be
+//! framed in two ways. Trailer sections are limited in bytes and in number of fields. Does not own:
+//! buffers, the meaning of trailers.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -73,15 +75,22 @@ enum State {
 pub struct Decoder {
     state: State,
     extensions: usize,
+    /// Whether blanks may follow a size.
+    padding: bool,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { state: State::Size, extensions: 0 }
+        Self { state: State::Size, extensions: 0, padding: false }
     }
 }
 
 impl Decoder {
+    /// A decoder for the body of a response.
+    pub fn of_response() -> Self {
+        Self { padding: true, ..Self::default() }
+    }
+
     /// Decodes `buf`, which starts at the first byte not yet removed.
     pub fn decode(&mut self, buf: &[u8]) -> Result<Decoded, ChunkFault> {
         let mut at = 0;
@@ -141,12 +150,12 @@ impl Decoder {
     fn size_line(&mut self, buf: &[u8]) -> Result<Option<(u64, usize)>, ChunkFault> {
         let window = &buf[..buf.len().min(MAX_SIZE_LINE)];
         let Some(end) = memchr::memchr(b'\n', window) else {
-            let digits = window.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+            let (digits, behind) = self.size_and_padding(window);
             if window.len() == MAX_SIZE_LINE {
                 return Err(ChunkFault::Extension);
             }
             // Refuses invalid bytes at once, without waiting for the end of the line.
-            return if digits > 16 || !matches!(window.get(digits), None | Some(b';' | b'\r')) {
+            return if digits > 16 || !matches!(window.get(behind), None | Some(b';' | b'\r')) {
                 Err(ChunkFault::Size)
             } else {
                 Ok(None)
@@ -156,16 +165,16 @@ impl Decoder {
             return Err(ChunkFault::LineEnd);
         }
         let line = &window[..end - 1];
-        let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+        let (digits, behind) = self.size_and_padding(line);
         if digits == 0 || digits > 16 {
             return Err(ChunkFault::Size);
         }
-        match line.get(digits) {
+        match line.get(behind) {
             None => {}
             Some(b';') => {
-                self.extensions += line.len() - digits;
+                self.extensions += line.len() - behind;
                 if self.extensions > MAX_EXTENSIONS
-                    || line[digits..].iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f)
+                    || line[behind..].iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f)
                 {
                     return Err(ChunkFault::Extension);
                 }
@@ -174,6 +183,13 @@ impl Decoder {
         }
         let size = line[..digits].iter().fold(0u64, |n, d| n << 4 | u64::from(hex(*d)));
         if size > i64::MAX as u64 { Err(ChunkFault::Size) } else { Ok(Some((size, end + 1))) }
+    }
+
+    /// Number of digits at the front of a size line, and of bytes up to the end of the padding.
+    fn size_and_padding(&self, line: &[u8]) -> (usize, usize) {
+        let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+        let blanks = line[digits..].iter().take_while(|b| self.padding && matches!(b, b' ' | b'\t'));
+        (digits, digits + blanks.count())
     }
 }
 
@@ -234,8 +250,14 @@ mod tests {
     use super::*;
 
     /// Decodes `coded`, delivered in pieces of `step` bytes.
-    fn decode_in_steps(coded: &[u8], step: usize) -> Result<(Vec<u8>, Option<HeaderMap>, usize), ChunkFault> {
-        let mut decoder = Decoder::default();
+    fn decode_in_steps(coded: &[u8], step: usize) -> Result<DecodedBody, ChunkFault> {
+        decode_with(Decoder::default(), coded, step)
+    }
+
+    /// Payload, trailers, and length of the coding.
+    type DecodedBody = (Vec<u8>, Option<HeaderMap>, usize);
+
+    fn decode_with(mut decoder: Decoder, coded: &[u8], step: usize) -> Result<DecodedBody, ChunkFault> {
         let (mut body, mut start, mut end) = (Vec::new(), 0, 0);
         loop {
             match decoder.decode(&coded[start..end])? {
@@ -265,6 +287,25 @@ mod tests {
             assert_eq!(trailers.unwrap()["x-sum"], "1");
             assert_eq!(used, coded.len() - 4);
         }
+    }
+
+    #[test]
+    fn sizes_of_a_response_may_be_padded() {
+        for coded in ["5   \r\nhello\r\n0 \r\n\r\n", "5\t;ext\r\nhello\r\n0\r\n\r\n"] {
+            for step in 1..coded.len() {
+                let decoder = Decoder::of_response();
+                let (body, _, used) = decode_with(decoder, coded.as_bytes(), step).unwrap();
+                assert_eq!((body.as_slice(), used), (&b"hello"[..], coded.len()), "{coded:?}");
+                assert_eq!(decode_in_steps(coded.as_bytes(), step).unwrap_err(), ChunkFault::Size);
+            }
+        }
+        for coded in [" 5\r\nhello\r\n", "5 5\r\nhello\r\n", "5\x0b\r\nhello\r\n", " \r\n"] {
+            let decoded = decode_with(Decoder::of_response(), coded.as_bytes(), 1);
+            assert_eq!(decoded.unwrap_err(), ChunkFault::Size, "{coded:?}");
+        }
+        let long = format!("5{}", " ".repeat(MAX_SIZE_LINE));
+        let decoded = decode_with(Decoder::of_response(), long.as_bytes(), 1);
+        assert_eq!(decoded.unwrap_err(), ChunkFault::Extension);
     }
 
     #[test]

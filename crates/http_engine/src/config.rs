@@ -5,10 +5,12 @@
 //! the `config` crate.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use crate::outbound_proxy::OutboundProxies;
 
 /// An address on which the gateway listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -85,6 +87,8 @@ pub struct ServerConfig {
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Version of `tls`: changes with the files that `tls` was built from.
     pub tls_version: u64,
+    /// Proxies between the gateway and the server.
+    pub proxies: OutboundProxies,
     /// How the gateway authenticates.
     pub credential: ClientCredential,
     /// From sending a request to the end of the response. Default 3 s.
@@ -97,10 +101,16 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// A server that needs no credential: time limit 3 s, 128 requests in flight.
-    pub fn anonymous(tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    pub fn anonymous(tls: Option<Arc<rustls::ClientConfig>>, proxies: OutboundProxies) -> Self {
         let credential = ClientCredential::None;
         let timeout = Duration::from_secs(3);
-        Self { tls, tls_version: 0, credential, timeout, max_requests: 128, max_per_second: None }
+        Self { tls, tls_version: 0, proxies, credential, timeout, max_requests: 128, max_per_second: None }
+    }
+
+    /// Whether both reach the server in the same way: with the same TLS files, through the same
+    /// proxies.
+    pub fn has_same_path(&self, other: &Self) -> bool {
+        self.tls_version == other.tls_version && self.proxies == other.proxies
     }
 }
 
@@ -123,6 +133,15 @@ pub enum ClientCredential {
         /// File with the secret, read again at run time.
         secret: PathBuf,
     },
+    /// `client_secret_basic` or `client_secret_post`, as
+    /// [`set_secret_method`](crate::http_client::HttpClient::set_secret_method) last said; the former
+    /// until then.
+    Discovered {
+        /// `client_id` of the gateway.
+        id: Box<str>,
+        /// File with the secret, read again at run time.
+        secret: PathBuf,
+    },
     /// A bearer token, such as that of a service account.
     Bearer {
         /// File with the token, read again at run time.
@@ -134,8 +153,10 @@ pub enum ClientCredential {
 pub struct Upstream {
     /// Name in metrics and logs.
     pub name: Box<str>,
-    /// Endpoints, at least one.
-    pub endpoints: Vec<Endpoint>,
+    /// Endpoints as configured, at least one. The addresses of a host name are an endpoint each.
+    pub endpoints: Vec<UpstreamEndpoint>,
+    /// How often host names are looked up; `None`: as their time to live says.
+    pub resolve_every: Option<Duration>,
     /// Protocol used with the endpoints.
     pub protocol: UpstreamProtocol,
     /// TLS to the endpoints; `None`: plaintext.
@@ -151,6 +172,48 @@ pub struct Upstream {
     pub unhealthy_after: u32,
     /// How long an ejected endpoint gets no requests. Default 10 s.
     pub unhealthy_for: Duration,
+    /// Active health checks; `None`: none.
+    pub health_check: Option<HealthCheck>,
+    /// Retries of idempotent requests; `None`: none.
+    pub retries: Option<Retries>,
+}
+
+/// When a request is sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retries {
+    /// Attempts of a request, including the first; at least 2.
+    pub attempts: u32,
+    /// Whether connecting is tried again after it failed.
+    pub on_connect_failure: bool,
+    /// Whether a request is sent again if the connection broke before the response.
+    pub on_reset: bool,
+    /// Statuses of responses that are dropped for another attempt.
+    pub on_statuses: Vec<u16>,
+    /// Maximum number of retries, in percent of the requests of the last 10 s on a worker.
+    pub budget_percent: u32,
+    /// Retries per second and worker that are allowed whatever the share.
+    pub min_per_second: u32,
+    /// Time limit of an attempt, from the request sent to the head of the response.
+    pub per_try_timeout: Option<Duration>,
+}
+
+/// How endpoints are asked whether they can serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path and query that are requested with `GET`.
+    pub path: Box<str>,
+    /// `Host` of the request; `None`: that of the endpoint.
+    pub host: Option<Box<str>>,
+    /// Time between two checks. Default 10 s.
+    pub interval: Duration,
+    /// From connecting to the head of the response. Default 2 s.
+    pub timeout: Duration,
+    /// Consecutive successes after which an unhealthy endpoint is healthy. Default 2.
+    pub healthy_after: u32,
+    /// Consecutive failures after which a healthy endpoint is unhealthy. Default 3.
+    pub unhealthy_after: u32,
+    /// Statuses of a healthy endpoint; none: 200 to 299.
+    pub statuses: Vec<u16>,
 }
 
 impl Upstream {
@@ -160,18 +223,36 @@ impl Upstream {
         let protocol = |u: &Self| matches!(u.protocol, UpstreamProtocol::Http2);
         self.name == other.name
             && self.endpoints == other.endpoints
+            && self.resolve_every == other.resolve_every
             && protocol(self) == protocol(other)
             && tls(self) == tls(other)
             && self.timeouts == other.timeouts
             && (self.idle_connections, self.max_requests) == (other.idle_connections, other.max_requests)
             && (self.unhealthy_after, self.unhealthy_for) == (other.unhealthy_after, other.unhealthy_for)
+            && (&self.health_check, &self.retries) == (&other.health_check, &other.retries)
+    }
+}
+
+/// An endpoint as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamEndpoint {
+    /// Where it is.
+    pub address: Endpoint,
+    /// Its share of the requests relative to the others, for each of its addresses. 0: it receives
+    /// none. Default 1.
+    pub weight: u32,
+}
+
+impl fmt::Display for UpstreamEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
     }
 }
 
 /// Address of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// Host, resolved when connecting, and port.
+    /// Host and port.
     Tcp {
         /// DNS name or IP literal, without brackets.
         host: Box<str>,
@@ -180,6 +261,33 @@ pub enum Endpoint {
     },
     /// Path of a Unix stream socket.
     Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// Host and port, if the host is a name that has to be looked up.
+    pub fn name(&self) -> Option<(&str, u16)> {
+        match self {
+            Self::Tcp { host, port } if host.parse::<IpAddr>().is_err() => Some((host, *port)),
+            Self::Tcp { .. } | Self::Unix(_) => None,
+        }
+    }
+
+    /// The address, if the host is one.
+    pub fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp { host, port } => Some(SocketAddr::new(host.parse().ok()?, *port)),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The authority in URLs that mean this endpoint (RFC 9110 §4.2); `localhost` for a Unix socket,
+    /// by convention.
+    pub fn authority(&self) -> String {
+        match self {
+            Self::Tcp { .. } => self.to_string(),
+            Self::Unix(_) => "localhost".into(),
+        }
+    }
 }
 
 impl std::fmt::Display for Endpoint {

@@ -252,8 +252,8 @@ mod tests {
         table.set_now(at(1600));
         assert_eq!(table.close_idle(3, Duration::from_secs(1)), 3);
         let leaving = |holder: &Deadline| holder.is_asked_to_close() && holder.is_due();
-        let asked: Vec<_> = holders.iter().filter(|(_, h)| leaving(h)).map(|(since, _)| *since).collect();
-        assert_eq!(asked, [0, 100, 200]);
+        let closing: Vec<_> = holders.iter().filter(|(_, h)| leaving(h)).map(|(since, _)| *since).collect();
+        assert_eq!(closing, [0, 100, 200]);
         assert_eq!(
             table.close_idle(3, Duration::from_secs(1)),
             1,

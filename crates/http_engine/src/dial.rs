@@ -1,7 +1,8 @@
 //! Dial: connects to a host that may have several addresses, some of them unreachable.
 //!
 //! Owns: the order in which addresses are tried, and when the next one is tried (a simple form of
-//! RFC 8305). Does not own: the overall time limit, TLS, the protocol on the connection.
+//! RFC 8305), and how a connection notices that its peer has vanished. Does not own: the overall
+//! time limit, TLS, the protocol on the connection.
 //!
 //! An unreachable address gives no answer, and waiting for it would leave no time for the others.
 //! So the next address is tried as soon as the last one has failed, or has not answered within
@@ -14,11 +15,19 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// How long to wait for an address before the next is tried in parallel, as RFC 8305 §5 recommends.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// How connections find out that their peer has vanished without a word: after 20 s without bytes,
+/// three unanswered questions end them. Tunnels and streams may be silent without a limit.
+pub(crate) fn keepalive() -> TcpKeepalive {
+    const INTERVAL: Duration = Duration::from_secs(20);
+    TcpKeepalive::new().with_time(INTERVAL).with_interval(INTERVAL).with_retries(3)
+}
 
 /// Connects to the address of the host that answers first.
 ///
@@ -26,8 +35,17 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The name cannot be resolved or has no address, or all addresses failed; the error is that of the
 /// last failure.
 pub async fn dial((host, port): (&str, u16)) -> io::Result<TcpStream> {
-    let addresses = lookup_host((host, port)).await?;
-    connect_first(alternate_families(addresses.collect()), TcpStream::connect).await
+    dial_addresses(lookup_host((host, port)).await?.collect()).await
+}
+
+/// Connects to the address that answers first.
+///
+/// # Errors
+/// There is no address, or all failed; the error is that of the last failure.
+pub(crate) async fn dial_addresses(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let stream = connect_first(alternate_families(addresses), TcpStream::connect).await?;
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+    Ok(stream)
 }
 
 /// Orders addresses so that the two families alternate, starting with the one that the system
@@ -145,15 +163,29 @@ mod tests {
         assert_eq!(raced(&[]).await, (Err("the name has no address".into()), 0));
     }
 
+    #[tokio::test]
+    async fn both_ends_of_a_connection_notice_that_the_other_has_vanished() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = crate::listen::bind_tcp(any, crate::listen::Claim::Exclusive).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialled = dial(("127.0.0.1", port)).await.unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        for socket in [SockRef::from(&dialled), SockRef::from(&accepted)] {
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(20));
+        }
+    }
+
     #[test]
     fn the_families_take_turns() {
         let of = |text: &str| text.split(' ').map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
-        for (told, tried) in [
+        for (resolved, tried) in [
             ("[::1]:1 [::2]:1 [::3]:1 1.0.0.1:1 1.0.0.2:1", "[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"),
             ("1.0.0.1:1 [::1]:1 [::2]:1", "1.0.0.1:1 [::1]:1 [::2]:1"),
             ("1.0.0.1:1 1.0.0.2:1", "1.0.0.1:1 1.0.0.2:1"),
         ] {
-            assert_eq!(alternate_families(of(told)), of(tried), "{told}");
+            assert_eq!(alternate_families(of(resolved)), of(tried), "{resolved}");
         }
         assert!(alternate_families(Vec::new()).is_empty());
     }

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Counters of one endpoint, written by one worker.
 pub trait EndpointStats {
@@ -32,6 +33,17 @@ pub trait EndpointStats {
     /// An exchange succeeded.
     fn healthy(&self);
 }
+
+/// Counters of the active health checks of one endpoint, written by one task.
+pub trait HealthStats: Send + Sync {
+    /// A check ended.
+    fn checked(&self, passed: bool);
+    /// All workers stop sending requests to the endpoint (`true`) or may resume.
+    fn set_down(&self, down: bool);
+}
+
+/// Finds the counters of an endpoint by upstream and endpoint.
+pub type HealthStatsOf = Arc<dyn Fn(&str, &str) -> Arc<dyn HealthStats> + Send + Sync>;
 
 /// Counts an open connection to an endpoint until dropped.
 pub struct OpenConnection(Rc<dyn EndpointStats>);

@@ -194,6 +194,8 @@ pub struct ConnectionFields<'a> {
     pub nominates: bool,
     /// `Expect: 100-continue` is present.
     pub expect_continue: bool,
+    /// Whether `Accept` names HTML, as browsers do when they navigate.
+    pub accepts_html: bool,
 }
 
 impl ConnectionFields<'_> {
@@ -212,6 +214,12 @@ impl ConnectionFields<'_> {
 /// The lines so far cannot be those of a head, see [`HeadFault`].
 pub fn head_length(buf: &[u8]) -> Result<Option<usize>, HeadFault> {
     HeadScanner::default().scan(buf, MAX_FIELDS)
+}
+
+/// Whether a value of `Accept` names HTML, with whatever weight.
+pub fn names_html(accept: &[u8]) -> bool {
+    const HTML: &[u8] = b"text/html";
+    accept.windows(HTML.len()).any(|part| part.eq_ignore_ascii_case(HTML))
 }
 
 /// Parses a complete request head, as long as [`head_length`] says. `fields` receives all fields in
@@ -308,7 +316,7 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
         return Err(HeadFault::FirstLine);
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let mut steering = ControlFields::default();
+    let mut steering = ControlFields { of_response: true, ..ControlFields::default() };
     for line in response.headers.iter() {
         steering.push(line, fields)?;
     }
@@ -343,6 +351,9 @@ fn parse_fault(e: httparse::Error, head: &[u8]) -> HeadFault {
 /// Collects the fields that control framing and the connection.
 #[derive(Default)]
 struct ControlFields<'a> {
+    /// Whether an identical length may be repeated, in a list or in several fields (RFC 9110 §8.6).
+    /// Only in a response: of a request it may be smuggling.
+    of_response: bool,
     connection: ConnectionFields<'a>,
     coding: bool,
     length: Option<u64>,
@@ -361,13 +372,14 @@ impl<'a> ControlFields<'a> {
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
             }
+            6 if name.eq_ignore_ascii_case("accept") => self.connection.accepts_html |= names_html(value),
             7 if name.eq_ignore_ascii_case("upgrade") => {
                 self.connection.protocol = Some(value);
                 self.upgrades += 1;
             }
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value)?,
             14 if name.eq_ignore_ascii_case("content-length") => {
-                set_once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
+                self.content_length(value)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.coding || !value.eq_ignore_ascii_case(b"chunked") {
@@ -378,6 +390,25 @@ impl<'a> ControlFields<'a> {
             _ => {}
         }
         fields.try_push(Field { name, value }).map_err(|_| HeadFault::TooManyFields)
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        if !self.of_response {
+            return set_once(&mut self.length, parse_length(value)?, HeadFault::ContentLength);
+        }
+        match parse_length(value) {
+            Ok(length) => self.repeated_length(length),
+            Err(_) => value
+                .split(|b| *b == b',')
+                .try_for_each(|length| self.repeated_length(parse_length(trim(length))?)),
+        }
+    }
+
+    fn repeated_length(&mut self, length: u64) -> Result<(), HeadFault> {
+        match self.length.replace(length) {
+            Some(before) if before != length => Err(HeadFault::ContentLength),
+            _ => Ok(()),
+        }
     }
 
     fn connection_options(&mut self, value: &[u8]) -> Result<(), HeadFault> {

@@ -33,6 +33,7 @@ use std::task::{Context, Poll};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::ListenAddress;
+use crate::dial::keepalive;
 use crate::io::Stream;
 
 /// The address that peers of a Unix socket count as.
@@ -95,6 +96,8 @@ pub fn bind_tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpLi
     if claim == Claim::Shared {
         socket.set_reuse_port(true)?;
     }
+    // Accepted sockets inherit it.
+    socket.set_tcp_keepalive(&keepalive())?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG.into())?;
@@ -139,10 +142,10 @@ pub fn bind_unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixL
 /// kind of file.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(metadata) if metadata.file_type().is_socket() => Ok(true),
         Ok(_) => {
-            let what = format!("{} exists and is not a socket", path.display());
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
+            let message = format!("{} exists and is not a socket", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -162,12 +165,12 @@ fn is_listening(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
     match connected.map_err(|error| error.kind()) {
         Err(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
         Err(kind @ io::ErrorKind::PermissionDenied) => {
-            let what = format!(
+            let message = format!(
                 "cannot find out whether another process listens on {}: this user may not connect to it; \
                  remove the file if none does",
                 path.display()
             );
-            Err(io::Error::new(kind, what))
+            Err(io::Error::new(kind, message))
         }
         _ => Ok(true),
     }
@@ -346,10 +349,12 @@ mod tests {
     #[test]
     fn who_may_not_connect_cannot_tell_who_listens() {
         let at = Path::new("/run/a.sock");
-        let said = |kind: io::ErrorKind| is_listening(at, Err(kind.into()));
-        assert!(is_listening(at, Ok(())).unwrap() && said(io::ErrorKind::WouldBlock).unwrap());
-        assert!(!said(io::ErrorKind::ConnectionRefused).unwrap() && !said(io::ErrorKind::NotFound).unwrap());
-        let error = said(io::ErrorKind::PermissionDenied).unwrap_err();
+        let probe = |kind: io::ErrorKind| is_listening(at, Err(kind.into()));
+        assert!(is_listening(at, Ok(())).unwrap() && probe(io::ErrorKind::WouldBlock).unwrap());
+        assert!(
+            !probe(io::ErrorKind::ConnectionRefused).unwrap() && !probe(io::ErrorKind::NotFound).unwrap()
+        );
+        let error = probe(io::ErrorKind::PermissionDenied).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(
             error.to_string().contains("cannot find out whether")

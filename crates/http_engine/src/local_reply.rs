@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crate::field_edits::FieldEdits;
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
 use crate::labels::Outcome;
 
@@ -58,25 +59,42 @@ impl LocalReply {
         }
     }
 
-    /// The fields as they are sent, with this value of `Set-Cookie`. A response with a session
-    /// cookie must not be cached, so `Cache-Control` becomes `no-store` (RFC 9111 §5.2.2.5).
-    pub fn sent_fields<'a>(&'a self, cookie: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    /// The fields as they are sent, with this value of `Set-Cookie` and the edits that apply to the
+    /// request. A response with a session cookie must not be cached, so `Cache-Control` becomes
+    /// `no-store` (RFC 9111 §5.2.2.5).
+    pub fn sent_fields<'a>(
+        &'a self,
+        cookie: Option<&'a str>,
+        edits: Option<&'a FieldEdits>,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
         let kept = move |name: &str| cookie.is_none() || !name.eq_ignore_ascii_case("cache-control");
         let own = self.fields.iter().filter(move |(name, _)| kept(name));
         let session = cookie.map(|cookie| [("set-cookie", cookie), ("cache-control", "no-store")]);
-        own.map(|(name, value)| (&**name, &**value)).chain(session.into_iter().flatten())
+        let has = |name: &str| self.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let edited = edits.into_iter().flat_map(move |edits| edits.for_local_reply(has));
+        own.map(|(name, value)| (&**name, &**value)).chain(session.into_iter().flatten()).chain(edited)
     }
 
     /// Appends the HTTP/1.1 form. `head`: omit the body, as for a HEAD request. `connection` is the
-    /// value of that field if one is needed, and `cookie` that of `Set-Cookie`.
-    pub fn put_http1(&self, out: &mut Vec<u8>, head: bool, connection: Option<&str>, cookie: Option<&str>) {
+    /// value of that field if one is needed; `cookie` and `edits` are those of [`Self::sent_fields`].
+    pub fn put_http1(
+        &self,
+        out: &mut Vec<u8>,
+        head: bool,
+        connection: Option<&str>,
+        cookie: Option<&str>,
+        edits: Option<&FieldEdits>,
+    ) {
         put_status_line(out, self.status);
-        for (name, value) in self.sent_fields(cookie) {
+        for (name, value) in self.sent_fields(cookie, edits) {
             put_field(out, name, value.as_bytes());
         }
-        out.extend_from_slice(b"content-length: ");
-        put_decimal(out, self.body.len() as u64);
-        out.extend_from_slice(b"\r\n");
+        // These have no body, and must not (204) or need not (304) state a length (RFC 9110 §8.6).
+        if !matches!(self.status, 204 | 304) {
+            out.extend_from_slice(b"content-length: ");
+            put_decimal(out, self.body.len() as u64);
+            out.extend_from_slice(b"\r\n");
+        }
         if let Some(connection) = connection {
             put_field(out, "connection", connection.as_bytes());
         }

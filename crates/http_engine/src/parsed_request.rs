@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use auth::headers::Repeats;
-use auth::request::{Field, RawRequest, Scheme};
+use auth::request::{Canonical, Field, Malformed, RawRequest, Scheme};
 
 use crate::head::Framing;
 
@@ -43,7 +43,25 @@ pub struct ParsedRequest<'a> {
     pub client: Option<IpAddr>,
 }
 
+/// [`ParsedRequest::via`] of a request over HTTP/1.0.
+pub const VIA_HTTP10: &str = "1.0 postern";
+
 impl<'a> ParsedRequest<'a> {
+    /// The canonical form of the request. Only HTTP/1.0 has requests without a host (RFC 9112
+    /// §3.2), and no query of another proxy is about one: it may be the proxy that left the host
+    /// out.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`].
+    #[inline]
+    pub fn canonical(&self) -> Result<Canonical<'a>, Malformed> {
+        if self.via == VIA_HTTP10 && !self.is_original {
+            Canonical::parse_with_optional_host(&self.raw())
+        } else {
+            Canonical::parse(&self.raw())
+        }
+    }
+
     /// The parts that identify the request, for conversion to its canonical form.
     pub fn raw(&self) -> RawRequest<'a> {
         let Self { method, scheme, authority, host, target, .. } = *self;

@@ -257,7 +257,7 @@ fn v2_addresses<const N: usize, A: From<[u8; N]> + Into<IpAddr>>(
 
 /// Parses the TLVs (type, 16-bit length, value). Returns the flag of the TLV about TLS.
 fn tls_flag(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
-    let mut said = None;
+    let mut flag = None;
     while !tlvs.is_empty() {
         let ([kind, high, low], rest) = tlvs.split_first_chunk::<3>().ok_or(ProxyFault::MalformedBody)?;
         let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -265,13 +265,13 @@ fn tls_flag(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
         if *kind == SSL {
             let flags = value.get(..SSL_FIXED).ok_or(ProxyFault::MalformedBody)?[0];
             // Two such TLVs could contradict each other.
-            if said.replace(flags & CLIENT_SSL != 0).is_some() {
+            if flag.replace(flags & CLIENT_SSL != 0).is_some() {
                 return Err(ProxyFault::MalformedBody);
             }
         }
         tlvs = &rest[length..];
     }
-    Ok(said.unwrap_or(false))
+    Ok(flag.unwrap_or(false))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! TLS configurations, built from files.
 //!
-//! Owns: reading PEM files, protocol versions, session tickets, ALPN. Its checks turn a wrong file
-//! into a message with a remedy, instead of a later handshake failure. Does not own: configuration
-//! text, sockets, which certificate identifies which caller.
+//! Owns: reading PEM files, protocol versions, cipher suites and groups ([`policy`]), session
+//! tickets, ALPN. The certificates of a listener ([`ServerCertificates`]), the certificates that are
+//! trusted ([`TrustAnchors`], [`ClientCas`]). Its checks turn a wrong file into a message with a
+//! remedy, instead of a later handshake failure. Does not own: configuration text, sockets, which
+//! certificate identifies which caller.
 //!
 //! Everything here is a function of files and the current time; a reload builds again and replaces.
 //! Verification of peer certificates cannot be switched off: there is no such parameter.
@@ -10,20 +12,28 @@
 //! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
 //! [`ClientCas`] later decide whether a certificate is still accepted.
 
+mod client_cas;
+pub mod policy;
+mod server_certificates;
+mod trust;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use aws_lc_rs::digest;
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+pub use client_cas::ClientCas;
+pub use server_certificates::{Renewal, ServerCertificates};
+pub use trust::{PinnedCertificate, TrustAnchors};
+
+use policy::TlsPolicy;
 
 /// Certificates that expire within this time cause a warning.
 const EXPIRES_SOON: Duration = Duration::from_hours(7 * 24);
@@ -47,10 +57,26 @@ pub struct CertificateFiles<'a> {
 pub enum ClientCertificates<'a> {
     /// None is requested.
     Ignored,
-    /// Requested but optional. A presented certificate must chain to a CA in this file.
-    Optional(&'a Path),
-    /// Required: the handshake fails without a certificate that chains to a CA in this file.
-    Required(&'a Path),
+    /// Requested but optional. A presented certificate must be accepted by these files.
+    Optional(ClientFiles<'a>),
+    /// Required: the handshake fails without a certificate that these files accept.
+    Required(ClientFiles<'a>),
+}
+
+/// Files that client certificates are verified with.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientFiles<'a> {
+    /// Certificate authorities (PEM) that a certificate must chain to.
+    pub ca: &'a Path,
+    /// Revocation lists (PEM or DER) of all authorities in the chain. Empty: none is checked.
+    pub crls: &'a [PathBuf],
+}
+
+impl<'a> ClientFiles<'a> {
+    /// Authorities without revocation lists.
+    pub fn without_lists(ca: &'a Path) -> Self {
+        Self { ca, crls: &[] }
+    }
 }
 
 /// Protocols that a listener offers by ALPN.
@@ -83,57 +109,12 @@ pub struct BuiltTls<T> {
 pub struct BuiltServer {
     /// The configuration, ready for connections.
     pub config: Arc<ServerConfig>,
+    /// The certificates that `config` presents.
+    pub certificates: Arc<ServerCertificates>,
     /// CAs for client certificates; `None`: no certificate is requested.
     pub clients: Option<ClientCas>,
     /// Problems that do not prevent its use.
     pub warnings: Vec<TlsWarning>,
-}
-
-/// The CAs for client certificates. The handshake uses them, and so do later checks of open
-/// connections when the CAs have changed.
-#[derive(Debug, Clone)]
-pub struct ClientCas {
-    verifier: Arc<dyn ClientCertVerifier>,
-    version: [u8; digest::SHA256_OUTPUT_LEN],
-}
-
-impl ClientCas {
-    fn from_roots(
-        roots: &Arc<RootCertStore>,
-        optional: bool,
-        provider: Arc<CryptoProvider>,
-    ) -> Result<Self, TlsError> {
-        let mut hash = digest::Context::new(&digest::SHA256);
-        for root in &roots.roots {
-            let constraints = root.name_constraints.as_ref().map_or(&[][..], AsRef::as_ref);
-            for part in [root.subject.as_ref(), root.subject_public_key_info.as_ref(), constraints] {
-                hash.update(&(part.len() as u64).to_be_bytes());
-                hash.update(part);
-            }
-        }
-        let mut version = [0; digest::SHA256_OUTPUT_LEN];
-        version.copy_from_slice(hash.finish().as_ref());
-        let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider);
-        let builder = if optional { builder.allow_unauthenticated() } else { builder };
-        let verifier = builder.build().map_err(|e| TlsError::Refused(e.to_string()))?;
-        Ok(Self { verifier, version })
-    }
-
-    /// Identifies the set: two with the same version accept the same certificates.
-    pub fn version(&self) -> &[u8] {
-        &self.version
-    }
-
-    /// Whether they accept an end-entity certificate with the intermediates it was presented with.
-    pub fn accepts(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: Timestamp,
-    ) -> bool {
-        let now = UnixTime::since_unix_epoch(Duration::from_millis(now.as_millis()));
-        self.verifier.verify_client_cert(end_entity, intermediates, now).is_ok()
-    }
 }
 
 /// A problem that does not prevent the use of a configuration.
@@ -161,6 +142,20 @@ pub enum TlsWarning {
         /// Whole days until the expiry.
         days: u64,
     },
+    /// The certificate names no server, so no client can ask for it.
+    #[error(
+        "{path}: the certificate names no server, so no client receives it; only the first one needs no name"
+    )]
+    NoName {
+        /// Path of the certificate file.
+        path: PathBuf,
+    },
+    /// A revocation list has expired; certificates of its issuer are refused.
+    #[error("{path}: the revocation list has expired, so certificates of its issuer are refused; replace it")]
+    RevocationListExpired {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// Some certificates of the system's trust store are unusable.
     #[error("{count} of the system's root certificates could not be read and are not trusted: {first}")]
     RootsSkipped {
@@ -184,13 +179,13 @@ pub enum TlsError {
     },
     /// The file is not PEM.
     #[error(
-        "{path}: not a PEM file ({what}); convert DER with `openssl x509 -inform der` or `openssl pkey -inform der`"
+        "{path}: not a PEM file ({reason}); convert DER with `openssl x509 -inform der` or `openssl pkey -inform der`"
     )]
     NotPem {
         /// Path of the file.
         path: PathBuf,
         /// What was found instead.
-        what: String,
+        reason: String,
     },
     /// The file contains no certificate.
     #[error("{path}: no certificate found; expected a PEM block `BEGIN CERTIFICATE`, the server's own first")]
@@ -199,14 +194,14 @@ pub enum TlsError {
         path: PathBuf,
     },
     /// A certificate in the file is invalid.
-    #[error("{path}: certificate {number} cannot be used: {what}")]
+    #[error("{path}: certificate {number} cannot be used: {reason}")]
     BadCertificate {
         /// Path of the file.
         path: PathBuf,
         /// Position in the file, from 1.
         number: usize,
         /// What is wrong with it.
-        what: String,
+        reason: String,
     },
     /// The file contains no private key.
     #[error("{path}: no private key found; expected `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY`")]
@@ -224,13 +219,13 @@ pub enum TlsError {
     },
     /// The kind or size of the key is not supported.
     #[error(
-        "{path}: unsupported private key: {what}; use RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519"
+        "{path}: unsupported private key: {reason}; use RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519"
     )]
     BadKey {
         /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
-        what: String,
+        reason: String,
     },
     /// Certificate and private key do not match.
     #[error(
@@ -242,18 +237,30 @@ pub enum TlsError {
         /// Path of the key file.
         key: PathBuf,
     },
+    /// A revocation list is unusable.
+    #[error("{path}: not a revocation list: {reason}; expected PEM (`BEGIN X509 CRL`) or DER")]
+    BadRevocationList {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The system has no usable root certificate.
-    #[error("the system has no root certificates ({what}); install its `ca-certificates` or name a CA file")]
+    #[error(
+        "the system has no root certificates ({reason}); install its `ca-certificates` or name a CA file"
+    )]
     NoSystemRoots {
         /// The first error, or that there are none.
-        what: String,
+        reason: String,
     },
     /// The TLS library rejected the configuration.
     #[error("the TLS library rejected the configuration: {0}")]
     Refused(String),
 }
 
-/// TLS configuration of a listener: versions 1.2 and 1.3, session tickets, ALPN.
+/// TLS configuration of a listener: session tickets, ALPN, and the versions, cipher suites and
+/// groups of `policy`. Of `certificates`, each client receives the one for its server name; the first
+/// is the default.
 ///
 /// Ticket keys are created here and rotated by the library, so sessions from before a reload cannot
 /// be resumed after it. Open connections are not affected. Their owner re-checks the client
@@ -264,39 +271,44 @@ pub enum TlsError {
 /// [`TlsError`] when a file is unreadable or wrong. Expiry only causes a warning, because a clock
 /// may be wrong.
 pub fn server_config(
-    files: CertificateFiles<'_>,
+    certificates: &[CertificateFiles<'_>],
     clients: ClientCertificates<'_>,
+    policy: &TlsPolicy,
     protocols: Protocols,
     now: Timestamp,
 ) -> Result<BuiltServer, TlsError> {
-    let crypto = Arc::new(provider::default_provider());
-    let (certified, warnings) = certified_key(files, &crypto, now)?;
+    let crypto = Arc::new(policy.provider());
+    let (certificates, mut warnings) = ServerCertificates::read(certificates, now)?;
     let builder = ServerConfig::builder_with_provider(crypto.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&policy.versions())
         .map_err(|e| TlsError::Refused(e.to_string()))?;
-    let authorities = |ca, optional| ClientCas::from_roots(&roots_from_file(ca)?, optional, crypto.clone());
+    let authorities = |files: ClientFiles<'_>, optional| {
+        ClientCas::read(files.ca, files.crls, optional, crypto.clone(), now).map(Some)
+    };
     let clients = match clients {
         ClientCertificates::Ignored => None,
-        ClientCertificates::Optional(ca) => Some(authorities(ca, true)?),
-        ClientCertificates::Required(ca) => Some(authorities(ca, false)?),
+        ClientCertificates::Optional(files) => authorities(files, true)?,
+        ClientCertificates::Required(files) => authorities(files, false)?,
     };
+    let (clients, of_clients) = clients.unzip();
+    warnings.extend(of_clients.into_iter().flatten());
     let builder = match &clients {
         None => builder.with_no_client_auth(),
         Some(clients) => builder.with_client_cert_verifier(clients.verifier.clone()),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    let mut config = builder.with_cert_resolver(certificates.clone());
     config.ticketer = provider::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
     config.alpn_protocols = protocols.alpn();
-    Ok(BuiltServer { config: Arc::new(config), clients, warnings })
+    Ok(BuiltServer { config: Arc::new(config), certificates, clients, warnings })
 }
 
-/// TLS configuration for connecting to a server. The server's certificate must chain to `roots`;
-/// `identity` is presented on request.
+/// TLS configuration for connecting to a server. The server's certificate must be one of `trusted`,
+/// or issued by one of them; `identity` is presented on request.
 ///
 /// # Errors
 /// [`TlsError`] when a file of `identity` is unreadable or wrong.
 pub fn client_config(
-    roots: Arc<RootCertStore>,
+    trusted: &TrustAnchors,
     identity: Option<CertificateFiles<'_>>,
     protocols: Protocols,
     now: Timestamp,
@@ -305,7 +317,10 @@ pub fn client_config(
     let builder = ClientConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| TlsError::Refused(e.to_string()))?
-        .with_root_certificates(roots);
+        // The name says so for verifiers that accept too much: this one is webpki's, and accepts
+        // only certificates of the file besides.
+        .dangerous()
+        .with_custom_certificate_verifier(trusted.verifier(&crypto)?);
     let (mut config, warnings) = match identity {
         None => (builder.with_no_client_auth(), Vec::new()),
         Some(files) => {
@@ -322,35 +337,18 @@ pub fn client_config(
 /// # Errors
 /// [`TlsError::NoSystemRoots`] when it has no usable certificate. Single unusable certificates are
 /// skipped with a warning.
-pub fn system_roots() -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
-    let found = rustls_native_certs::load_native_certs();
+pub fn system_roots() -> Result<(TrustAnchors, Vec<TlsWarning>), TlsError> {
+    let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    let (_, unusable) = roots.add_parsable_certificates(found.certs);
-    let first = found.errors.first().map(ToString::to_string);
+    let (_, unusable) = roots.add_parsable_certificates(loaded.certs);
+    let first = loaded.errors.first().map(ToString::to_string);
     if roots.is_empty() {
-        return Err(TlsError::NoSystemRoots { what: first.unwrap_or_else(|| "none found".to_owned()) });
+        return Err(TlsError::NoSystemRoots { reason: first.unwrap_or_else(|| "none found".to_owned()) });
     }
-    let count = unusable + found.errors.len();
+    let count = unusable + loaded.errors.len();
     let first = first.unwrap_or_else(|| "not a valid certificate".to_owned());
     let warnings = if count == 0 { Vec::new() } else { vec![TlsWarning::RootsSkipped { count, first }] };
-    Ok((Arc::new(roots), warnings))
-}
-
-/// All certificates of a CA file (PEM), as trusted roots.
-///
-/// # Errors
-/// [`TlsError`] when the file is unreadable or empty, or any of its certificates is unusable.
-/// Trusting only some of them would fail later, in another place.
-pub fn roots_from_file(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for (i, certificate) in certificates(path)?.into_iter().enumerate() {
-        roots.add(certificate).map_err(|e| TlsError::BadCertificate {
-            path: path.to_owned(),
-            number: i + 1,
-            what: e.to_string(),
-        })?;
-    }
-    Ok(Arc::new(roots))
+    Ok((roots.into(), warnings))
 }
 
 fn certified_key(
@@ -363,7 +361,7 @@ fn certified_key(
     let key = provider
         .key_provider
         .load_private_key(private_key(files.key)?)
-        .map_err(|e| TlsError::BadKey { path: files.key.to_owned(), what: e.to_string() })?;
+        .map_err(|e| TlsError::BadKey { path: files.key.to_owned(), reason: e.to_string() })?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) => Ok((certified, warnings)),
@@ -374,7 +372,7 @@ fn certified_key(
         Err(e) => Err(TlsError::BadCertificate {
             path: files.certificate.to_owned(),
             number: 1,
-            what: e.to_string(),
+            reason: e.to_string(),
         }),
     }
 }
@@ -387,7 +385,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(path)?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|e| TlsError::NotPem { path: path.to_owned(), what: e.to_string() })?;
+        .map_err(|e| TlsError::NotPem { path: path.to_owned(), reason: e.to_string() })?;
     if chain.is_empty() {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
     }
@@ -406,13 +404,13 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
             }
             pem::Error::NoItemsFound => TlsError::NoKey { path },
             // The library's message may quote a line of the file, which must not happen with a key.
-            _ => TlsError::NotPem { path, what: "broken PEM block".to_owned() },
+            _ => TlsError::NotPem { path, reason: "broken PEM block".to_owned() },
         }
     })
 }
 
-fn contains(text: &[u8], what: &[u8]) -> bool {
-    text.windows(what.len()).any(|window| window == what)
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
 }
 
 /// Warnings about the validity dates of the end-entity certificate.
@@ -421,7 +419,7 @@ fn validity_warnings(
     chain: &[CertificateDer<'_>],
     now: Timestamp,
 ) -> Result<Vec<TlsWarning>, TlsError> {
-    let bad = |what: String| TlsError::BadCertificate { path: path.to_owned(), number: 1, what };
+    let bad = |reason: String| TlsError::BadCertificate { path: path.to_owned(), number: 1, reason };
     let Some(first) = chain.first() else { return Err(TlsError::NoCertificate { path: path.to_owned() }) };
     let (_, certificate) = X509Certificate::from_der(first).map_err(|e| bad(e.to_string()))?;
     let at = |seconds: i64| Timestamp::from_secs(u64::try_from(seconds).unwrap_or(0));

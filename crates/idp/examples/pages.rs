@@ -3,12 +3,12 @@
 
 use std::{error::Error, fs, path::PathBuf};
 
+use ::pages::{Brand, BrandConfig, Languages, Shell};
 use axum::body::to_bytes;
 use idp::pages::{
-    Account, AccountDone, AccountPaths, Brand, BrandConfig, Consent, ConsentRow, DeviceCode, DeviceConfirm,
-    DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, FormTarget, Href, Languages, Link, Login,
-    LoginProblem, Logout, LogoutDone, Page, Pages, PasswordForm, PasswordProblem, Scope, SessionEntry,
-    TokenRow,
+    Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
+    DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout, LogoutDone, Page, Pages,
+    PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 #[path = "../src/pages/samples.rs"]
@@ -21,8 +21,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let colour = arguments.next().unwrap_or_else(|| "#2f5bd0".to_owned());
     let config = BrandConfig { name: "Example Inc.".to_owned(), logo: arguments.next(), colour };
     let brand = Brand::check(&config).map_err(|faults| format!("{faults:?}"))?;
-    let languages = Languages::builtin().map_err(|faults| format!("{faults:?}"))?;
-    let pages = Pages::new(brand, languages);
+    let shell = Shell::new(brand, Languages::default());
+    let pages = Pages::new(shell.into()).map_err(|faults| format!("{faults:?}"))?;
     let sample = samples::Sample::new(samples::Texts::ordinary());
     let consents = sample.consents();
     fs::create_dir_all(&folder)?;

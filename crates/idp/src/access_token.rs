@@ -27,9 +27,6 @@ use crate::provider::Provider;
 use crate::secrets::{Secrets, Tag, TagSubject};
 use crate::verified_cache::VerifiedJwt;
 
-/// The `typ` of the JOSE header (RFC 9068 §2.1).
-pub const TYP: &str = "at+jwt";
-
 /// Input of [`mint`]: what was granted.
 #[derive(Debug)]
 pub struct Granted<'g> {
@@ -156,7 +153,8 @@ fn mint_jwt(
         groups: if granted.person.is_none() { granted.client.groups() } else { &[] },
         person,
     };
-    let token = provider.sign(granted.client.access_token_algorithm, TYP, &claims)?;
+    let typ = granted.client.access_token_typ.as_str();
+    let token = provider.sign(granted.client.access_token_algorithm, typ, &claims)?;
     Ok(Minted { token: Zeroizing::new(token), row: None, id, lifetime })
 }
 
@@ -311,7 +309,13 @@ fn jwt_claims(provider: &Provider, signed: jwt::SignedClaims<'_>) -> Option<Veri
         Number::Unsigned(seconds) => Some(Timestamp::from_secs(seconds)),
         _ => None,
     };
-    if signed.typ != Some(TYP) || text("iss") != Some(provider.issuer().as_str()) {
+    let is_access_token = match signed.typ {
+        Some("at+jwt") => true,
+        // As ID tokens, which always have `at_hash`, and never the `client_id` that is read below.
+        Some("JWT") => claims.get("at_hash").is_none(),
+        _ => false,
+    };
+    if !is_access_token || text("iss") != Some(provider.issuer().as_str()) {
         return None;
     }
     let aud = claims.get("aud")?;

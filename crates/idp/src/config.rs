@@ -6,8 +6,9 @@
 //! Does not own: the syntax and key names of the file (the binary), the rules for a client
 //! ([`crate::client::config`]), the signing keys ([`crate::keys`]).
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use ::pages::{LanguageFault, Shell};
 use auth::token::jws::SigningAlgorithm;
 
 use crate::client::config::{ClientConfig, ClientReason};
@@ -15,9 +16,7 @@ use crate::client::{ClientDefaults, Registry};
 use crate::issuer::{Issuer, IssuerFault};
 use crate::lifetime::{self, LifetimeFault};
 use crate::oauth::target;
-use crate::pages::brand::BrandFault;
-use crate::pages::language::LanguageFault;
-use crate::pages::{Brand, BrandConfig, Languages, Pages};
+use crate::pages::Pages;
 use crate::passwords::lockout::{LimitFault, Limits, Policy};
 use crate::passwords::pool::PoolFault;
 use crate::passwords::rules::{LengthFault, Rules, Strength};
@@ -54,11 +53,8 @@ pub struct Config {
     pub lifetimes: Lifetimes,
     /// How passwords are hashed, checked and protected against guessing.
     pub passwords: PasswordConfig,
-    /// Name, logo and colour on the pages.
-    pub brand: BrandConfig,
-    /// Languages besides English and German: language tag and the text of a file like
-    /// `locales/en.toml`.
-    pub languages: Vec<(String, String)>,
+    /// Brand and languages of the pages.
+    pub shell: Arc<Shell>,
     /// Clients of the configuration; the store may hold more.
     pub clients: Vec<ClientConfig>,
     /// Receivers of security events; each has a unique name.
@@ -186,10 +182,7 @@ pub enum ConfigReason {
         verified::MAX_ENTRIES
     )]
     VerifiedCache,
-    /// The brand is not valid, see [`BrandFault`].
-    #[error(transparent)]
-    Brand(BrandFault),
-    /// A language is not valid, see [`LanguageFault`].
+    /// The messages of a language are not valid, see [`LanguageFault`].
     #[error(transparent)]
     Language(LanguageFault),
 }
@@ -272,8 +265,7 @@ impl Config {
             access_token_lifetime: Duration::from_mins(5),
             lifetimes: Lifetimes::default(),
             passwords: PasswordConfig::default(),
-            brand: BrandConfig { name: "Postern".into(), logo: None, colour: "#2f5bd0".into() },
-            languages: Vec::new(),
+            shell: Arc::default(),
             clients: Vec::new(),
             receivers: Vec::new(),
         }
@@ -356,30 +348,15 @@ impl Config {
     }
 
     fn pages(&self, faults: &mut Faults) -> Option<Pages> {
-        let brand = match Brand::check(&self.brand) {
-            Ok(brand) => Some(brand),
-            Err(of_brand) => {
-                for fault in of_brand {
-                    faults.add("brand".into(), ConfigReason::Brand(fault));
+        match Pages::new(self.shell.clone()) {
+            Ok(pages) => Some(pages),
+            Err(found) => {
+                for fault in found {
+                    faults.add(format!("languages.{}", fault.tag()), ConfigReason::Language(fault));
                 }
                 None
             }
-        };
-        let mut languages = match Languages::builtin() {
-            Ok(languages) => languages,
-            Err(of_languages) => {
-                for fault in of_languages {
-                    faults.add("languages".into(), ConfigReason::Language(fault));
-                }
-                return None;
-            }
-        };
-        for (tag, text) in &self.languages {
-            for fault in languages.add(tag, text).err().into_iter().flatten() {
-                faults.add(format!("languages.{tag}"), ConfigReason::Language(fault));
-            }
         }
-        brand.map(|brand| Pages::new(brand, languages))
     }
 }
 

@@ -122,9 +122,9 @@ pub struct Login<'a> {
 /// [`OAuthFault`] when the signature fails.
 pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault> {
     let algorithm = login.client.id_token_algorithm;
-    let told = login.client.claims_in_id_token;
+    let includes_claims = login.client.claims_in_id_token;
     let none = ScopeSet::default();
-    let scopes = if told { login.scopes } else { &none };
+    let scopes = if includes_claims { login.scopes } else { &none };
     let iat = login.person.issued_at(provider.now());
     let read_at = || login.read_at.as_millis();
     let claims = Claims {
@@ -218,8 +218,8 @@ mod tests {
             redirect_omitted: true,
         };
         assert_eq!(Authentication::read(&authentication.write()), authentication);
-        let asked = Authentication { read_at: true, ..authentication };
-        assert_eq!(Authentication::read(&asked.write()), asked);
+        let timed = Authentication { read_at: true, ..authentication };
+        assert_eq!(Authentication::read(&timed.write()), timed);
         assert_eq!(Authentication::read(""), Authentication::default());
     }
 }

@@ -75,7 +75,7 @@ pub mod signals;
 mod verified_cache;
 
 pub use client::{
-    Introspects, TokenFormat,
+    AccessTokenTyp, Introspects, TokenFormat,
     config::{ClientConfig, ConfiguredSecret},
 };
 pub use clock_rng::{Clock, Entropy, EntropyFailed};

@@ -94,13 +94,13 @@ async fn deliver_one(provider: &Provider, delivery: &Delivery) -> bool {
     };
     let mut body = String::from("logout_token=");
     escape(&token, &mut body);
-    let heard = provider.outbound().post(PostRequest::form(uri, body)).await;
-    let (client, tries) = (client.id(), delivery.attempts);
+    let response = provider.outbound().post(PostRequest::form(uri, body)).await;
+    let (client, attempts) = (client.id(), delivery.attempts);
     let outage = provider.logout_outages().for_client(client);
-    match heard {
+    match response {
         Ok(200..=299) => {
             outage.succeeded();
-            tracing::info!(client, sid = delivery.sid, tries, "logout delivered to client");
+            tracing::info!(client, sid = delivery.sid, tries = attempts, "logout delivered to client");
             true
         }
         // The client refused the token and would refuse it again.
@@ -110,7 +110,7 @@ async fn deliver_one(provider: &Provider, delivery: &Delivery) -> bool {
             true
         }
         Ok(status) => {
-            outage.failed(format_args!("responded with status {status} at attempt {tries}"));
+            outage.failed(format_args!("responded with status {status} at attempt {attempts}"));
             false
         }
         Err(why) => {

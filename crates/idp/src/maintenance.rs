@@ -35,20 +35,20 @@ pub async fn maintain(provider: Arc<Provider>) {
         ticks
     };
     let (mut keys, mut rotation) = (every(KEY_READ_INTERVAL), every(ROTATION_CHECK_INTERVAL));
-    let (told, mut deliveries) = (provider.clone(), every(DELIVERY_INTERVAL));
-    let deliver = async move {
+    let (logout_provider, mut deliveries) = (provider.clone(), every(DELIVERY_INTERVAL));
+    let deliver_logouts = async move {
         let duty = Outage::new("delivery of logouts");
         loop {
             deliveries.tick().await;
-            report(&duty, &crate::logout::deliver(&told).await.map_err(KeyError::from));
+            report(&duty, &crate::logout::deliver(&logout_provider).await.map_err(KeyError::from));
         }
     };
-    let (others_told, mut events) = (provider.clone(), every(DELIVERY_INTERVAL));
-    let tell = async move {
+    let (event_provider, mut events) = (provider.clone(), every(DELIVERY_INTERVAL));
+    let deliver_events = async move {
         let duty = Outage::new("delivery of security events");
         loop {
             events.tick().await;
-            report(&duty, &crate::signals::push::deliver(&others_told).await.map_err(KeyError::from));
+            report(&duty, &crate::signals::push::deliver(&event_provider).await.map_err(KeyError::from));
         }
     };
     let (old, mut sweep) = (provider.clone(), every(SWEEP_INTERVAL));
@@ -94,7 +94,7 @@ pub async fn maintain(provider: Arc<Provider>) {
     };
     // Concurrent, so that neither a slow client nor a million expired rows delay the reading of
     // keys.
-    tokio::join!(note, deliver, tell, clean, others);
+    tokio::join!(note, deliver_logouts, deliver_events, clean, others);
 }
 
 fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {

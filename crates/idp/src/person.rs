@@ -87,9 +87,13 @@ impl Person {
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
-    pub async fn find(store: &Store, id: &str, told: ClaimSelection<'_>) -> Result<Option<Self>, StoreError> {
+    pub async fn find(
+        store: &Store,
+        id: &str,
+        selection: ClaimSelection<'_>,
+    ) -> Result<Option<Self>, StoreError> {
         match store.user(id).await? {
-            Some(user) if user.is_open() => Self::from_user(store, user, told).await.map(Some),
+            Some(user) if user.is_open() => Self::from_user(store, user, selection).await.map(Some),
             _ => Ok(None),
         }
     }
@@ -101,9 +105,9 @@ impl Person {
     pub async fn from_user(
         store: &Store,
         user: UserRow,
-        told: ClaimSelection<'_>,
+        selection: ClaimSelection<'_>,
     ) -> Result<Self, StoreError> {
-        let groups = if told.includes("groups") { Some(store.groups_of(&user.id).await?) } else { None };
+        let groups = if selection.includes("groups") { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
 
@@ -112,15 +116,17 @@ impl Person {
         &self.user.id
     }
 
-    /// The selected claims, without `sub`. `told` must select no more than the selection of the
-    /// read.
-    pub fn claims(&self, told: ClaimSelection<'_>) -> Map<String, Value> {
-        debug_assert!(self.groups.is_some() || !told.includes("groups"), "groups selected but not read");
+    /// The selected claims, without `sub`. `selection` must select no more than the selection of
+    /// the read.
+    pub fn claims(&self, selection: ClaimSelection<'_>) -> Map<String, Value> {
+        debug_assert!(self.groups.is_some() || !selection.includes("groups"), "groups selected but not read");
         let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
-        let mut claims: Map<String, Value> =
-            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told.includes(name)).collect();
+        let mut claims: Map<String, Value> = recorded
+            .into_iter()
+            .filter(|(name, _)| may_be_recorded(name) && selection.includes(name))
+            .collect();
         let mut say = |name: &str, value: Value| {
-            if told.includes(name) {
+            if selection.includes(name) {
                 claims.insert(name.into(), value);
             }
         };
@@ -174,7 +180,7 @@ mod tests {
         Person { user, groups: Some(vec!["staff".into()]) }
     }
 
-    fn told(scopes: &str, names: &[&str]) -> String {
+    fn claims_of(scopes: &str, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|&n| n.into()).collect();
         let scopes = ScopeSet::parse(scopes).unwrap();
         Value::Object(ada().claims(ClaimSelection { scopes: &scopes, names: &names })).to_string()
@@ -182,10 +188,10 @@ mod tests {
 
     #[test]
     fn scopes_tell_what_belongs_to_them() {
-        assert_eq!(told("openid", &[]), "{}");
-        assert_eq!(told("email", &[]), r#"{"email":"ada@example.com","email_verified":false}"#);
-        assert_eq!(told("groups", &[]), r#"{"groups":["staff"]}"#);
-        let profile = told("openid profile", &[]);
+        assert_eq!(claims_of("openid", &[]), "{}");
+        assert_eq!(claims_of("email", &[]), r#"{"email":"ada@example.com","email_verified":false}"#);
+        assert_eq!(claims_of("groups", &[]), r#"{"groups":["staff"]}"#);
+        let profile = claims_of("openid profile", &[]);
         assert!(
             profile.contains(r#""name":"Ada Lovelace""#) && profile.contains(r#""preferred_username":"ada""#)
         );
@@ -194,9 +200,17 @@ mod tests {
 
     #[test]
     fn a_claim_asked_for_by_name_comes_alone() {
-        assert_eq!(told("openid", &["name"]), r#"{"name":"Ada Lovelace"}"#);
-        assert_eq!(told("openid", &["admin", "sub"]), "{}", "what is no claim about people is never told");
-        assert_eq!(told("openid", &["email"]), r#"{"email":"ada@example.com"}"#, "and not the recorded one");
+        assert_eq!(claims_of("openid", &["name"]), r#"{"name":"Ada Lovelace"}"#);
+        assert_eq!(
+            claims_of("openid", &["admin", "sub"]),
+            "{}",
+            "what is no claim about people is never told"
+        );
+        assert_eq!(
+            claims_of("openid", &["email"]),
+            r#"{"email":"ada@example.com"}"#,
+            "and not the recorded one"
+        );
     }
 
     #[test]

@@ -186,9 +186,9 @@ impl Provider {
         fill: impl FnOnce(&mut Occurrence),
     ) -> Option<Occurrence> {
         self.has_receivers().then(|| {
-            let mut what = Occurrence::new(kind);
-            fill(&mut what);
-            what
+            let mut occurrence = Occurrence::new(kind);
+            fill(&mut occurrence);
+            occurrence
         })
     }
 

@@ -130,15 +130,15 @@ impl Receivers {
     }
 
     /// Records the result of a push to a receiver; `Err` holds the reason of the failure.
-    pub(crate) fn record_push(&self, receiver: &str, told: Result<(), &dyn std::fmt::Display>) {
+    pub(crate) fn record_push(&self, receiver: &str, result: Result<(), &dyn std::fmt::Display>) {
         if let Some(outage) = self.outages.get(receiver) {
-            outage.record(&told);
+            outage.record(&result);
         }
     }
 
-    pub(crate) fn record_outcome(&self, receiver: &str, outcome: &'static str, by: u64) {
-        if by > 0 {
-            *self.counts.lock().entry((receiver.to_owned(), outcome)).or_default() += by;
+    pub(crate) fn record_outcome(&self, receiver: &str, outcome: &'static str, increment: u64) {
+        if increment > 0 {
+            *self.counts.lock().entry((receiver.to_owned(), outcome)).or_default() += increment;
         }
     }
 

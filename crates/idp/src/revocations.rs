@@ -47,8 +47,8 @@ pub(crate) fn user_changed(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = stale(provider.secrets().tag(TagSubject::User(user_id)), reason, now);
-    Revocation { occurrence: user_occurrence(provider, EventKind::TokenClaimsChange, user_id), ..told }
+    let revocation = stale(provider.secrets().tag(TagSubject::User(user_id)), reason, now);
+    Revocation { occurrence: user_occurrence(provider, EventKind::TokenClaimsChange, user_id), ..revocation }
 }
 
 /// Revokes one access token with this expiry. An expired token is announced too, because an
@@ -60,7 +60,8 @@ pub(crate) fn access_token(
     reason: &'static str,
 ) -> Revocation {
     let tags = vec![provider.secrets().tag(TagSubject::Token(jti))];
-    let occurrence = provider.occurrence(EventKind::SessionRevoked, |what| what.jti = Some(jti.to_owned()));
+    let occurrence =
+        provider.occurrence(EventKind::SessionRevoked, |occurrence| occurrence.jti = Some(jti.to_owned()));
     Revocation {
         tags,
         reason,
@@ -82,10 +83,10 @@ pub(crate) fn access_token_by_jti(
 
 /// Revokes a token family with all its tokens.
 pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Revocation {
-    let told = revoke_always(provider.secrets().tag(TagSubject::Family(id)), reason, provider.now());
-    let occurrence =
-        provider.occurrence(EventKind::SessionRevoked, |what| what.granted_by = Some(id.to_owned()));
-    Revocation { occurrence, ..told }
+    let revocation = revoke_always(provider.secrets().tag(TagSubject::Family(id)), reason, provider.now());
+    let occurrence = provider
+        .occurrence(EventKind::SessionRevoked, |occurrence| occurrence.granted_by = Some(id.to_owned()));
+    Revocation { occurrence, ..revocation }
 }
 
 /// Revokes a session with everything granted in it.
@@ -95,12 +96,12 @@ pub(crate) fn session(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = revoke_always(provider.secrets().tag(TagSubject::Session(sid)), reason, now);
-    let occurrence = provider.occurrence(EventKind::SessionRevoked, |what| {
-        what.user_id = Some(user_id.to_owned());
-        what.sid = Some(sid.to_owned());
+    let revocation = revoke_always(provider.secrets().tag(TagSubject::Session(sid)), reason, now);
+    let occurrence = provider.occurrence(EventKind::SessionRevoked, |occurrence| {
+        occurrence.user_id = Some(user_id.to_owned());
+        occurrence.sid = Some(sid.to_owned());
     });
-    Revocation { occurrence, ..told }
+    Revocation { occurrence, ..revocation }
 }
 
 /// Revokes everything that a user granted to a client so far.
@@ -110,16 +111,16 @@ pub(crate) fn consent(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = revoke_issued_so_far(
+    let revocation = revoke_issued_so_far(
         vec![provider.secrets().tag(TagSubject::Consent(user_id, client_id))],
         reason,
         now,
     );
-    let occurrence = provider.occurrence(EventKind::SessionRevoked, |what| {
-        what.user_id = Some(user_id.to_owned());
-        what.client_id = Some(client_id.to_owned());
+    let occurrence = provider.occurrence(EventKind::SessionRevoked, |occurrence| {
+        occurrence.user_id = Some(user_id.to_owned());
+        occurrence.client_id = Some(client_id.to_owned());
     });
-    Revocation { occurrence, ..told }
+    Revocation { occurrence, ..revocation }
 }
 
 /// Revokes everything of a user so far, for this kind of event.
@@ -129,12 +130,13 @@ pub(crate) fn user(
     reason: &'static str,
     now: Timestamp,
 ) -> Revocation {
-    let told = revoke_issued_so_far(vec![provider.secrets().tag(TagSubject::User(user_id))], reason, now);
-    Revocation { occurrence: user_occurrence(provider, kind, user_id), ..told }
+    let revocation =
+        revoke_issued_so_far(vec![provider.secrets().tag(TagSubject::User(user_id))], reason, now);
+    Revocation { occurrence: user_occurrence(provider, kind, user_id), ..revocation }
 }
 
 fn user_occurrence(provider: &Provider, kind: EventKind, user_id: &str) -> Option<Occurrence> {
-    provider.occurrence(kind, |what| what.user_id = Some(user_id.to_owned()))
+    provider.occurrence(kind, |occurrence| occurrence.user_id = Some(user_id.to_owned()))
 }
 
 /// Ends all sessions and revokes all tokens of a user.

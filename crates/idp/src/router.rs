@@ -11,7 +11,6 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    extract::State,
     http::{
         HeaderValue, StatusCode,
         header::{
@@ -27,10 +26,9 @@ use axum::{
 use crate::discovery;
 use crate::endpoint::answer::{self, allow_only};
 use crate::endpoint::{
-    account, admin, authorize, device, introspect, login, logout, metadata, par, revoke, signals, token,
-    userinfo,
+    account, admin, authorize, device, introspect, login, logout, metadata, not_found, par, revoke, signals,
+    token, userinfo,
 };
-use crate::oauth::error::OAuthFault;
 use crate::paths;
 use crate::provider::Provider;
 
@@ -78,7 +76,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
         .merge(api)
         .merge(pages)
         .merge(admin::routes(&below(admin::PATH)))
-        .fallback(not_found)
+        .fallback(not_found::not_found)
         .layer(middleware::map_response(answer::add_security_headers))
         .with_state(provider)
 }
@@ -103,8 +101,4 @@ async fn preflight() -> Response {
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response
-}
-
-async fn not_found(State(provider): State<Arc<Provider>>) -> Response {
-    answer::refuse(&OAuthFault::NotFound, provider.challenge(), None)
 }

@@ -258,8 +258,8 @@ mod tests {
     fn what_is_sealed_opens_for_the_same_purpose_and_holder_alone() {
         let (ours, theirs, entropy) = (secrets(1), secrets(2), SystemRandom::new());
         let sealed = ours.seal(Purpose::AuthorizationState, "browser", b"content", NOW, &entropy).unwrap();
-        let open = |by: &Secrets, purpose, context, sealed: &[u8]| {
-            by.open(purpose, context, sealed).map(|c| c.to_vec())
+        let open = |holder: &Secrets, purpose, context, sealed: &[u8]| {
+            holder.open(purpose, context, sealed).map(|c| c.to_vec())
         };
         assert_eq!(
             open(&ours, Purpose::AuthorizationState, "browser", &sealed).as_deref(),

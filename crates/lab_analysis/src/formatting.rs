@@ -125,20 +125,20 @@ pub fn count(value: u64) -> String {
 pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<String> {
     let mut all: Vec<(&str, Vec<u64>)> = Vec::new();
     for event in events {
-        match all.iter_mut().find(|(what, _)| *what == event.what) {
+        match all.iter_mut().find(|(description, _)| *description == event.what) {
             Some((_, times)) => times.push(event.at_ms),
             None => all.push((&event.what, vec![event.at_ms])),
         }
     }
     let at = |ms: u64| digits(ms as f64 / 1e3);
-    let told = |(what, times): (&str, Vec<u64>)| match times[..] {
-        [once] => format!("{what} at {} s", at(once)),
+    let line = |(description, times): (&str, Vec<u64>)| match times[..] {
+        [once] => format!("{description} at {} s", at(once)),
         [first, .., last] => {
-            format!("{what}, {} times from {} to {} s", times.len(), at(first), at(last))
+            format!("{description}, {} times from {} to {} s", times.len(), at(first), at(last))
         }
-        [] => what.to_owned(),
+        [] => description.to_owned(),
     };
-    all.into_iter().map(told).collect()
+    all.into_iter().map(line).collect()
 }
 
 /// Formats a share in per cent. A share that is not 0 or 1 is never rounded to `0 %` or `100 %`.
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_happens_again_and_again_is_told_once() {
-        let event = |at_ms, what: &str| Event { at_ms, what: what.to_owned() };
+        let event = |at_ms, description: &str| Event { at_ms, what: description.to_owned() };
         let all = [event(1000, "a"), event(1300, "b"), event(1600, "a"), event(61_000, "a")];
         assert_eq!(events(&all), ["a, 3 times from 1.00 to 61.0 s", "b at 1.30 s"]);
     }

@@ -53,8 +53,8 @@ pub(crate) fn remainder(whole: f64, parts: &[f64]) -> f64 {
     zero_if_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
 }
 
-fn zero_if_rounding(by: f64, of: f64) -> f64 {
-    if by.is_finite() && by.abs() <= ROUNDING * of { 0.0 } else { by }
+fn zero_if_rounding(value: f64, of: f64) -> f64 {
+    if value.is_finite() && value.abs() <= ROUNDING * of { 0.0 } else { value }
 }
 
 /// A ratio rounded to four decimals; 0 when `truncated` is not above 0.

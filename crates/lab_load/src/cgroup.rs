@@ -313,11 +313,11 @@ fn field(text: &str, name: &str) -> Option<u64> {
 pub fn throttle(counters: &Path) -> Option<Throttle> {
     let text = fs::read_to_string(counters).ok()?;
     let field = |name: &str| field(&text, name);
-    let stood = field("throttled_time").map(|nanos| nanos / 1_000_000);
+    let millis = field("throttled_time").map(|nanos| nanos / 1_000_000);
     Some(Throttle {
         periods: field("nr_periods")?,
         throttled_periods: field("nr_throttled")?,
-        throttled_ms: stood.or_else(|| field("throttled_usec").map(|micros| micros / 1000))?,
+        throttled_ms: millis.or_else(|| field("throttled_usec").map(|micros| micros / 1000))?,
     })
 }
 

@@ -172,9 +172,9 @@ async fn exchange(
     };
     let received = std::cell::Cell::new(0);
     let answer = connection.exchange(request, &received).await?;
-    let kept = connection.take_captured();
+    let captured = connection.take_captured();
     if answer.reusable {
         *slot = Some(connection);
     }
-    Ok(Response { status: answer.status, head: kept.head, content: kept.content })
+    Ok(Response { status: answer.status, head: captured.head, content: captured.content })
 }

@@ -85,9 +85,9 @@ impl Generator {
 
     /// Command line for a closed loop. The files of the tool are in `folder`. `None` for the lab
     /// itself.
-    pub fn command(self, asked: &ClosedLoop<'_>, folder: &Path) -> Option<GeneratorCommand> {
-        let ClosedLoop { url, workers, seconds, timeout, every_request, .. } = *asked;
-        let header = asked.token.map(|token| format!("Authorization: Bearer {token}"));
+    pub fn command(self, closed_loop: &ClosedLoop<'_>, folder: &Path) -> Option<GeneratorCommand> {
+        let ClosedLoop { url, workers, seconds, timeout, every_request, .. } = *closed_loop;
+        let header = closed_loop.token.map(|token| format!("Authorization: Bearer {token}"));
         let with_header = |words: &[String]| {
             let header = header.iter().flat_map(|header| ["-H".to_owned(), header.clone()]);
             words.iter().cloned().chain(header).chain([url.to_owned()]).collect::<Vec<String>>()
@@ -146,7 +146,7 @@ impl Generator {
                 arguments.extend([&summary, &script].map(|path| path.display().to_string()));
                 GeneratorCommand {
                     environment: vec![("GOMAXPROCS", "1")],
-                    script: Some((script, k6_script(asked))),
+                    script: Some((script, k6_script(closed_loop))),
                     output_file: Some(summary),
                     ..usual(arguments, Tool::K6Summary)
                 }
@@ -156,9 +156,9 @@ impl Generator {
 }
 
 /// k6 script in which each virtual user sends one request after the other.
-fn k6_script(asked: &ClosedLoop<'_>) -> String {
+fn k6_script(closed_loop: &ClosedLoop<'_>) -> String {
     let text = |text: &str| serde_json::Value::from(text).to_string();
-    let header = asked.token.map_or_else(
+    let header = closed_loop.token.map_or_else(
         || "{}".to_owned(),
         |token| format!("{{Authorization: {}}}", text(&format!("Bearer {token}"))),
     );
@@ -166,10 +166,10 @@ fn k6_script(asked: &ClosedLoop<'_>) -> String {
         "import http from 'k6/http';\n\
          export const options = {{vus: {}, duration: '{}s', discardResponseBodies: true, maxRedirects: 0}};\n\
          export default function () {{ http.get({}, {{headers: {header}, timeout: '{}s'}}); }}\n",
-        asked.workers,
-        asked.seconds,
-        text(asked.url),
-        asked.timeout,
+        closed_loop.workers,
+        closed_loop.seconds,
+        text(closed_loop.url),
+        closed_loop.timeout,
     )
 }
 
@@ -216,9 +216,9 @@ mod tests {
                 Tool::K6Summary,
             ),
         ] {
-            let asked = generator.command(&LOOP, folder).unwrap();
-            assert_eq!(asked.arguments.join(" "), expected.replace('|', " "), "{generator:?}");
-            assert_eq!(asked.output_format, form);
+            let command = generator.command(&LOOP, folder).unwrap();
+            assert_eq!(command.arguments.join(" "), expected.replace('|', " "), "{generator:?}");
+            assert_eq!(command.output_format, form);
         }
         assert_eq!(Generator::Postern.command(&LOOP, folder), None);
     }
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn h2load_writes_every_request_down() {
         let folder = Path::new("/run/lab");
-        let asked = Generator::H2load.command(&ClosedLoop { token: None, ..LOOP }, folder).unwrap();
-        assert_eq!(asked.output_file, None, "writing costs");
+        let command = Generator::H2load.command(&ClosedLoop { token: None, ..LOOP }, folder).unwrap();
+        assert_eq!(command.output_file, None, "writing costs");
         let every = ClosedLoop { every_request: true, token: None, ..LOOP };
         let h2load = Generator::H2load.command(&every, folder).unwrap();
         assert_eq!(h2load.output_file.as_deref(), Some(Path::new("/run/lab/h2load.log")));
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn what_comes_from_outside_is_text_in_a_script() {
-        let asked = ClosedLoop { url: "http://h/'\"\\</script>", token: Some("a'\"b"), ..LOOP };
-        let script = k6_script(&asked);
+        let closed_loop = ClosedLoop { url: "http://h/'\"\\</script>", token: Some("a'\"b"), ..LOOP };
+        let script = k6_script(&closed_loop);
         assert!(script.contains(r#"http.get("http://h/'\"\\</script>""#), "{script}");
         assert!(script.contains(r#"{Authorization: "Bearer a'\"b"}"#), "{script}");
     }

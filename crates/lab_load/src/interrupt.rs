@@ -35,8 +35,8 @@ impl Interrupter {
 impl Interrupt {
     /// Creates an interrupt that is triggered by the returned [`Interrupter`].
     pub fn manual() -> (Interrupter, Self) {
-        let (tell, told) = watch::channel(false);
-        (Interrupter { sender: tell }, Self { receiver: told })
+        let (sender, receiver) = watch::channel(false);
+        (Interrupter { sender }, Self { receiver })
     }
 
     /// Creates an interrupt that is triggered by SIGINT, SIGTERM, SIGHUP (a closed terminal) and
@@ -50,7 +50,7 @@ impl Interrupt {
         // Handlers are installed before the thread starts, because a signal may arrive as soon as
         // the run begins.
         let guard = runtime.enter();
-        let mut asked = [
+        let mut signals = [
             signal(SignalKind::interrupt())?,
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
@@ -60,7 +60,7 @@ impl Interrupt {
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             runtime.block_on(async {
                 std::future::poll_fn(|cx| {
-                    let any = asked.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+                    let any = signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
                     if any { Poll::Ready(()) } else { Poll::Pending }
                 })
                 .await;
@@ -79,8 +79,8 @@ impl Interrupt {
 
     /// Waits until the end is requested; forever if the [`Interrupter`] is dropped.
     pub async fn wait(&self) {
-        let mut told = self.receiver.clone();
-        if told.wait_for(|set| *set).await.is_err() {
+        let mut receiver = self.receiver.clone();
+        if receiver.wait_for(|set| *set).await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::Login;
 use super::call::LoginCall;
-use super::provider::{CLOCK_SKEW, LoginProviderClient, TokenKind};
+use super::provider::{LoginProviderClient, TokenKind};
 use super::session::{logout_of, sid_of, subject_of};
 use crate::config::LoginKind;
 use crate::provider::provider_fault::ProviderFault;
@@ -76,7 +76,7 @@ impl LogoutRefused {
 
 /// The parsed content of a logout token.
 struct LogoutTokenContent {
-    whose: SessionsOf,
+    sessions: SessionsOf,
     jti: Box<str>,
     issued: Timestamp,
     expires: Timestamp,
@@ -134,9 +134,9 @@ impl Login {
                     let subject = token.subject.map(|subject| SessionsOf::Subject(subject_of(name, subject)));
                     // With both, it means that one session of the user (§2.4); at least one of them
                     // is present.
-                    let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
+                    let sessions = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
                     Ok(LogoutTokenContent {
-                        whose,
+                        sessions,
                         jti: token.jti.into(),
                         issued: token.issued,
                         expires: token.expires,
@@ -161,16 +161,17 @@ impl Login {
         let name = &*provider.config.name;
         self.shared.logouts.mark_used(name, meant, now)?;
         let until = self.facts_valid_until(now.plus(self.config.lifetime), now);
-        let logout = match meant.whose {
+        let logout = match meant.sessions {
             // A session of the provider that ended does not begin again: a login in progress with
             // it is meant too.
             SessionsOf::Sid(_) => LogoutScope::WHOLE,
             // The provider's clock may be behind ours, and has whole seconds.
-            SessionsOf::Subject(_) => {
-                LogoutScope { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
-            }
+            SessionsOf::Subject(_) => LogoutScope {
+                began: meant.issued.plus(provider.config.clock_skew).min(now),
+                issued: meant.issued,
+            },
         };
-        let end_here = || self.shared.ended.revoke_all(meant.whose, logout, now, until);
+        let end_here = || self.shared.ended.revoke_all(meant.sessions, logout, now, until);
         let Some(store) = &self.store else {
             end_here();
             return Ok(0);
@@ -178,8 +179,8 @@ impl Login {
         let once = OnceKey { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
         // A session that is stored at the same time is either deleted in the store, or finds the
         // entry in the list.
-        let _alone = self.shared.beginnings.during_a_logout(meant.whose).await;
-        match store.remove_of(meant.whose, logout.began, once).await {
+        let _alone = self.shared.session_locks.for_logout(meant.sessions).await;
+        match store.remove_of(meant.sessions, logout.began, once).await {
             Ok(Some(ended)) => {
                 end_here();
                 Ok(ended.len())

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use ::pages::negotiation;
 use auth::request::{Canonical, Field};
 use credentials::cookies::Cookie;
 use http_engine::http_client::form_encoded;
@@ -13,8 +14,9 @@ use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
 use super::Login;
+use super::login_state::AccountChoice;
 use super::navigation::{self, Navigation};
-use super::pages;
+use super::pages::PageNotice;
 use super::redirect;
 
 /// Maximum bytes of a body: a logout token with its parameter name.
@@ -93,11 +95,27 @@ pub struct LoginCall {
     pub(super) query: Vec<(&'static str, String)>,
     /// The content type of its body.
     pub(super) content_type: Option<Vec<u8>>,
+    /// Its `Accept-Language`.
+    pub(super) languages: Option<Vec<u8>>,
 }
 
+/// Addresses for a signed-in user to whom a page is forbidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountAddresses {
+    /// Ends the session.
+    pub sign_out: String,
+    /// Starts a login with an account that the user chooses, and returns to the page.
+    pub other_account: String,
+}
+
+/// The parameter with which a login asks for the account, as in an authorization request (OpenID
+/// Connect Core 1.0 §3.1.2.1).
+const PROMPT: (&str, &str) = ("prompt", "select_account");
+
 /// The query parameters that are read.
-const PARAMETERS: [&str; 9] = [
+const PARAMETERS: [&str; 10] = [
     "rd",
+    "prompt",
     "provider",
     "code",
     "state",
@@ -120,7 +138,20 @@ impl LoginCall {
 
     /// All values of a parameter.
     pub(super) fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
-        self.query.iter().filter(move |(found, _)| *found == name).map(|(_, value)| &**value)
+        self.query.iter().filter(move |(other, _)| *other == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether the user wants to choose the account.
+    pub(super) fn account_choice(&self) -> AccountChoice {
+        match self.single(PROMPT.0) {
+            Some(value) if value == PROMPT.1 => AccountChoice::User,
+            _ => AccountChoice::Provider,
+        }
+    }
+
+    /// The parameter that passes on this choice.
+    pub(super) fn prompt(&self) -> Option<(&'static str, &'static str)> {
+        (self.account_choice() == AccountChoice::User).then_some(PROMPT)
     }
 
     /// Whether its body must be read first.
@@ -135,19 +166,36 @@ impl Login {
         &self,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
-        asked: bool,
+        is_check: bool,
     ) -> Option<Result<LoginCall, LocalReply>> {
-        self.config.call(request, fields, asked)
+        self.config.call(request, fields, is_check)
     }
 
     /// As `LoginConfig::address`.
-    pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
-        self.config.address(origin, what, parameters)
+    pub(super) fn address(&self, origin: usize, endpoint: &str, parameters: &[(&str, &str)]) -> String {
+        self.config.address(origin, endpoint, parameters)
     }
 
     /// Whether a request is for the login's path or below, at any host.
     pub fn is_below(&self, request: &Canonical<'_>) -> bool {
         request.path_below(&self.config.path).is_some()
+    }
+
+    /// Addresses for the signed-in user of a request that is forbidden; `None`: there is no login at
+    /// that host.
+    pub fn account_addresses(&self, request: &Canonical<'_>) -> Option<AccountAddresses> {
+        let origin = self.config.origin(request.authority())?;
+        // Only a page can be returned to.
+        let target = match request.method() {
+            "GET" | "HEAD" => {
+                let mut target = Vec::new();
+                request.write_target(&mut target);
+                redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin])
+            }
+            _ => redirect::target(None, &self.config.origins[origin]),
+        };
+        let other_account = self.address(origin, "start", &[("rd", &target), PROMPT]);
+        Some(AccountAddresses { sign_out: self.address(origin, "sign_out", &[]), other_account })
     }
 
     /// As `LoginConfig::invite`.
@@ -169,22 +217,27 @@ impl crate::config::LoginConfig {
     }
 
     /// Detects a request for the login; `None` for others. `Some(Err)` is an immediate reply.
-    /// `asked`: whether another proxy sent a check about the request.
+    /// `is_check`: whether another proxy sent a check about the request.
     pub(crate) fn call(
         &self,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
-        asked: bool,
+        is_check: bool,
     ) -> Option<Result<LoginCall, LocalReply>> {
         let origin = self.origin(request.authority())?;
-        let rest = request.path_below(&self.path)?;
+        let rest = match request.forwarded_below(&self.path) {
+            Ok(rest) => rest?,
+            Err(fault) => {
+                return Some(Err(LocalReply::from_code(fault.status(), fault.code(), Outcome::Malformed)));
+            }
+        };
         let (action, provider) = LoginAction::of(rest);
         let allowed = action.allows();
         // These actions are for direct requests only, not for checks of another proxy.
-        let not_asked =
+        let direct_only =
             matches!(action, LoginAction::Auth | LoginAction::UserInfo | LoginAction::BackChannelLogout);
-        if action == LoginAction::Unknown || (asked && not_asked) {
-            return Some(Err(LocalReply::from_code(404, "no_route", Outcome::NoRoute)));
+        if action == LoginAction::Unknown || (is_check && direct_only) {
+            return Some(Err(self.no_page(fields)));
         }
         if !allowed.contains(&request.method()) {
             let mut answer = LocalReply::from_code(405, "method_not_allowed", Outcome::Malformed);
@@ -205,7 +258,16 @@ impl crate::config::LoginConfig {
             is_cross_site: navigation::is_cross_site(fields),
             query: query.collect(),
             content_type: content_type.map(|field| field.value.into()),
+            languages: accept_language(fields).map(Into::into),
         }))
+    }
+
+    /// The reply for an address below the login's path that does not exist.
+    fn no_page(&self, fields: &[Field<'_>]) -> LocalReply {
+        if negotiation::wants_page(fields.iter().map(|field| (field.name, field.value))) {
+            return self.pages.in_language(accept_language(fields)).problem(&PageNotice::NoPage, None);
+        }
+        LocalReply::from_code(404, "no_route", Outcome::NoRoute)
     }
 
     /// The reply that leads a browser without a session to log in; `None`: the client is not a
@@ -233,14 +295,15 @@ impl crate::config::LoginConfig {
             // The browser keeps the form, and sends it again when the page is reloaded.
             Navigation::FormSubmission => {
                 let done = format!("{}/done", self.path);
-                Some(pages::expired(&self.address(origin, "start", &[("rd", &done)])))
+                let start = self.address(origin, "start", &[("rd", &done)]);
+                Some(self.pages.in_language(accept_language(fields)).expired(&start))
             }
         }
     }
 
     /// A full address of the login. It comes from the configuration, never from a request.
-    pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
-        let mut text = format!("{}{}/{what}", self.origins[origin].text, self.path);
+    pub(super) fn address(&self, origin: usize, endpoint: &str, parameters: &[(&str, &str)]) -> String {
+        let mut text = format!("{}{}/{endpoint}", self.origins[origin].text, self.path);
         for (at, (name, value)) in parameters.iter().enumerate() {
             text.push(if at == 0 { '?' } else { '&' });
             text.push_str(name);
@@ -249,6 +312,10 @@ impl crate::config::LoginConfig {
         }
         text
     }
+}
+
+fn accept_language<'f>(fields: &'f [Field<'_>]) -> Option<&'f [u8]> {
+    fields.iter().find(|field| field.name.eq_ignore_ascii_case("accept-language")).map(|field| field.value)
 }
 
 /// A redirect that is not cached.

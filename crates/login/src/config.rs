@@ -11,6 +11,7 @@ use http_engine::config::ServerConfig;
 use http_engine::url::Url;
 
 use crate::keys::SessionKeys;
+use crate::pages::LoginPages;
 
 /// Login with a browser, for the routes that use it.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct LoginConfig {
     pub ttl: Duration,
     /// Whether to show a page before redirecting to a provider, even if there is only one.
     pub page: bool,
+    /// Renderer of the pages.
+    pub pages: Arc<LoginPages>,
     /// Providers that authenticate users; at least one. The first is the default.
     pub providers: Vec<LoginProvider>,
     /// Changes with everything that shapes a session or its cached facts.
@@ -68,6 +71,8 @@ pub struct LoginProvider {
     /// Connection and limits for its endpoints. The credential authenticates us at its token
     /// endpoint.
     pub server: ServerConfig,
+    /// Tolerated difference between its clock and ours.
+    pub clock_skew: Duration,
     /// Mapping from its claims to an identity.
     pub mapping: ClaimMapping,
     /// Whether a logout here also logs out at the provider.

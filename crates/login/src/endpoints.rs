@@ -15,7 +15,7 @@ use http_engine::local_reply::LocalReply;
 
 use super::call::{LoginAction, LoginCall, redirect_to};
 use super::lifecycle::BeginFault;
-use super::pages::{self, PageNotice};
+use super::pages::{LocalizedPages, PageNotice};
 use super::provider::LoginProviderClient;
 use super::redirect::target;
 use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, subject_of};
@@ -29,15 +29,23 @@ impl Login {
     pub async fn serve(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
         // The client is unauthenticated, and its processing continues without it: hence a limit.
         let Ok(place) = self.call_limit.clone().try_acquire_owned() else {
-            return pages::problem(&PageNotice::Unavailable, None);
+            return self.pages(&call).problem(&PageNotice::Unavailable, None);
         };
         let this = self.clone();
+        let languages = call.languages.clone();
         let serving = self.control().spawn(async move {
             let answer = this.answer(call, body).await;
             drop(place);
             answer
         });
-        serving.await.unwrap_or_else(|_| pages::problem(&PageNotice::Unavailable, None))
+        serving.await.unwrap_or_else(|_| {
+            self.config.pages.in_language(languages.as_deref()).problem(&PageNotice::Unavailable, None)
+        })
+    }
+
+    /// The pages in the language of the browser.
+    fn pages(&self, call: &LoginCall) -> LocalizedPages<'_> {
+        self.config.pages.in_language(call.languages.as_deref())
     }
 
     async fn answer(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
@@ -46,12 +54,14 @@ impl Login {
             LoginAction::Callback => self.callback(&call).await,
             LoginAction::SignIn => self.sign_in(&call),
             LoginAction::SignOut => self.sign_out(&call).await,
-            LoginAction::SignedOut => pages::signed_out(&self.address(call.origin, "start", &[("rd", "/")])),
-            LoginAction::Done => pages::done(),
+            LoginAction::SignedOut => {
+                self.pages(&call).signed_out(&self.address(call.origin, "start", &[("rd", "/")]))
+            }
+            LoginAction::Done => self.pages(&call).done(),
             LoginAction::Auth => self.auth(&call).await,
             LoginAction::UserInfo => self.user_info(&call).await,
             LoginAction::BackChannelLogout => self.backchannel_logout(&call, &body).await,
-            LoginAction::Unknown => LocalReply::from_code(404, "no_route", Outcome::NoRoute),
+            LoginAction::Unknown => self.pages(&call).problem(&PageNotice::NoPage, None),
         }
     }
 
@@ -62,12 +72,16 @@ impl Login {
         let provider = match call.single("provider") {
             Some(name) => self.providers.iter().find(|provider| *provider.config.name == *name),
             None if self.config.page || self.providers.len() > 1 => {
-                return redirect_to(302, self.address(call.origin, "sign_in", &[("rd", &target)]));
+                let parameters = [("rd", &*target)].into_iter().chain(call.prompt());
+                let parameters: Vec<_> = parameters.collect();
+                return redirect_to(302, self.address(call.origin, "sign_in", &parameters));
             }
             None => self.providers.first(),
         };
         let Some(provider) = provider else {
-            return pages::problem(&PageNotice::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
+            return self
+                .pages(call)
+                .problem(&PageNotice::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
         };
         let again = self.address(call.origin, "start", &[("rd", &target)]);
         // The cookie of another tab serves this one as well.
@@ -75,23 +89,26 @@ impl Login {
             Some(browser) => String::from_utf8_lossy(browser).into_owned(),
             None => match random_text::<32>(&self.random) {
                 Ok(browser) => browser,
-                Err(_) => return pages::problem(&PageNotice::Unavailable, Some(&again)),
+                Err(_) => return self.pages(call).problem(&PageNotice::Unavailable, Some(&again)),
             },
         };
         let now = self.surroundings.clock.now().wall;
-        let whose = (&*provider.config.name, &*provider.binding);
-        let question = PendingLogin::begin(whose, target, now, &self.random).and_then(|attempt| {
+        let provider_binding = (&*provider.config.name, &*provider.binding);
+        let question = PendingLogin::begin(provider_binding, target, now, &self.random).and_then(|attempt| {
             attempt.authorization_request(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
         });
-        let Ok(question) = question else { return pages::problem(&PageNotice::Unavailable, Some(&again)) };
-        match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
+        let Ok(question) = question else {
+            return self.pages(call).problem(&PageNotice::Unavailable, Some(&again));
+        };
+        let redirect_uri = self.callback_uri(call.origin, provider);
+        match provider.authorization_url(&question, &redirect_uri, call.account_choice()).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
                 let cookie = Cookie::Browser.set(origin.scheme, &browser, LOGIN_TIMEOUT);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
-            Err(fault) => self.login_failed(provider, &fault, &again),
+            Err(fault) => self.login_failed(call, provider, &fault, &again),
         }
     }
 
@@ -100,13 +117,13 @@ impl Login {
         let origin = &self.config.origins[call.origin];
         let home = self.address(call.origin, "start", &[("rd", "/")]);
         let Some(browser) = call.browser.as_deref() else {
-            return pages::problem(&PageNotice::NoCookie, Some(&home));
+            return self.pages(call).problem(&PageNotice::NoCookie, Some(&home));
         };
         let opened = call
             .single("state")
             .and_then(|state| PendingLogin::open(&self.config.keys, &origin.text, browser, state));
         let Some((attempt, proofs)) = opened else {
-            return pages::problem(&PageNotice::NotStarted, Some(&home));
+            return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         };
         let again =
             self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
@@ -121,28 +138,28 @@ impl Login {
         let is_his =
             |p: &&LoginProviderClient| *p.config.name == *attempt.provider && p.binding == attempt.binding;
         let Some(provider) = self.providers.iter().find(is_his) else {
-            return pages::problem(&PageNotice::NoProvider, Some(&home));
+            return self.pages(call).problem(&PageNotice::NoProvider, Some(&home));
         };
         // Each provider has a callback address of its own, so that one cannot pass off another's
         // answer as its own.
         if call.provider != self.callback_name(provider) {
-            return pages::problem(&PageNotice::NotStarted, Some(&home));
+            return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         }
         if let Err(fault) = is_from(provider, call).await {
-            return self.login_failed(provider, &fault, &again);
+            return self.login_failed(call, provider, &fault, &again);
         }
         if let Some(error) = call.single("error") {
-            return self.login_failed(provider, &ProviderFault::Refused(sanitized(error)), &again);
+            return self.login_failed(call, provider, &ProviderFault::Refused(sanitized(error)), &again);
         }
         let Some(code) = call.single("code") else {
-            return pages::problem(&PageNotice::NotStarted, Some(&home));
+            return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         };
-        let told = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
-            Ok(told) => told,
-            Err(fault) => return self.login_failed(provider, &fault, &again),
+        let tokens = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
+            Ok(tokens) => tokens,
+            Err(fault) => return self.login_failed(call, provider, &fault, &again),
         };
-        let subject = subject_of(&provider.config.name, &told.subject);
-        match self.begin(call.origin, provider, told, attempt.began()).await {
+        let subject = subject_of(&provider.config.name, &tokens.subject);
+        match self.begin(call.origin, provider, tokens, attempt.began()).await {
             Ok(cookie) => {
                 self.end_session_of_other_user(call.origin, call.session.as_deref(), &subject).await;
                 self.shared.counts.logins.fetch_add(1, Relaxed);
@@ -152,28 +169,24 @@ impl Login {
             }
             Err(BeginFault::Ended) => {
                 self.shared.counts.login_refused.fetch_add(1, Relaxed);
-                let title = provider.config.display_name.to_string();
-                pages::problem(
-                    &PageNotice::Refused { title, error: "signed out in the meantime".to_owned() },
-                    Some(&again),
-                )
+                self.pages(call).problem(&PageNotice::Ended, Some(&again))
             }
             Err(BeginFault::Seal(fault @ SealFault::TooLong(bytes))) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 let provider = &*provider.config.name;
                 tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
-                pages::problem(&PageNotice::TooLarge, None)
+                self.pages(call).problem(&PageNotice::TooLarge, None)
             }
             // The owner of the store logs its outage.
             Err(BeginFault::Store(fault)) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "session could not be stored, login failed");
-                pages::problem(&PageNotice::Unavailable, Some(&again))
+                self.pages(call).problem(&PageNotice::Unavailable, Some(&again))
             }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::error!(provider = &*provider.config.name, %fault, "session could not be stored, login failed");
-                pages::problem(&PageNotice::Unavailable, Some(&again))
+                self.pages(call).problem(&PageNotice::Unavailable, Some(&again))
             }
         }
     }
@@ -182,10 +195,11 @@ impl Login {
         let target = target(call.single("rd"), &self.config.origins[call.origin]);
         let choices = self.providers.iter().map(|provider| {
             let name = &*provider.config.name;
-            let address = self.address(call.origin, "start", &[("rd", &target), ("provider", name)]);
+            let parameters = [("rd", &*target), ("provider", name)].into_iter().chain(call.prompt());
+            let address = self.address(call.origin, "start", &parameters.collect::<Vec<_>>());
             (provider.config.display_name.to_string(), address)
         });
-        pages::sign_in(&choices.collect::<Vec<_>>())
+        self.pages(call).sign_in(&choices.collect::<Vec<_>>())
     }
 
     /// Ends a session here, then revokes its tokens at the provider, then, if configured, ends the
@@ -195,7 +209,7 @@ impl Login {
         // Another site must not log a user out. Neither a link of another site may, nor a form. A
         // form arrives without the cookie, but its response could still remove it.
         if call.is_cross_site {
-            return pages::sign_out(&self.address(call.origin, "sign_out", &[]));
+            return self.pages(call).sign_out(&self.address(call.origin, "sign_out", &[]));
         }
         let signed_out = self.address(call.origin, "signed_out", &[]);
         let session = match &call.session {
@@ -204,13 +218,13 @@ impl Login {
                 Err(fault) => {
                     tracing::debug!(%fault, "sign-out failed: the session could not be deleted");
                     let again = self.address(call.origin, "sign_out", &[]);
-                    return pages::problem(&PageNotice::NotSignedOut, Some(&again));
+                    return self.pages(call).problem(&PageNotice::NotSignedOut, Some(&again));
                 }
             },
             None => None,
         };
         let back = match call.single("rd") {
-            Some(asked) => format!("{}{}", origin.text, target(Some(asked), origin)),
+            Some(requested) => format!("{}{}", origin.text, target(Some(requested), origin)),
             None => signed_out.clone(),
         };
         let mut location = back;
@@ -250,8 +264,8 @@ impl Login {
         }
         let mut answer = LocalReply::from_code(202, "allowed", Outcome::Allowed);
         answer.body = (&b""[..]).into();
-        let told = IdentityHeaders::x_auth_request();
-        let mut set = told.render(&verified.facts.identity);
+        let identity_headers = IdentityHeaders::x_auth_request();
+        let mut set = identity_headers.render(&verified.facts.identity);
         set.extend(verified.upstream_fields.iter().cloned());
         for (name, value) in set {
             // Rendered as visible ASCII.
@@ -261,7 +275,7 @@ impl Login {
             }
         }
         // A proxy that copies these fields must find each of them, or it would use the client's.
-        for name in told.names() {
+        for name in identity_headers.names() {
             if !answer.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 answer.fields.push((name.to_owned().into(), "".into()));
             }
@@ -280,13 +294,14 @@ impl Login {
             }
         };
         let identity = &verified.facts.identity;
-        let told = serde_json::json!({
+        let document = serde_json::json!({
             "user": identity.subject,
             "email": identity.email,
             "groups": identity.groups,
             "preferredUsername": identity.user,
         });
-        let mut answer = LocalReply::document("application/json", "no-store", told.to_string().into_bytes());
+        let mut answer =
+            LocalReply::document("application/json", "no-store", document.to_string().into_bytes());
         let renewed = verified.session.as_ref().and_then(|session| session.renewed.as_deref());
         answer.fields.extend(renewed.map(|cookie| ("set-cookie".into(), cookie.to_owned().into())));
         answer
@@ -306,7 +321,13 @@ impl Login {
     }
 
     /// The reply for a login that failed.
-    fn login_failed(&self, provider: &LoginProviderClient, fault: &ProviderFault, again: &str) -> LocalReply {
+    fn login_failed(
+        &self,
+        call: &LoginCall,
+        provider: &LoginProviderClient,
+        fault: &ProviderFault,
+        again: &str,
+    ) -> LocalReply {
         let refused = fault.is_refusal_of_user() || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
@@ -316,12 +337,12 @@ impl Login {
             tracing::warn!(provider = &*provider.config.name, %fault, "login failed");
         }
         let title = provider.config.display_name.to_string();
-        let said = match fault {
+        let notice = match fault {
             ProviderFault::Refused(error) if refused => PageNotice::Refused { title, error: error.clone() },
             fault if fault.is_final() => PageNotice::InvalidAnswer { title },
             _ => PageNotice::ProviderSilent { title },
         };
-        pages::problem(&said, Some(again))
+        self.pages(call).problem(&notice, Some(again))
     }
 }
 

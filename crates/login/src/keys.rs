@@ -116,8 +116,9 @@ impl SessionKeys {
     }
 
     /// Whether `tag` is the value that one of the keys derives for these parts.
-    pub(crate) fn verify_derived(&self, what: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
-        let is = |key: &Key| verify_slices_are_equal(Opener(key).derive(what, parts).as_bytes(), tag).is_ok();
+    pub(crate) fn verify_derived(&self, purpose: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
+        let is =
+            |key: &Key| verify_slices_are_equal(Opener(key).derive(purpose, parts).as_bytes(), tag).is_ok();
         self.0.iter().any(is)
     }
 
@@ -167,8 +168,8 @@ fn bound(holder: &[&[u8]]) -> Vec<u8> {
 
 impl Opener<'_> {
     /// A value that only this key can produce for these parts: 256 bits in base64url.
-    pub(crate) fn derive(self, what: &str, parts: &[&[u8]]) -> String {
-        let whole = [&[what.as_bytes()], parts].concat();
+    pub(crate) fn derive(self, purpose: &str, parts: &[&[u8]]) -> String {
+        let whole = [&[purpose.as_bytes()], parts].concat();
         URL_SAFE_NO_PAD.encode(hmac::sign(&self.0.logins, &bound(&whole)))
     }
 }

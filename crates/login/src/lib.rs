@@ -3,11 +3,11 @@
 //!
 //! Owns:
 //!
-//! - the session of a cookie ([`Login::lookup`], `find`, `session_lookup`);
+//! - the session of a cookie ([`Login::lookup`], `session_search`, `session_lookup`);
 //! - the addresses below the login's path (`endpoints`, `backchannel`, `pages`);
 //! - the provider's answers (`provider`), and renewal (`renew`);
 //! - sealing ([`keys`], `session`, `login_state`);
-//! - sessions that ended elsewhere (`endings`).
+//! - sessions that ended elsewhere (`revocation_poll`), logins during a logout (`session_locks`).
 //!
 //! Does not own: the decision (a session is a credential like a token, and its facts take the same
 //! path), the session store and the list of revoked sessions (`credentials`), the database, the
@@ -23,23 +23,23 @@
 //! was used must not be lost with the request that happened to need it.
 
 mod backchannel;
-mod beginnings;
 pub mod call;
 pub mod config;
-mod endings;
 mod endpoints;
-mod find;
 pub mod keys;
 mod lifecycle;
 pub(crate) mod login_state;
 mod navigation;
-mod pages;
+pub mod pages;
 pub mod preview;
 mod provider;
 mod redirect;
 mod renew;
+mod revocation_poll;
 pub(crate) mod session;
+mod session_locks;
 mod session_lookup;
+mod session_search;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -65,9 +65,9 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use self::backchannel::SeenLogouts;
-use self::beginnings::Beginnings;
 use self::provider::LoginProviderClient;
 use self::renew::Renewals;
+use self::session_locks::SessionLocks;
 use crate::config::LoginKind;
 use crate::login_state::UsedStates;
 pub use crate::session_lookup::SessionOutcome;
@@ -104,8 +104,8 @@ pub enum SessionLookup {
 /// The login under one configuration. Shared by all workers; replaced as a whole on reload.
 pub struct Login {
     config: Arc<crate::config::LoginConfig>,
-    /// Whether some route forwards access tokens, so that sessions keep them.
-    forwards_access_tokens: bool,
+    /// The tokens that some route forwards, so that sessions keep them.
+    forwards: ForwardedTokens,
     /// One cache scope for each origin: a cookie of one origin is not valid at another.
     scopes: Box<[CacheScope]>,
     providers: Box<[LoginProviderClient]>,
@@ -130,7 +130,7 @@ struct LoginState {
     ended: Arc<RevokedSessions>,
     used: UsedStates,
     logouts: SeenLogouts,
-    beginnings: Beginnings,
+    session_locks: SessionLocks,
     renewals: Renewals,
     counts: OutcomeCounts,
     log_throttles: LogThrottles,
@@ -203,14 +203,23 @@ impl Collect for LoginStatus {
         let help =
             "Logouts, by initiator: sessions ended by their user, and accepted logout tokens of providers.";
         let mut family = e.family("postern_logouts", FamilyKind::Counter, help);
-        for (by, count) in [("holder", logins.logouts), ("provider", logins.provider_logouts)] {
-            family.sample(&[("by", by)], count);
+        for (initiator, count) in [("holder", logins.logouts), ("provider", logins.provider_logouts)] {
+            family.sample(&[("by", initiator)], count);
         }
         e.family("postern_sessions_ended", FamilyKind::Gauge, "Entries in the list of revoked sessions.")
             .sample(&[], logins.ended as u64);
         e.family("postern_sessions_cached", FamilyKind::Gauge, "Sessions with cached facts.")
             .sample(&[], logins.cache.facts as u64);
     }
+}
+
+/// The tokens of sessions that some route forwards to its upstream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForwardedTokens {
+    /// The access token.
+    pub access_token: bool,
+    /// The ID token.
+    pub id_token: bool,
 }
 
 /// The parts of the configuration that the login depends on.
@@ -220,8 +229,8 @@ pub struct LoginSetup<'a> {
     pub login: &'a Arc<config::LoginConfig>,
     /// The identity fields for the upstream, and the bounds of the cache.
     pub credentials: credentials::authenticate::AuthenticatorSetup<'a>,
-    /// Whether some route forwards the access token of a session to its upstream.
-    pub passes_tokens: bool,
+    /// The tokens of a session that some route forwards to its upstream.
+    pub forwards: ForwardedTokens,
 }
 
 impl Login {
@@ -233,19 +242,19 @@ impl Login {
         store: Option<Arc<dyn SessionStore>>,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let LoginSetup { login, credentials, passes_tokens } = setup;
+        let LoginSetup { login, credentials, forwards } = setup;
         let login = login.clone();
         let (headers, reserve) =
             (credentials.identity_headers.clone(), AssertionReserve::of(credentials.assertion));
         let limits = limits(&login, &credentials.authentication.cache, store.is_some());
-        let kept = before.filter(|before| {
+        let reused = before.filter(|before| {
             before.config.version == login.version
                 && before.limits == limits
-                && before.forwards_access_tokens == passes_tokens
+                && before.forwards == forwards
                 && before.rendering.is_like(&headers, reserve)
         });
-        let variant = before.map_or(0, |before| before.rendering.variant() + u64::from(kept.is_none()));
-        let cache = kept.map_or_else(
+        let variant = before.map_or(0, |before| before.rendering.variant() + u64::from(reused.is_none()));
+        let cache = reused.map_or_else(
             || DecisionCache::new(&limits, surroundings.generation.clone()),
             |before| before.cache.clone(),
         );
@@ -272,7 +281,7 @@ impl Login {
             key_stores,
             cache,
             limits,
-            forwards_access_tokens: passes_tokens,
+            forwards,
             rendering: Rendering::new(headers, reserve, variant),
             store,
             shared,
@@ -294,7 +303,7 @@ impl Login {
         });
         let _ = this.sweeper.set(sweeper.abort_handle());
         if this.store.is_some() {
-            let follower = control.spawn(endings::follow_store(Arc::downgrade(&this)));
+            let follower = control.spawn(revocation_poll::follow_store(Arc::downgrade(&this)));
             let _ = this.follower.set(follower.abort_handle());
         }
         this
@@ -410,7 +419,7 @@ fn key_store(
     };
     Some(KeyStore::start(
         &provider.name,
-        KeyOrigin::new(issuer, keys.clone(), tls.clone()),
+        KeyOrigin::new(issuer, keys.clone(), tls.clone(), provider.server.proxies.clone()),
         KEY_SCHEDULE,
         means,
         earlier,

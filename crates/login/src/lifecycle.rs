@@ -6,9 +6,9 @@ use auth::time::Timestamp;
 use credentials::cookies::Cookie;
 use credentials::session_store::{SessionKey, StoreFault, StoredSession};
 
-use super::find::SECRET_LENGTH;
 use super::provider::{LoginProviderClient, ProviderTokens};
 use super::session::{BrowserSession, SealFault, issued_of, store_key_of};
+use super::session_search::SECRET_LENGTH;
 use super::{Login, SessionRejected};
 use crate::login_state::random_text;
 
@@ -30,32 +30,32 @@ impl Login {
         &self,
         origin: usize,
         provider: &LoginProviderClient,
-        told: ProviderTokens,
+        tokens: ProviderTokens,
         sent: Timestamp,
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
-        let (fresh, expires) = self.refresh_times(told.lasts, now);
-        let issued = told.id_token.as_ref().and_then(|token| issued_of(token));
+        let (fresh, expires) = self.refresh_times(tokens.expires_in, now);
+        let issued = tokens.id_token.as_ref().and_then(|token| issued_of(token));
         let (issued, read_at) = issued.unwrap_or((now, None));
         let session = BrowserSession {
             id: random_text::<16>(&self.random).map_err(SealFault::from)?,
             provider: provider.config.name.to_string(),
             binding: provider.binding.clone(),
-            access_token: self.kept_access_token(&told),
-            subject: told.subject,
-            sid: told.sid,
-            claims: told.claims,
-            more: told.more,
+            access_token: self.kept_access_token(&tokens),
+            subject: tokens.subject,
+            sid: tokens.sid,
+            claims: tokens.claims,
+            more: tokens.more,
             began: now.as_millis(),
             issued: issued.as_millis(),
             read_at: read_at.map(Timestamp::as_millis),
-            told: now.as_millis(),
+            claims_obtained_at: now.as_millis(),
             renewals: 0,
             ends: now.plus(self.config.lifetime).as_millis(),
             fresh,
             expires,
-            refresh_token: told.refresh_token,
-            id_token: told.id_token,
+            refresh_token: tokens.refresh_token,
+            id_token: tokens.id_token,
         };
         // The provider may have sent a logout while its tokens were in transit. With a store, this
         // is checked after the session is stored, where a later logout finds it.
@@ -84,7 +84,7 @@ impl Login {
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         let is_over = {
-            let _not_during_a_logout = self.shared.beginnings.of(subject, sid).await;
+            let _not_during_a_logout = self.shared.session_locks.for_login(subject, sid).await;
             store.insert(StoredSession { id, subject, sid, began, ends, version: 0, content }).await?;
             self.shared.ended.is_revoked_at_start(&session.revocation_keys(), sent, issued)
         };
@@ -104,9 +104,9 @@ impl Login {
         now: Timestamp,
     ) -> Result<String, SealFault> {
         let place = &self.config.origins[origin];
-        let value = session.cookie(&self.config.keys, &place.text, &self.random)?;
-        let lasts: Duration = session.ends(&self.config).since(now);
-        Ok(Cookie::Session.set(place.scheme, &value, lasts))
+        let value = session.cookie(&self.config.keys, &place.text, self.forwards.id_token, &self.random)?;
+        let max_age: Duration = session.ends(&self.config).since(now);
+        Ok(Cookie::Session.set(place.scheme, &value, max_age))
     }
 
     /// Ends the session of a cookie, here and in the store. Returns its last content, so that its

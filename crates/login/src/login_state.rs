@@ -22,6 +22,15 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Purpose, SessionKeys};
 
+/// Whether the user chooses the account of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccountChoice {
+    /// The provider may use the account of its own session.
+    Provider,
+    /// The provider must let the user sign in with another one.
+    User,
+}
+
 /// Time limit for a login at the provider.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum number of used states to store. The provider, too, accepts a code only once.

@@ -1,47 +1,91 @@
-//! Pages of the login: server-rendered, plain CSS, no script.
+//! Pages of the login.
 //!
-//! Owns: their text, look and headers. Does not own: when they are shown. Every text from outside
-//! is escaped. The style sheet is allowed by its hash, and nothing else is loaded.
+//! Owns: their views and messages. Does not own: when they are shown; the document around a view,
+//! brand, languages and response headers (crate [`pages`](::pages)). Every text from outside is
+//! escaped.
 
-use std::sync::LazyLock;
+use std::borrow::Cow;
+use std::sync::Arc;
 
+use ::pages::text::Shown;
+use ::pages::{Catalog, Content, Filled, Language, LanguageFault, Phrase, PolicySources, Shell};
 use askama::Template;
-use aws_lc_rs::digest;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
-const STYLE: &str = include_str!("../assets/login.css");
+/// The built-in texts, by language tag.
+pub const BUILTIN: [(&str, &str); 2] =
+    [("en", include_str!("../locales/en.toml")), ("de", include_str!("../locales/de.toml"))];
 
-/// Content security policy of the pages.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
-    format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'none'; frame-ancestors 'none'; \
-         base-uri 'none'"
-    )
-});
+::pages::words! {
+    sign_in: SignInWords {
+        title, lead, again_title, form_kept, form_steps, new_tab, done_title, done_text,
+    }
+    sign_out: SignOutWords { title, text, submit, done_title, again }
+    login_problem: LoginProblemWords {
+        retry, note, code, no_cookie_title, no_cookie_text, not_started_title, not_started_text, no_provider_title,
+        no_provider_text, no_page_title, no_page_text, refused_title, refused_text(provider error), ended_text,
+        invalid_text(provider), later_title, silent_text(provider), unavailable_text, too_large_title,
+        too_large_text, too_large_remedy, not_signed_out_title, not_signed_out_text,
+    }
+}
+
+/// Names of the groups of these messages.
+pub const GROUPS: &[&str] = <Words as ::pages::messages::Words>::GROUPS;
+
+/// Renderer for the pages of the login.
+#[derive(Debug)]
+pub struct LoginPages {
+    shell: Arc<Shell>,
+    messages: Catalog<Words>,
+}
+
+impl LoginPages {
+    /// Creates the renderer for a shell.
+    ///
+    /// # Errors
+    /// Every fault in the messages of a language.
+    pub fn new(shell: Arc<Shell>) -> Result<Self, Vec<LanguageFault>> {
+        let messages = Catalog::read(shell.languages(), &BUILTIN)?;
+        Ok(Self { shell, messages })
+    }
+
+    /// The pages in the language that a value of `Accept-Language` prefers.
+    pub(crate) fn in_language(&self, accept_language: Option<&[u8]>) -> LocalizedPages<'_> {
+        let accepted = accept_language.and_then(|value| std::str::from_utf8(value).ok());
+        let language = self.shell.languages().choose(None, accepted);
+        LocalizedPages { shell: &self.shell, language, w: self.messages.of(language) }
+    }
+}
+
+/// The pages in one language.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalizedPages<'p> {
+    shell: &'p Shell,
+    language: &'p Language,
+    w: &'p Words,
+}
 
 /// The action that a page offers.
-enum PageAction {
+enum PageAction<'p> {
     Nothing,
     /// Choose one of several links: name and address.
-    Choose(Vec<(String, String)>),
+    Choose(&'p [(String, String)]),
     /// Follow a link.
-    Link(&'static str, String),
+    Link(&'p Phrase, &'p str),
     /// Follow a link in a new tab.
-    LinkInNewTab(&'static str, String),
+    LinkInNewTab(&'p Phrase, &'p str),
 }
 
 #[derive(Template)]
 #[template(path = "login/page.html")]
-struct Page {
-    title: String,
-    texts: Vec<String>,
-    act: PageAction,
-    note: Option<&'static str>,
-    style: &'static str,
+struct Markup<'p> {
+    title: &'p Phrase,
+    texts: Vec<Filled<'p>>,
+    act: PageAction<'p>,
+    note: Option<&'p Phrase>,
+    /// The word for it, and the code of an error.
+    code: Option<(&'p Phrase, &'static str)>,
 }
 
 /// The error that a page explains to the user.
@@ -52,6 +96,8 @@ pub(super) enum PageNotice {
     NotStarted,
     /// There is no provider of this name.
     NoProvider,
+    /// The login has no page at this address.
+    NoPage,
     /// The provider refused the login.
     Refused {
         /// The provider's display name.
@@ -59,6 +105,8 @@ pub(super) enum PageNotice {
         /// The provider's error.
         error: String,
     },
+    /// The session was ended while the login was in progress.
+    Ended,
     /// The provider's answer is invalid.
     InvalidAnswer {
         /// The provider's display name.
@@ -77,169 +125,121 @@ pub(super) enum PageNotice {
     NotSignedOut,
 }
 
-/// The page to choose a provider.
-pub(super) fn sign_in(choices: &[(String, String)]) -> LocalReply {
-    let act = PageAction::Choose(choices.to_vec());
-    page(200, ("sign_in", Outcome::Local), "Sign in", &["Choose where you have your account."], act, None)
-}
-
-/// The page for a form that was sent after the session ended.
-pub(super) fn expired(start: &str) -> LocalReply {
-    let texts = [
-        "Your form was not accepted, because your session has ended. Your browser still has it.",
-        "Sign in in a new tab, come back to this one, and load it again. When your browser asks whether to send the form again, \
-         say yes.",
-    ];
-    let act = PageAction::LinkInNewTab("Sign in in a new tab", start.to_owned());
-    page(401, ("login_required", Outcome::Unauthenticated), "Sign in again", &texts, act, None)
-}
-
-/// The page after a login in a separate tab.
-pub(super) fn done() -> LocalReply {
-    let texts = ["Close this tab, then reload the tab that you came from."];
-    page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, PageAction::Nothing, None)
-}
-
-/// The page that confirms a logout which another site requested. It offers a link, because a form
-/// would fail: browsers apply `form-action` to redirects too, and these lead to the provider.
-pub(super) fn sign_out(address: &str) -> LocalReply {
-    let act = PageAction::Link("Sign out", address.to_owned());
-    page(
-        200,
-        ("sign_out", Outcome::Local),
-        "Sign out?",
-        &["Another site sent you here to sign out."],
-        act,
-        None,
-    )
-}
-
-/// The page after a logout.
-pub(super) fn signed_out(start: &str) -> LocalReply {
-    let act = PageAction::Link("Sign in again", start.to_owned());
-    page(200, ("signed_out", Outcome::Local), "You are signed out", &[], act, None)
-}
-
-/// The page for an error; `again` is the address to start again.
-pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
-    let (status, code, outcome, title, text) = said.row();
-    let act = again.map_or(PageAction::Nothing, |again| PageAction::Link("Try again", again.to_owned()));
-    let remedy = said.remedy();
-    let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
-    let note = "If this persists, contact the operator of this service and quote this message.";
-    let mut answer = page(status, (code, outcome), title, &texts, act, remedy.is_none().then_some(note));
-    if status == 503 {
-        answer.fields.push(("retry-after".into(), "5".into()));
+impl LocalizedPages<'_> {
+    /// The page to choose a provider.
+    pub(super) fn sign_in(self, choices: &[(String, String)]) -> LocalReply {
+        let w = &self.w.sign_in;
+        let view = Markup::new(&w.title, vec![w.lead.filled()], PageAction::Choose(choices));
+        self.page(200, ("sign_in", Outcome::Local), &view)
     }
-    answer
+
+    /// The page for a form that was sent after the session ended.
+    pub(super) fn expired(self, start: &str) -> LocalReply {
+        let w = &self.w.sign_in;
+        let texts = vec![w.form_kept.filled(), w.form_steps.filled()];
+        let view = Markup::new(&w.again_title, texts, PageAction::LinkInNewTab(&w.new_tab, start));
+        self.page(401, ("login_required", Outcome::Unauthenticated), &view)
+    }
+
+    /// The page after a login in a separate tab.
+    pub(super) fn done(self) -> LocalReply {
+        let w = &self.w.sign_in;
+        let view = Markup::new(&w.done_title, vec![w.done_text.filled()], PageAction::Nothing);
+        self.page(200, ("signed_in", Outcome::Local), &view)
+    }
+
+    /// The page that confirms a logout which another site requested. It offers a link, because a
+    /// form would fail: browsers apply `form-action` to redirects too, and these lead to the
+    /// provider.
+    pub(super) fn sign_out(self, address: &str) -> LocalReply {
+        let w = &self.w.sign_out;
+        let view = Markup::new(&w.title, vec![w.text.filled()], PageAction::Link(&w.submit, address));
+        self.page(200, ("sign_out", Outcome::Local), &view)
+    }
+
+    /// The page after a logout.
+    pub(super) fn signed_out(self, start: &str) -> LocalReply {
+        let w = &self.w.sign_out;
+        let view = Markup::new(&w.done_title, Vec::new(), PageAction::Link(&w.again, start));
+        self.page(200, ("signed_out", Outcome::Local), &view)
+    }
+
+    /// The page for an error; `again` is the address to start again.
+    pub(super) fn problem(self, notice: &PageNotice, again: Option<&str>) -> LocalReply {
+        let w = &self.w.login_problem;
+        let (status, code, outcome) = notice.row();
+        let (title, text) = notice.messages(w);
+        let act = again.map_or(PageAction::Nothing, |again| PageAction::Link(&w.retry, again));
+        // Users cannot help themselves, but operators can.
+        let remedy = matches!(notice, PageNotice::TooLarge).then_some(&w.too_large_remedy);
+        let texts = [text].into_iter().chain(remedy.map(Phrase::filled)).collect();
+        let note = (remedy.is_none() && status != 404).then_some(&w.note);
+        let view = Markup { note, code: Some((&w.code, code)), ..Markup::new(title, texts, act) };
+        let mut answer = self.page(status, (code, outcome), &view);
+        if status == 503 {
+            answer.fields.push(("retry-after".into(), "5".into()));
+        }
+        answer
+    }
+
+    fn page(self, status: u16, (code, outcome): (&'static str, Outcome), view: &Markup<'_>) -> LocalReply {
+        let Ok(main) = view.render() else { return LocalReply::from_code(500, "page", Outcome::Malformed) };
+        let sources = PolicySources::default();
+        let page = self
+            .shell
+            .page(self.language, &Content { status, title: view.title, wide: false, main, sources });
+        LocalReply {
+            status: page.status,
+            code,
+            outcome,
+            fields: page.fields.into_iter().map(|(name, value)| (Cow::Borrowed(name), value)).collect(),
+            body: page.body.into_bytes().into(),
+            close: false,
+        }
+    }
+}
+
+impl<'p> Markup<'p> {
+    fn new(title: &'p Phrase, texts: Vec<Filled<'p>>, act: PageAction<'p>) -> Self {
+        Self { title, texts, act, note: None, code: None }
+    }
 }
 
 impl PageNotice {
-    /// Instructions for operators, where users cannot help themselves.
-    fn remedy(&self) -> Option<&'static str> {
+    /// The table of errors: status, code and outcome.
+    fn row(&self) -> (u16, &'static str, Outcome) {
         match self {
-            Self::TooLarge => Some(
-                "For whoever runs it: keep sessions in a database (login.database), or ask the provider for fewer scopes and claims, above all \
-                 for fewer groups. The log tells how many bytes the session takes.",
-            ),
-            _ => None,
+            Self::NoCookie => (400, "login_cookie_missing", Outcome::Malformed),
+            Self::NotStarted => (400, "login_not_begun", Outcome::Malformed),
+            Self::NoProvider => (404, "login_provider_unknown", Outcome::NoRoute),
+            Self::NoPage => (404, "no_route", Outcome::NoRoute),
+            Self::Refused { .. } | Self::Ended => (403, "login_refused", Outcome::Forbidden),
+            Self::InvalidAnswer { .. } => (403, "login_unbelievable", Outcome::Forbidden),
+            Self::ProviderSilent { .. } => (503, "login_provider_unavailable", Outcome::AuthUnavailable),
+            Self::TooLarge => (403, "login_session_too_large", Outcome::Forbidden),
+            Self::Unavailable => (503, "login_unavailable", Outcome::AuthUnavailable),
+            Self::NotSignedOut => (503, "logout_unavailable", Outcome::AuthUnavailable),
         }
     }
 
-    /// The table of errors: status, code, outcome, title and text.
-    fn row(&self) -> (u16, &'static str, Outcome, &'static str, String) {
+    /// Title and text.
+    fn messages<'p>(&self, w: &'p LoginProblemWords) -> (&'p Phrase, Filled<'p>) {
         match self {
-            Self::NoCookie => (
-                400,
-                "login_cookie_missing",
-                Outcome::Malformed,
-                "Your browser sent no cookie",
-                "Signing in takes a cookie, and the one set a moment ago did not come back. Allow cookies for this site; or you \
-                 took longer than an hour."
-                    .to_owned(),
-            ),
-            Self::NotStarted => (
-                400,
-                "login_not_begun",
-                Outcome::Malformed,
-                "This sign-in did not begin here",
-                "It was begun in another browser or at another address, or what came back is incomplete.".to_owned(),
-            ),
-            Self::NoProvider => (
-                404,
-                "login_provider_unknown",
-                Outcome::NoRoute,
-                "There is no such account provider",
-                "The provider you were sent to is not configured here.".to_owned(),
-            ),
-            Self::Refused { title, error } => (
-                403,
-                "login_refused",
-                Outcome::Forbidden,
-                "You were not signed in",
-                format!("{title} refused: {error}"),
-            ),
-            Self::InvalidAnswer { title } => (
-                403,
-                "login_unbelievable",
-                Outcome::Forbidden,
-                "You were not signed in",
-                format!("The data that {title} sent about you cannot be used here. The log has the reason."),
-            ),
-            Self::ProviderSilent { title } => (
-                503,
-                "login_provider_unavailable",
-                Outcome::AuthUnavailable,
-                "You cannot be signed in right now",
-                format!("{title} gives no usable answer."),
-            ),
-            Self::TooLarge => (
-                403,
-                "login_session_too_large",
-                Outcome::Forbidden,
-                "You cannot be signed in",
-                "Your account has more groups and other details than this site can keep in a cookie. Signing in again does not help: \
-                 show this page to whoever runs the site."
-                    .to_owned(),
-            ),
-            Self::Unavailable => (
-                503,
-                "login_unavailable",
-                Outcome::AuthUnavailable,
-                "You cannot be signed in right now",
-                "Your session cannot be kept at the moment.".to_owned(),
-            ),
-            Self::NotSignedOut => (
-                503,
-                "logout_unavailable",
-                Outcome::AuthUnavailable,
-                "You are still signed in",
-                "Your session cannot be ended at the moment.".to_owned(),
-            ),
+            Self::NoCookie => (&w.no_cookie_title, w.no_cookie_text.filled()),
+            Self::NotStarted => (&w.not_started_title, w.not_started_text.filled()),
+            Self::NoProvider => (&w.no_provider_title, w.no_provider_text.filled()),
+            Self::NoPage => (&w.no_page_title, w.no_page_text.filled()),
+            Self::Refused { title, error } => {
+                (&w.refused_title, w.refused_text.with("provider", title).and("error", Shown(error)))
+            }
+            Self::Ended => (&w.refused_title, w.ended_text.filled()),
+            Self::InvalidAnswer { title } => (&w.refused_title, w.invalid_text.with("provider", title)),
+            Self::ProviderSilent { title } => (&w.later_title, w.silent_text.with("provider", title)),
+            Self::TooLarge => (&w.too_large_title, w.too_large_text.filled()),
+            Self::Unavailable => (&w.later_title, w.unavailable_text.filled()),
+            Self::NotSignedOut => (&w.not_signed_out_title, w.not_signed_out_text.filled()),
         }
     }
-}
-
-fn page(
-    status: u16,
-    (code, outcome): (&'static str, Outcome),
-    title: &str,
-    texts: &[&str],
-    act: PageAction,
-    note: Option<&'static str>,
-) -> LocalReply {
-    let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-    let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
-    let Ok(body) = page.render() else { return LocalReply::from_code(500, "page", Outcome::Malformed) };
-    let mut answer = LocalReply::from_code(status, code, outcome);
-    answer.fields[0].1 = "text/html; charset=utf-8".into();
-    answer.fields.extend([
-        ("content-security-policy".into(), POLICY.clone().into()),
-        ("x-frame-options".into(), "DENY".into()),
-        ("referrer-policy".into(), "no-referrer".into()),
-    ]);
-    answer.body = body.into_bytes().into();
-    answer
 }
 
 #[cfg(test)]
@@ -250,33 +250,83 @@ mod tests {
         String::from_utf8(answer.body.to_vec()).unwrap()
     }
 
+    /// A page in a language.
+    fn shown(tag: &str, page: impl FnOnce(LocalizedPages<'_>) -> LocalReply) -> LocalReply {
+        page(LoginPages::new(Arc::default()).unwrap().in_language(Some(tag.as_bytes())))
+    }
+
+    #[test]
+    fn english_and_german_have_the_same_keys_and_placeholders() {
+        let [(_, english), (_, german)] = BUILTIN;
+        assert_eq!(::pages::messages::keys(english), ::pages::messages::keys(german));
+    }
+
+    #[test]
+    fn every_page_is_in_the_language_of_the_browser() {
+        for (tag, titles) in [
+            ("en", ["Sign in", "Sign in again", "You are signed in", "Sign out?", "You are signed out"]),
+            (
+                "de",
+                [
+                    "Anmelden",
+                    "Bitte noch einmal anmelden",
+                    "Sie sind angemeldet",
+                    "Abmelden?",
+                    "Sie sind abgemeldet",
+                ],
+            ),
+        ] {
+            let all = LoginPages::new(Arc::default()).unwrap();
+            let pages = all.in_language(Some(tag.as_bytes()));
+            let start = "https://app.example/";
+            let pages = [
+                pages.sign_in(&[]),
+                pages.expired(start),
+                pages.done(),
+                pages.sign_out(start),
+                pages.signed_out(start),
+            ];
+            for (page, title) in pages.iter().zip(titles) {
+                let text = text(page);
+                assert!(text.contains(&format!("<html lang=\"{tag}\"")), "{text}");
+                assert!(text.contains(&format!("<h1>{title}</h1>")), "{text}");
+            }
+        }
+    }
+
     #[test]
     fn what_comes_from_outside_is_escaped() {
-        let said = PageNotice::Refused { title: "<b>".into(), error: "\"><script>alert(1)</script>".into() };
-        let answer = problem(&said, Some("https://app.example/oauth2/start?rd=\"><script>"));
+        let notice =
+            PageNotice::Refused { title: "<b>".into(), error: "\"><script>alert(1)</script>".into() };
+        let again = "https://app.example/oauth2/start?rd=\"><script>";
+        let answer = shown("en", |pages| pages.problem(&notice, Some(again)));
         assert!(!text(&answer).contains("<script") && !text(&answer).contains("<b>"), "{}", text(&answer));
         assert_eq!(answer.status, 403);
     }
 
     #[test]
     fn who_has_too_many_groups_is_told_what_to_do() {
-        let answer = problem(&PageNotice::TooLarge, None);
+        let answer = shown("en", |pages| pages.problem(&PageNotice::TooLarge, None));
         assert_eq!(answer.status, 403);
         let text = text(&answer);
-        for said in ["show this page to whoever runs the site", "login.database", "fewer groups"] {
-            assert!(text.contains(said), "{said}: {text}");
+        for phrase in ["show this page to the administrator", "login.database", "fewer groups"] {
+            assert!(text.contains(phrase), "{phrase}: {text}");
         }
-        assert!(!text.contains("Try again") && !text.contains("If this goes on"), "{text}");
+        assert!(!text.contains("Try again") && !text.contains("If this persists"), "{text}");
     }
 
     #[test]
     fn nothing_but_the_style_is_loaded_and_nobody_frames_a_page() {
-        let answer = sign_in(&[("A".into(), "https://app.example/oauth2/start".into())]);
+        let choice = [("A".to_owned(), "https://app.example/oauth2/start".to_owned())];
+        let answer = shown("en", |pages| pages.sign_in(&choice));
         let field = |name: &str| answer.fields.iter().find(|(n, _)| n == name).unwrap().1.clone();
-        let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
-        assert!(field("content-security-policy").contains(&format!("style-src 'sha256-{hash}'")));
-        assert!(field("content-security-policy").contains("frame-ancestors 'none'"));
-        assert!(text(&answer).contains(&format!("<style>{STYLE}</style>")), "the hash is of what is there");
+        let policy = field("content-security-policy");
+        assert!(policy.contains("default-src 'none'; style-src 'sha256-"), "{policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'") && policy.contains("form-action 'none'"),
+            "{policy}"
+        );
         assert_eq!(field("cache-control"), "no-store");
+        assert_eq!(field("content-type"), "text/html; charset=utf-8");
     }
 }

@@ -18,27 +18,27 @@ pub struct Preview {
     /// Code for logs and metrics.
     pub code: &'static str,
     /// Description of the response.
-    pub what: &'static str,
+    pub description: &'static str,
     /// Its `Location`, if it is known.
     pub location: Option<String>,
 }
 
 /// The login's own response, before a route is looked up; `None`: the request is not for the login.
-/// `asked`: whether another proxy sent a check about the request.
+/// `is_check`: whether another proxy sent a check about the request.
 pub fn own_response(
     login: &crate::config::LoginConfig,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
-    asked: bool,
+    is_check: bool,
 ) -> Option<Preview> {
-    Some(match login.call(request, fields, asked)? {
+    Some(match login.call(request, fields, is_check)? {
         Err(answer) => Preview::of(
             &answer,
             "the login answers every address below its path, and this one does not exist",
         ),
         Ok(call) => {
-            let (status, what) = describe(call.action, login);
-            Preview { status, code: "local", what, location: None }
+            let (status, description) = describe(call.action, login);
+            Preview { status, code: "local", description, location: None }
         }
     })
 }
@@ -56,13 +56,13 @@ pub fn login_redirect(
         return None;
     }
     let answer = login.invite(request, fields, upgrades)?;
-    let what = match answer.status {
+    let description = match answer.status {
         302 => "a browser that navigates to a page: redirected to log in, then back",
         _ => {
             "a browser that sends a form: a page asks the user to log in in a new tab and to send the form again"
         }
     };
-    Some(Preview::of(&answer, what))
+    Some(Preview::of(&answer, description))
 }
 
 /// Whether a request has a cookie that could be a session's.
@@ -76,10 +76,10 @@ pub fn carries_session(
 }
 
 impl Preview {
-    fn of(answer: &LocalReply, what: &'static str) -> Self {
+    fn of(answer: &LocalReply, description: &'static str) -> Self {
         let location = answer.fields.iter().find(|(name, _)| name == "location");
         let location = location.map(|(_, value)| value.clone().into_owned());
-        Self { status: answer.status, code: answer.code, what, location }
+        Self { status: answer.status, code: answer.code, description, location }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Owns: validating `rd`. A valid target is a path of the same origin in canonical form; anything
 //! else is replaced by the default page.
 
-use auth::request::{Canonical, RawRequest};
+use auth::request::{Canonical, Malformed, RawRequest};
 
 use crate::config::Origin;
 
@@ -15,30 +15,30 @@ const LONGEST: usize = 1024;
 const DEFAULT: &str = "/";
 
 /// The validated target: path and query.
-pub(crate) fn target(asked: Option<&str>, origin: &Origin) -> String {
-    asked.and_then(|asked| validated(asked, origin)).unwrap_or_else(|| DEFAULT.to_owned())
+pub(crate) fn target(requested: Option<&str>, origin: &Origin) -> String {
+    requested.and_then(|requested| validated(requested, origin)).unwrap_or_else(|| DEFAULT.to_owned())
 }
 
-fn validated(asked: &str, origin: &Origin) -> Option<String> {
+fn validated(requested: &str, origin: &Origin) -> Option<String> {
     // Our own links contain the full address.
-    let asked = match asked.strip_prefix(&*origin.text) {
+    let requested = match requested.strip_prefix(&*origin.text) {
         Some("") => DEFAULT,
         Some(rest) if rest.starts_with('/') => rest,
-        _ => asked,
+        _ => requested,
     };
     // Browsers treat `\` as `/`, drop tabs and line ends, and read `//host` as another host.
     let odd = |c: char| c == '\\' || c.is_control() || c.is_whitespace();
-    if !asked.starts_with('/') || asked.starts_with("//") || asked.chars().any(odd) {
+    if !requested.starts_with('/') || requested.starts_with("//") || requested.chars().any(odd) {
         return None;
     }
-    let path = asked.split(['?', '#']).next().unwrap_or_default();
+    let path = requested.split(['?', '#']).next().unwrap_or_default();
     if path.contains('@') || path.contains("//") {
         return None;
     }
     // A fragment stays in the browser, which never sends it.
-    let asked = asked.split('#').next().unwrap_or_default();
-    let asked = if asked.len() > LONGEST { path } else { asked };
-    if asked.len() > LONGEST {
+    let requested = requested.split('#').next().unwrap_or_default();
+    let requested = if requested.len() > LONGEST { path } else { requested };
+    if requested.len() > LONGEST {
         return None;
     }
     let raw = RawRequest {
@@ -46,11 +46,16 @@ fn validated(asked: &str, origin: &Origin) -> Option<String> {
         scheme: origin.scheme,
         authority: None,
         host: Some(origin.authority.as_bytes()),
-        target: asked.as_bytes(),
+        target: requested.as_bytes(),
     };
     // Parsed like the later request; a target that would be refused is not used.
     let canonical = Canonical::parse(&raw).ok()?;
-    let mut target = Vec::with_capacity(asked.len());
+    // Escaped delimiters belong to names (`Report%20%233.ipynb`). Browsers send nothing else that
+    // servers read differently.
+    if !matches!(canonical.strict_fault(), None | Some(Malformed::ForbiddenEscape)) {
+        return None;
+    }
+    let mut target = Vec::with_capacity(requested.len());
     canonical.write_target(&mut target);
     String::from_utf8(target).ok()
 }
@@ -61,18 +66,27 @@ mod tests {
 
     use super::*;
 
-    fn judged(asked: &str) -> String {
+    fn judged(requested: &str) -> String {
         let origin = Origin {
             scheme: Scheme::Https,
             authority: "app.example".into(),
             text: "https://app.example".into(),
         };
-        target(Some(asked), &origin)
+        target(Some(requested), &origin)
     }
 
     #[test]
     fn paths_of_this_origin_lead_there() {
-        for path in ["/", "/a/b", "/a?b=c&d=https://x.example/", "/a?x=@", "/%E2%82%AC", "/a?next=//b"] {
+        for path in [
+            "/",
+            "/a/b",
+            "/a?b=c&d=https://x.example/",
+            "/a?x=@",
+            "/%E2%82%AC",
+            "/a?next=//b",
+            "/a/%2F/b",
+            "/Report%20%233.ipynb",
+        ] {
             assert_eq!(judged(path), path);
         }
         assert_eq!(judged("https://app.example/a?b"), "/a?b");

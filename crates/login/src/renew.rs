@@ -15,9 +15,9 @@ use auth::time::Timestamp;
 use credentials::session_store::SessionStore;
 use parking_lot::Mutex;
 
-use super::find::{FoundSession, session_too_large, store_unavailable};
 use super::provider::{LoginProviderClient, ProviderTokens};
 use super::session::BrowserSession;
+use super::session_search::{FoundSession, session_too_large, store_unavailable};
 use super::{Login, SessionRejected};
 use crate::provider::provider_fault::ProviderFault;
 
@@ -59,10 +59,10 @@ impl Login {
         let now = self.surroundings.clock.now().wall;
         let counts = &self.shared.counts;
         match provider.renew(session, now).await {
-            Ok(told) => {
-                let count = if told.confirmed { &counts.renewed } else { &counts.renewal_failed };
+            Ok(tokens) => {
+                let count = if tokens.confirmed { &counts.renewed } else { &counts.renewal_failed };
                 count.fetch_add(1, Relaxed);
-                Ok(told)
+                Ok(tokens)
             }
             Err(fault) if fault.is_final() => {
                 counts.renewal_refused.fetch_add(1, Relaxed);
@@ -90,10 +90,10 @@ impl Login {
         store: &dyn SessionStore,
         found: &FoundSession,
     ) -> Result<Option<Renewed>, SessionRejected> {
-        let Some((id, version)) = found.kept else { return Err(SessionRejected::Unavailable) };
-        let asked = self.surroundings.clock.now().wall;
-        let told = match self.ask_provider(provider, &found.session).await {
-            Ok(told) => told,
+        let Some((id, version)) = found.store_entry else { return Err(SessionRejected::Unavailable) };
+        let sent_at = self.surroundings.clock.now().wall;
+        let tokens = match self.ask_provider(provider, &found.session).await {
+            Ok(tokens) => tokens,
             Err(SessionRejected::Over) => {
                 store.remove(id).await.map_err(store_unavailable)?;
                 return Err(SessionRejected::Over);
@@ -103,8 +103,8 @@ impl Login {
                 return Ok(None);
             }
         };
-        let confirmed = told.confirmed;
-        let session = self.extended(&found.session, told, asked);
+        let confirmed = tokens.confirmed;
+        let session = self.extended(&found.session, tokens, sent_at);
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
         let content = content.map_err(|fault| session_too_large(&fault))?;
@@ -112,15 +112,15 @@ impl Login {
         // The same holds if they cannot be stored. But the provider accepts no refresh token twice,
         // so a short outage of the store is waited for.
         let until = tokio::time::Instant::now() + STORE_RETRY_TIMEOUT;
-        let kept = loop {
+        let replaced = loop {
             match store.replace(id, version, content.clone()).await {
                 Err(_) if tokio::time::Instant::now() < until => {
                     tokio::time::sleep(STORE_RETRY_INTERVAL).await;
                 }
-                kept => break kept,
+                replaced => break replaced,
             }
         };
-        match kept {
+        match replaced {
             Ok(true) => Ok(Some(Renewed { session, confirmed })),
             Ok(false) => {
                 self.revoke_tokens(provider, &session).await;
@@ -152,9 +152,9 @@ impl Login {
                 Ok(Some(Renewed { session: newest, confirmed: true }))
             }
             newest => match self.ask_provider(provider, newest.as_ref().unwrap_or(session)).await {
-                Ok(told) => {
-                    let confirmed = told.confirmed;
-                    let session = self.extended(newest.as_ref().unwrap_or(session), told, now);
+                Ok(tokens) => {
+                    let confirmed = tokens.confirmed;
+                    let session = self.extended(newest.as_ref().unwrap_or(session), tokens, now);
                     renewals.remember(&session, self.surroundings.clock.now().wall);
                     Ok(Some(Renewed { session, confirmed }))
                 }
@@ -167,26 +167,32 @@ impl Login {
         answer
     }
 
-    /// The session with the provider's answer to a request that was sent at `asked`.
-    fn extended(&self, session: &BrowserSession, told: ProviderTokens, asked: Timestamp) -> BrowserSession {
+    /// The session with the provider's answer to a request that was sent at `sent_at`.
+    fn extended(
+        &self,
+        session: &BrowserSession,
+        tokens: ProviderTokens,
+        sent_at: Timestamp,
+    ) -> BrowserSession {
         let now = self.surroundings.clock.now().wall;
-        let (mut fresh, expires) = self.refresh_times(told.lasts, now);
-        let told_at = if told.confirmed && told.has_claims { asked } else { session.claims_at() };
-        if !told.confirmed {
+        let (mut fresh, expires) = self.refresh_times(tokens.expires_in, now);
+        let claims_obtained_at =
+            if tokens.confirmed && tokens.has_claims { sent_at } else { session.claims_at() };
+        if !tokens.confirmed {
             // The provider issued tokens and then failed to identify their user: earlier claims
             // stay valid for a short time.
             fresh = fresh.min(now.plus(RETRY).as_millis());
         }
         BrowserSession {
-            access_token: self.kept_access_token(&told),
-            sid: told.sid,
-            claims: told.claims,
-            more: told.more,
+            access_token: self.kept_access_token(&tokens),
+            sid: tokens.sid,
+            claims: tokens.claims,
+            more: tokens.more,
             fresh,
             expires,
-            refresh_token: told.refresh_token,
-            id_token: told.id_token,
-            told: told_at.as_millis(),
+            refresh_token: tokens.refresh_token,
+            id_token: tokens.id_token,
+            claims_obtained_at: claims_obtained_at.as_millis(),
             renewals: session.renewals.saturating_add(1),
             ..session.clone()
         }
@@ -194,16 +200,16 @@ impl Login {
 
     /// When to ask again, and when the access token expires. Asking a little earlier avoids that it
     /// expires in transit.
-    pub(super) fn refresh_times(&self, lasts: Option<Duration>, now: Timestamp) -> (u64, u64) {
-        let lasts = lasts.unwrap_or(self.config.refresh);
-        let fresh = now.plus(self.config.refresh.min(lasts / 10 * 9));
-        (fresh.as_millis(), now.plus(lasts).as_millis())
+    pub(super) fn refresh_times(&self, expires_in: Option<Duration>, now: Timestamp) -> (u64, u64) {
+        let expires_in = expires_in.unwrap_or(self.config.refresh);
+        let fresh = now.plus(self.config.refresh.min(expires_in / 10 * 9));
+        (fresh.as_millis(), now.plus(expires_in).as_millis())
     }
 
     /// The access token, if it is needed: for an upstream, or to ask the provider about its user.
-    pub(super) fn kept_access_token(&self, told: &ProviderTokens) -> Option<zeroize::Zeroizing<String>> {
-        let wanted = self.forwards_access_tokens || told.refresh_token.is_none();
-        wanted.then(|| told.access_token.clone())
+    pub(super) fn kept_access_token(&self, tokens: &ProviderTokens) -> Option<zeroize::Zeroizing<String>> {
+        let is_needed = self.forwards.access_token || tokens.refresh_token.is_none();
+        is_needed.then(|| tokens.access_token.clone())
     }
 
     /// Revokes the tokens of a session that is over at the provider.

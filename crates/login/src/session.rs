@@ -63,7 +63,7 @@ pub(crate) struct BrowserSession {
     pub(crate) read_at: Option<u64>,
     /// When the provider was last asked for the user's claims.
     #[serde(rename = "w", default)]
-    pub(crate) told: u64,
+    pub(crate) claims_obtained_at: u64,
     /// Number of renewals: of two forms of a session, the one with more has the valid refresh
     /// token.
     #[serde(rename = "n", default)]
@@ -142,16 +142,20 @@ impl BrowserSession {
 
     /// The user's email address from the provider, verified or not.
     pub(crate) fn email(&self) -> Option<String> {
-        let told = |text: &str| {
+        let email_in = |text: &str| {
             let document = Document::parse(text.as_bytes().to_vec()).ok()?;
             document.root().get("email")?.as_str().map(str::to_owned)
         };
-        self.more.as_deref().and_then(told).or_else(|| told(&self.claims))
+        self.more.as_deref().and_then(email_in).or_else(|| email_in(&self.claims))
     }
 
     /// When the user's claims were obtained.
     pub(crate) fn claims_at(&self) -> Timestamp {
-        Timestamp::from_millis(if self.told == 0 { self.began } else { self.told })
+        Timestamp::from_millis(if self.claims_obtained_at == 0 {
+            self.began
+        } else {
+            self.claims_obtained_at
+        })
     }
 
     /// The keys by which the session can be revoked.
@@ -165,12 +169,13 @@ impl BrowserSession {
         }
     }
 
-    /// The sealed session for a cookie. The ID token, which only makes logout more convenient, is
-    /// omitted when there is no space for it.
+    /// The sealed session for a cookie. When there is no space for the ID token, it is omitted,
+    /// unless it is needed for more than a convenient logout.
     pub(crate) fn cookie(
         &self,
         keys: &SessionKeys,
         origin: &str,
+        needs_id_token: bool,
         random: &dyn SecureRandom,
     ) -> Result<String, SealFault> {
         let seal =
@@ -178,6 +183,9 @@ impl BrowserSession {
         let whole = seal(self)?;
         if whole.len() <= LONGEST_COOKIE {
             return Ok(whole);
+        }
+        if needs_id_token {
+            return Err(SealFault::TooLong(whole.len()));
         }
         let lean = seal(&Self { id_token: None, ..self.clone() })?;
         if lean.len() <= LONGEST_COOKIE { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
@@ -329,7 +337,7 @@ mod tests {
             began: NOW.as_millis(),
             issued: NOW.as_millis(),
             read_at: None,
-            told: NOW.as_millis(),
+            claims_obtained_at: NOW.as_millis(),
             renewals: 0,
             ends: NOW.plus(Duration::from_hours(12)).as_millis(),
             fresh: NOW.plus(Duration::from_mins(5)).as_millis(),
@@ -341,7 +349,7 @@ mod tests {
     }
 
     fn cookie(session: &BrowserSession) -> Result<String, SealFault> {
-        session.cookie(&keys(), HERE, &SystemRandom::new())
+        session.cookie(&keys(), HERE, false, &SystemRandom::new())
     }
 
     #[test]

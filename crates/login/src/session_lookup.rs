@@ -2,7 +2,7 @@
 //!
 //! Owns: whether the session is valid, by its own times, by the list of revoked sessions, and by
 //! its provider when that is due; and the resulting fact. Does not own: where the session is kept
-//! ([`super::find`]), asking the provider ([`super::renew`]).
+//! ([`super::session_search`]), asking the provider ([`super::renew`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use credentials::revoked_sessions::SessionKeysToRevoke;
 use http_engine::clock::Now;
 use telemetry::phases::CacheUse;
 
-use super::find::{FoundSession, session_too_large, store_unavailable};
 use super::provider::LoginProviderClient;
 use super::renew::{RETRY, Renewed, SUCCESSOR_TTL};
 use super::session::BrowserSession;
+use super::session_search::{FoundSession, session_too_large, store_unavailable};
 use super::{Login, SessionLookup, SessionRejected};
 use crate::config::LoginKind;
 
@@ -183,14 +183,14 @@ impl Login {
     ) -> Result<(Arc<Verified>, Lifetime), SessionRejected> {
         let ValidSession { found, claims, until, revocable } = good;
         let session = &found.session;
-        let kept = found.kept.map(|(id, _)| id);
-        let marks = SessionKeysToRevoke { store_key: kept, ..session.revocation_keys() };
+        let store_key = found.store_entry.map(|(id, _)| id);
+        let marks = SessionKeysToRevoke { store_key, ..session.revocation_keys() };
         if self.shared.ended.is_revoked(&marks) {
             return Err(SessionRejected::Over);
         }
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
-        let heard = claims.as_deref().unwrap_or(&session.claims);
-        let identity = super::session::identity(&provider.config, heard, session.more.as_deref());
+        let current_claims = claims.as_deref().unwrap_or(&session.claims);
+        let identity = super::session::identity(&provider.config, current_claims, session.more.as_deref());
         let identity = identity.map_err(|why| {
             // It was valid at first: the mapping has changed since.
             tracing::warn!(
@@ -205,25 +205,30 @@ impl Login {
         // renewal has not ended.
         let expires = until.plus(REQUEST_GRACE).min(session.ends(&self.config));
         let facts = Facts { identity, expires, not_before: Timestamp::from_millis(0) };
-        let renewed = match (&found.kept, found.is_successor) {
+        let renewed = match (&found.store_entry, found.is_successor) {
             (None, true) => {
                 Some(self.cookie_of(origin, session, began.wall).map_err(|fault| session_too_large(&fault))?)
             }
             _ => None,
         };
-        let access_token = session.access_token.clone().filter(|_| self.forwards_access_tokens);
+        let access_token = session.access_token.clone().filter(|_| self.forwards.access_token);
+        let id_token = session.id_token.clone().filter(|_| self.forwards.id_token);
         let lasting =
             OpenSession { marks, ends: session.ends(&self.config), sources: self.session_sources.clone() };
-        let of_session =
-            SessionCredential { open_session: lasting, renewed: renewed.map(Into::into), access_token };
-        let lasts = match (&found.kept, found.is_successor) {
+        let of_session = SessionCredential {
+            open_session: lasting,
+            renewed: renewed.map(Into::into),
+            access_token,
+            id_token,
+        };
+        let ttl = match (&found.store_entry, found.is_successor) {
             (None, true) => SUCCESSOR_TTL,
             _ => self.limits.ttl,
         };
-        let lasts = if provider.is_openshift() { lasts.min(self.config.ttl) } else { lasts };
+        let ttl = if provider.is_openshift() { ttl.min(self.config.ttl) } else { ttl };
         let (revocable, hold) = revocable.unzip();
-        let lasts = if matches!(hold, Some(None)) { Duration::ZERO } else { lasts };
-        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), basis: hold.flatten() };
+        let ttl = if matches!(hold, Some(None)) { Duration::ZERO } else { ttl };
+        let life = Lifetime { expires: until, until: Some(began.monotonic + ttl), basis: hold.flatten() };
         let verified = self.rendering.verified_session(facts, of_session).until_revoked(revocable);
         Ok((Arc::new(verified), life))
     }
@@ -256,19 +261,19 @@ impl Login {
             if !outdated && !session.needs_renewal(now()) {
                 let until = Timestamp::from_millis(session.fresh);
                 // Its tokens can be revoked, and only the provider knows.
-                let told = if provider.is_openshift() {
+                let tokens = if provider.is_openshift() {
                     Some(self.ask_provider(provider, session).await?)
                 } else {
                     None
                 };
                 return Ok(ValidSession {
                     found,
-                    claims: told.map(|told| told.claims),
+                    claims: tokens.map(|tokens| tokens.claims),
                     until,
                     revocable: None,
                 });
             }
-            let renewed = match (&self.store, found.kept) {
+            let renewed = match (&self.store, found.store_entry) {
                 (Some(store), Some((id, version))) => {
                     let until = now().plus(provider.max_renewal());
                     if store.claim(id, version, now(), until).await.map_err(store_unavailable)? {
@@ -300,7 +305,7 @@ impl Login {
                 Ok(None) if outdated => Err(SessionRejected::Unavailable),
                 Ok(Some(Renewed { session, .. })) => {
                     let until = Timestamp::from_millis(session.fresh);
-                    let succeeded = found.kept.is_none();
+                    let succeeded = found.store_entry.is_none();
                     let found = FoundSession { session, is_successor: succeeded, ..found };
                     Ok(ValidSession { found, claims: None, until, revocable: None })
                 }

@@ -1,7 +1,7 @@
 //! HTTP client of the commands and of the provider, which calls clients and event receivers.
 //!
 //! Owns: which certificate authorities are trusted (`--ca` or the system's), and error texts for
-//! people. Does not own: connections and limits ([`http_engine::http_client`]).
+//! people. The proxies are those of the configuration, or of the environment for a command. Does not own: connections and limits ([`http_engine::http_client`]).
 //!
 //! It is built on hyper, not on the gateway's own codec: `demo --check` sees what any client would
 //! see.
@@ -15,7 +15,8 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::config::ServerConfig;
 use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse};
-use http_engine::tls::Protocols;
+use http_engine::outbound_proxy::OutboundProxies;
+use http_engine::tls::{Protocols, TrustAnchors};
 use http_engine::url::Url;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
@@ -40,6 +41,7 @@ pub(crate) struct Reply {
 pub(crate) struct Client {
     ca: Option<Box<Path>>,
     tls: OnceLock<Arc<ClientConfig>>,
+    proxies: OutboundProxies,
     /// Hint for a server whose certificate no trusted authority has issued.
     certificate_hint: &'static str,
 }
@@ -47,12 +49,19 @@ pub(crate) struct Client {
 impl Client {
     /// Creates a client that trusts the certificate authorities in a PEM file, or those of the
     /// system.
-    pub(crate) fn new(ca: Option<&Path>) -> Self {
+    pub(crate) fn new(ca: Option<&Path>, proxies: OutboundProxies) -> Self {
         Self {
             ca: ca.map(Into::into),
             tls: OnceLock::new(),
+            proxies,
             certificate_hint: "; name the certificate authority with --ca",
         }
+    }
+
+    /// Creates a client that trusts the certificate authorities of the system and uses these
+    /// proxies.
+    pub(crate) fn through(proxies: OutboundProxies) -> Self {
+        Self { proxies, ..Self::default() }
     }
 
     /// Sends a request to `url` over a new connection.
@@ -85,7 +94,8 @@ impl Client {
         }
         let request = request.body(body).map_err(|error| format!("the request cannot be sent: {error}"))?;
         let tls = if url.is_https() { Some(self.tls()?) } else { None };
-        let server = ServerConfig { timeout: EXCHANGE_TIMEOUT, ..ServerConfig::anonymous(tls) };
+        let server = ServerConfig::anonymous(tls, self.proxies.clone());
+        let server = ServerConfig { timeout: EXCHANGE_TIMEOUT, ..server };
         let options = ClientOptions { version, idle_connections: 0, ..ClientOptions::default() };
         let client = HttpClient::with_options(&server, options, Handle::current());
         match client.send(request).await {
@@ -107,12 +117,12 @@ impl Client {
             return Ok(tls.clone());
         }
         let roots = match &self.ca {
-            Some(ca) => http_engine::tls::roots_from_file(ca),
+            Some(ca) => TrustAnchors::from_file(ca),
             None => http_engine::tls::system_roots().map(|(roots, _)| roots),
         };
         let protocols = Protocols { http1: true, http2: false };
         let config =
-            roots.and_then(|r| http_engine::tls::client_config(r, None, protocols, SystemClock.now().wall));
+            roots.and_then(|r| http_engine::tls::client_config(&r, None, protocols, SystemClock.now().wall));
         let config = config.map_err(|error| error.to_string())?.config;
         Ok(self.tls.get_or_init(|| config).clone())
     }

@@ -125,11 +125,11 @@ async fn load_shared_secret(store: &Store) -> Result<SharedSecret, Failure> {
     let mut drawn = [0; 64];
     let filled = SystemRandom::new().fill(&mut drawn);
     filled.map_err(|_| Failure::new("the system has no random numbers available"))?;
-    let kept = store.write(StoreSharedSecret(drawn)).await;
-    let kept = kept.map_err(|error| Failure::new(format!("the database of security events: {error}")))?;
+    let stored = store.write(StoreSharedSecret(drawn)).await;
+    let stored = stored.map_err(|error| Failure::new(format!("the database of security events: {error}")))?;
     let (mut tags, mut root) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
-    tags.copy_from_slice(&kept[..32]);
-    root.copy_from_slice(&kept[32..]);
+    tags.copy_from_slice(&stored[..32]);
+    root.copy_from_slice(&stored[32..]);
     let shared = SharedSecret::new(tags, vec![(1, root)]);
     shared.map_err(|error| Failure::new(format!("the database of security events: {error}")))
 }
@@ -154,12 +154,12 @@ impl EventLog for EventLogAppender {
         let revocations = taken.into_iter().map(revocation).collect();
         Box::pin(async move {
             let all = AppendRevocations { revocations, now: SystemClock.now().wall };
-            let told = async {
+            let append = async {
                 self.0.write(all).await?;
                 // The position is at least that of the appended events.
                 self.0.head().await
             };
-            told.await.map_err(|error| LogFault(error.to_string()))
+            append.await.map_err(|error| LogFault(error.to_string()))
         })
     }
 }

@@ -118,8 +118,8 @@ pub fn run(
         tracing::info!("drained");
         return Ok(Outcome::Success);
     }
-    let what = "the drain timeout expired and requests were cut off; `server.drain_timeout` sets it";
-    Err(Failure::new(what))
+    let message = "the drain timeout expired and requests were cut off; `server.drain_timeout` sets it";
+    Err(Failure::new(message))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +147,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                 }
                 Err(failure) => {
                     process.count_refused_reload();
+                    process.renew_certificates();
                     let is_known = retry.is_pending();
                     let again = retry.failed(Instant::now());
                     if is_known {
@@ -166,6 +167,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
             for fault in refused.report.lines() {
                 tracing::error!("{fault}");
             }
+            process.renew_certificates();
         }
     }
 }

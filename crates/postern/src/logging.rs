@@ -13,16 +13,18 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
 /// Crates of this workspace. Their log lines are written.
-const WORKSPACE_CRATES: [&str; 12] = [
+const WORKSPACE_CRATES: [&str; 14] = [
     "auth",
     "coherence",
     "config",
     "credentials",
     "gateway",
+    "hash_pool",
     "http_engine",
     "idp",
     "login",
     "outage",
+    "pages",
     "postern",
     "store",
     "telemetry",

@@ -122,8 +122,8 @@ impl SessionStore for Sessions {
 
     fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
         self.query(async move |store: Store| {
-            let found = store.login_session(&store::StoredDigest(id), now).await?;
-            Ok(found.map(
+            let row = store.login_session(&store::StoredDigest(id), now).await?;
+            Ok(row.map(
                 |LoginSessionRow {
                      id,
                      subject,
@@ -166,11 +166,11 @@ impl SessionStore for Sessions {
 
     fn remove_of(
         &self,
-        whose: SessionsOf,
+        sessions: SessionsOf,
         began: Timestamp,
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
-        let of = match whose {
+        let of = match sessions {
             SessionsOf::Sid(sid) => LoginSessionsOf::Sid(store::StoredDigest(sid)),
             SessionsOf::Subject(subject) => LoginSessionsOf::Subject(store::StoredDigest(subject)),
         };
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
         let ended = sessions.remove_of(SessionsOf::Subject([b't'; 32]), NOW, named(3)).await.unwrap();
         assert_eq!(ended, Some(vec![[2; 32]]));
-        let RevokedPage { position: upto, sessions: told, more } =
+        let RevokedPage { position: upto, sessions: listed, more } =
             sessions.revoked_since(0, MINUTE).await.unwrap();
-        assert_eq!((upto, told.len(), told[0], told[4], more), (5, 5, [1; 32], [2; 32], false));
+        assert_eq!((upto, listed.len(), listed[0], listed[4], more), (5, 5, [1; 32], [2; 32], false));
         assert_eq!(sessions.revoked_since(4, MINUTE).await.unwrap().sessions, [[2; 32]]);
         sessions.insert(kept(6)).await.unwrap();
         assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);

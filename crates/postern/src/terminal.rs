@@ -34,7 +34,7 @@ impl fmt::Display for Findings<'_> {
             if !fault.path.is_root() {
                 write!(f, "{}: ", fault.path)?;
             }
-            writeln!(f, "{}{BOLD:#}", fault.what)?;
+            writeln!(f, "{}{BOLD:#}", fault.message)?;
             let margin = excerpt.line.map_or(1, |line| line.number.to_string().len());
             writeln!(f, "{:margin$}{DIM}-->{DIM:#} {}", "", excerpt.location)?;
             if let Some(line) = excerpt.line {

@@ -249,11 +249,11 @@ impl Change for RevokeJwt {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let told = sqlx::query("SELECT 1 FROM denials WHERE tag = $1 AND not_before IS NULL")
+        let denied = sqlx::query("SELECT 1 FROM denials WHERE tag = $1 AND not_before IS NULL")
             .bind(self.tag.0.to_vec())
             .fetch_optional(&mut *tx.connection)
             .await?;
-        if told.is_some() {
+        if denied.is_some() {
             return Ok(false);
         }
         tx.queue_revocation(&self.revocation, self.now);

@@ -104,7 +104,7 @@ impl PendingEvent {
         let not_before = reach.not_before(at);
         let event =
             RevocationEvent { seq, tags, not_before, until, reason: reason.to_owned(), at: self.appended_at };
-        (event, occurrence.map(|what| OccurrenceRow { seq, what, at: self.appended_at }))
+        (event, occurrence.map(|occurrence| OccurrenceRow { seq, occurrence, at: self.appended_at }))
     }
 }
 
@@ -138,7 +138,7 @@ pub struct OccurrenceRow {
     /// Sequence number of the event in the revocation log.
     pub seq: u64,
     /// What happened.
-    pub what: Occurrence,
+    pub occurrence: Occurrence,
     /// When it happened.
     pub at: Timestamp,
 }

@@ -109,12 +109,12 @@ pub enum BackupError {
         known: u64,
     },
     /// A line is not valid at its position.
-    #[error("line {line}: {what}")]
+    #[error("line {line}: {reason}")]
     Malformed {
         /// Number of the line.
         line: u64,
         /// What is wrong with it.
-        what: String,
+        reason: String,
     },
     /// The database refused a batch of rows because of their values.
     #[error("lines {first} to {last}: {error}")]

@@ -54,10 +54,10 @@ impl Store {
             .bind(i64::try_from(after).unwrap_or(i64::MAX))
             .bind(duration_millis(within))
             .bind(PAGE);
-        let found = self.readers().fetch_all(ask).await?;
-        let head = found.first().map(|row| row.try_get(0)).transpose()?.map_or(0, unsigned);
+        let rows = self.readers().fetch_all(ask).await?;
+        let head = rows.first().map(|row| row.try_get(0)).transpose()?.map_or(0, unsigned);
         let (mut last, mut sessions) = (0, Vec::new());
-        for row in &found {
+        for row in &rows {
             let Some(seq) = row.try_get::<Option<i64>, _>(1)? else { break };
             last = unsigned(seq);
             sessions.push(StoredDigest::read(row, 2)?);

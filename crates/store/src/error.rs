@@ -78,9 +78,9 @@ impl StoreError {
 
     /// Names the unique value, where the caller knows a better name than the generic one.
     #[must_use]
-    pub(crate) fn with_name(self, what: &'static str) -> Self {
+    pub(crate) fn with_name(self, name: &'static str) -> Self {
         match self {
-            Self::Taken(_) => Self::Taken(what),
+            Self::Taken(_) => Self::Taken(name),
             other => other,
         }
     }

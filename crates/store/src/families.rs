@@ -414,7 +414,7 @@ impl Change for RevokeGrants {
     type Output = u64;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
-        let whose = if self.user_id.is_some() { "user_id = $3" } else { "CAST($3 AS TEXT) IS NULL" };
+        let user_condition = if self.user_id.is_some() { "user_id = $3" } else { "CAST($3 AS TEXT) IS NULL" };
         let mut revoked = 0;
         for (statement, counts) in [
             (
@@ -425,7 +425,7 @@ impl Change for RevokeGrants {
             // Tokens of a family are invalid without it.
             ("UPDATE access_tokens SET revoked_at = $2 WHERE family_id IS NULL AND revoked_at IS NULL", true),
         ] {
-            let update = format!("{statement} AND expires_at > $2 AND client_id = $1 AND {whose}");
+            let update = format!("{statement} AND expires_at > $2 AND client_id = $1 AND {user_condition}");
             let done = sqlx::query(sqlx::AssertSqlSafe(update))
                 .bind(&self.client_id)
                 .bind(millis(self.now))

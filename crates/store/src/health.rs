@@ -20,7 +20,7 @@ const RECOVERY_PERIOD: Duration = Duration::from_secs(10);
 /// The [`Outage`] of a database, to be shared by everything that uses the database.
 pub fn database_outage(name: &str) -> Outage {
     Outage::new(name)
-        .with_effect("requests that need it are answered 503")
+        .with_effect("answering 503 to requests that need it")
         .with_recovery_period(RECOVERY_PERIOD)
 }
 
@@ -101,8 +101,8 @@ mod tests {
         storing.record(&Ok(()), at(2));
         storing.record::<()>(&Err(timed_out("away again")), at(3));
         storing.record(&Ok(()), at(12));
-        let told = storing.clone().fault().map(|error| error.to_string());
-        assert!(told.as_ref().is_some_and(|told| told.contains("away again")), "{told:?}");
+        let message = storing.clone().fault().map(|error| error.to_string());
+        assert!(message.as_ref().is_some_and(|message| message.contains("away again")), "{message:?}");
         storing.record::<()>(&Err(StoreError::Aborted), at(13));
         assert!(storing.fault().is_some(), "nothing was stored yet");
         storing.record(&Ok(()), at(13));

@@ -74,15 +74,15 @@ impl TypedLogin {
 }
 
 /// The account with the best match; `None` if several share it.
-fn best_match(found: impl IntoIterator<Item = (Option<LoginMatch>, LoginRow)>) -> Option<LoginRow> {
+fn best_match(candidates: impl IntoIterator<Item = (Option<LoginMatch>, LoginRow)>) -> Option<LoginRow> {
     let mut best: Option<(LoginMatch, LoginRow)> = None;
     let mut alone = true;
-    for (by, login) in found {
-        let Some(by) = by else { continue };
+    for (matched, login) in candidates {
+        let Some(matched) = matched else { continue };
         match &best {
-            Some((held, _)) if by > *held => {}
-            Some((held, _)) if by == *held => alone = false,
-            _ => (best, alone) = (Some((by, login)), true),
+            Some((held, _)) if matched > *held => {}
+            Some((held, _)) if matched == *held => alone = false,
+            _ => (best, alone) = (Some((matched, login)), true),
         }
     }
     best.filter(|_| alone).map(|(_, login)| login)
@@ -96,9 +96,9 @@ impl Store {
     pub async fn user_by_name(&self, name: &str) -> Result<Option<UserRow>, StoreError> {
         let typed = TypedLogin::new(name);
         let condition = "u.name_key IN ($1, $2) OR u.name_fold = $2";
-        let found = self.users_where(condition, &typed).await?;
-        let by = |login: LoginRow| (typed.match_name(&login.0), login);
-        Ok(best_match(found.into_iter().map(by)).map(|(user, _)| user))
+        let candidates = self.users_where(condition, &typed).await?;
+        let with_match = |login: LoginRow| (typed.match_name(&login.0), login);
+        Ok(best_match(candidates.into_iter().map(with_match)).map(|(user, _)| user))
     }
 
     /// The account that signs in with this name or address, and its password. An exact match has
@@ -111,12 +111,12 @@ impl Store {
         // One query for all cases, so its duration does not reveal which of them matched.
         let condition =
             "u.name_key IN ($1, $2) OR u.name_fold = $2 OR u.email_key IN ($1, $2) OR u.email_fold = $2";
-        let found = self.users_where(condition, &typed).await?;
-        let by = |login: LoginRow| {
-            let found = [typed.match_name(&login.0), typed.match_address(&login.0)];
-            (found.into_iter().flatten().min(), login)
+        let candidates = self.users_where(condition, &typed).await?;
+        let with_match = |login: LoginRow| {
+            let matches = [typed.match_name(&login.0), typed.match_address(&login.0)];
+            (matches.into_iter().flatten().min(), login)
         };
-        Ok(best_match(found.into_iter().map(by)))
+        Ok(best_match(candidates.into_iter().map(with_match)))
     }
 
     async fn users_where(
@@ -220,11 +220,11 @@ mod tests {
 
     fn found(typed: &str, logins: &[LoginRow]) -> Option<String> {
         let typed = TypedLogin::new(typed);
-        let by = |login: &LoginRow| {
+        let with_match = |login: &LoginRow| {
             let found = [typed.match_name(&login.0), typed.match_address(&login.0)];
             (found.into_iter().flatten().min(), login.clone())
         };
-        best_match(logins.iter().map(by)).map(|(user, _)| user.id)
+        best_match(logins.iter().map(with_match)).map(|(user, _)| user.id)
     }
 
     #[test]

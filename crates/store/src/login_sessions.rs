@@ -305,7 +305,7 @@ impl Change for EndLoginSessions {
     type Output = Vec<StoredDigest>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<StoredDigest>, StoreError> {
-        let (statement, whose) = match &self.selection {
+        let (statement, digest) = match &self.selection {
             LoginSessionsOf::Sid(sid) => {
                 ("DELETE FROM login_sessions WHERE sid = $1 AND began <= $2 RETURNING id", sid)
             }
@@ -314,7 +314,7 @@ impl Change for EndLoginSessions {
             }
         };
         let rows = sqlx::query(statement)
-            .bind(whose.as_slice())
+            .bind(digest.as_slice())
             .bind(millis(self.began))
             .fetch_all(&mut *tx.connection)
             .await?;

@@ -116,13 +116,13 @@ pub(crate) async fn fill_forms(
         .fetch_all(&mut *connection)
         .await?;
     let keys: Vec<Keys> = rows.iter().map(|row| Keys::read(row, 0)).collect::<Result<_, _>>()?;
-    let mut tries = 0;
+    let mut retries = 0;
     // Nodes that start together update the same rows, and may deadlock.
     while let Err(error) = write_forms(connection, &keys).await {
-        if !error.is_worth_retrying() || tries == RETRIES {
+        if !error.is_worth_retrying() || retries == RETRIES {
             return Err(error);
         }
-        tries += 1;
+        retries += 1;
     }
     Ok(keys.into_iter().next_back().map(|keys| keys.id))
 }
@@ -194,15 +194,15 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn name_conflicts(&self) -> Result<Vec<NameConflict>, StoreError> {
-        let mut found = BTreeSet::new();
+        let mut conflicts = BTreeSet::new();
         let mut after = String::new();
         while let Some(last) = self.last_of_page(&after).await? {
             self.correct_forms((&after, &last)).await?;
-            self.find_conflicts((&after, &last), &mut found).await?;
+            self.find_conflicts((&after, &last), &mut conflicts).await?;
             after = last;
         }
-        self.find_refused_groups(&mut found).await?;
-        Ok(found.into_iter().collect())
+        self.find_refused_groups(&mut conflicts).await?;
+        Ok(conflicts.into_iter().collect())
     }
 
     /// The last id of the next page of users; `None`: there are no more.
@@ -216,7 +216,7 @@ impl Store {
     async fn find_conflicts(
         &self,
         users: IdRange<'_>,
-        found: &mut BTreeSet<NameConflict>,
+        conflicts: &mut BTreeSet<NameConflict>,
     ) -> Result<(), StoreError> {
         let names = "a.name_fold <> a.name_key AND (b.name_fold = a.name_fold OR b.name_key = a.name_fold)";
         let addresses =
@@ -226,30 +226,30 @@ impl Store {
         let sorted = |(one, other): (ConflictingAccount, ConflictingAccount)| {
             (one.clone().min(other.clone()), one.max(other))
         };
-        let is_full = |found: &BTreeSet<NameConflict>, kind: fn(&NameConflict) -> bool| {
-            found.iter().filter(|conflict| kind(conflict)).count() >= MAX_PER_KIND
+        let is_full = |conflicts: &BTreeSet<NameConflict>, kind: fn(&NameConflict) -> bool| {
+            conflicts.iter().filter(|conflict| kind(conflict)).count() >= MAX_PER_KIND
         };
-        if !is_full(found, |conflict| matches!(conflict, NameConflict::SameName(..))) {
+        if !is_full(conflicts, |conflict| matches!(conflict, NameConflict::SameName(..))) {
             let pairs = self.find_pairs("name", "name", names, users).await?;
-            found
+            conflicts
                 .extend(pairs.into_iter().map(sorted).map(|(one, other)| NameConflict::SameName(one, other)));
         }
-        if !is_full(found, |conflict| matches!(conflict, NameConflict::SameAddress(..))) {
+        if !is_full(conflicts, |conflict| matches!(conflict, NameConflict::SameAddress(..))) {
             let pairs = self.find_pairs("email", "email", addresses, users).await?;
-            found.extend(
+            conflicts.extend(
                 pairs.into_iter().map(sorted).map(|(one, other)| NameConflict::SameAddress(one, other)),
             );
         }
-        if !is_full(found, |conflict| matches!(conflict, NameConflict::NameIsAddress(..))) {
+        if !is_full(conflicts, |conflict| matches!(conflict, NameConflict::NameIsAddress(..))) {
             let pairs = self.find_pairs("name", "email", both, users).await?;
-            found.extend(
+            conflicts.extend(
                 pairs.into_iter().map(|(named, addressed)| NameConflict::NameIsAddress(named, addressed)),
             );
         }
-        if !is_full(found, |conflict| {
+        if !is_full(conflicts, |conflict| {
             matches!(conflict, NameConflict::NameRefused(..) | NameConflict::AddressRefused(..))
         }) {
-            self.find_refused(users, found).await?;
+            self.find_refused(users, conflicts).await?;
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Store {
     async fn find_refused(
         &self,
         (after, last): IdRange<'_>,
-        found: &mut BTreeSet<NameConflict>,
+        conflicts: &mut BTreeSet<NameConflict>,
     ) -> Result<(), StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT u.id, u.name, u.email FROM users u WHERE {MAY_DIFFER} AND u.id > $1 AND u.id <= $2 ORDER BY u.id"
@@ -289,7 +289,7 @@ impl Store {
         for row in self.readers().fetch_all(ask).await? {
             let (id, name): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             if let Err(fault) = user_name(&name) {
-                found.insert(NameConflict::NameRefused(
+                conflicts.insert(NameConflict::NameRefused(
                     ConflictingAccount { id: id.clone(), name },
                     fault.to_string(),
                 ));
@@ -297,7 +297,7 @@ impl Store {
             if let Some(email) = row.try_get::<Option<String>, _>(2)?
                 && let Err(fault) = address(&email)
             {
-                found.insert(NameConflict::AddressRefused(
+                conflicts.insert(NameConflict::AddressRefused(
                     ConflictingAccount { id, name: email },
                     fault.to_string(),
                 ));
@@ -336,7 +336,7 @@ impl Store {
         Ok(())
     }
 
-    async fn find_refused_groups(&self, found: &mut BTreeSet<NameConflict>) -> Result<(), StoreError> {
+    async fn find_refused_groups(&self, conflicts: &mut BTreeSet<NameConflict>) -> Result<(), StoreError> {
         let ask = sqlx::query(
             "SELECT g.name FROM user_groups g WHERE octet_length(g.name) <> length(g.name) ORDER BY g.name LIMIT $1",
         )
@@ -348,7 +348,7 @@ impl Store {
                 Ok(kept) => format!("its stored form is now {}", escaped(&kept)),
                 Err(fault) => fault.to_string(),
             };
-            found.insert(NameConflict::Group(name, why));
+            conflicts.insert(NameConflict::Group(name, why));
         }
         Ok(())
     }

@@ -39,10 +39,10 @@ impl PooledConnection {
     }
 
     /// Marks the connection as silent after a timeout: it is closed in the background. Returns the
-    /// error for the caller, with the reason `what`.
-    pub(crate) fn mark_silent(mut self, what: &str) -> StoreError {
+    /// error for the caller, with this `message`.
+    pub(crate) fn mark_silent(mut self, message: &str) -> StoreError {
         self.silent = true;
-        timed_out(what)
+        timed_out(message)
     }
 }
 
@@ -63,6 +63,6 @@ impl Drop for PooledConnection {
 }
 
 /// The error for an answer that did not arrive, with its reason.
-pub(crate) fn timed_out(what: &str) -> StoreError {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what.to_owned())).into()
+pub(crate) fn timed_out(message: &str) -> StoreError {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message.to_owned())).into()
 }

@@ -168,14 +168,14 @@ impl ByMessage {
 }
 
 impl ProofConnections {
-    pub(crate) async fn prove(&self, asked: &ProofQuestion) -> Result<Proven, StoreError> {
+    pub(crate) async fn prove(&self, question: &ProofQuestion) -> Result<Proven, StoreError> {
         for _ in 0..ATTEMPTS {
             let mut loan = PooledConnection::acquire(&self.pool).await?;
-            let committed = run_and_commit(loan.connection(), self.incarnation, asked.statements());
-            let Ok(found) = timeout(COMMIT_TIMEOUT, committed).await else {
+            let committed = run_and_commit(loan.connection(), self.incarnation, question.statements());
+            let Ok(outcome) = timeout(COMMIT_TIMEOUT, committed).await else {
                 return Err(loan.mark_silent("the proving transaction timed out"));
             };
-            let (row, answers) = found?;
+            let (row, answers) = outcome?;
             if row.try_get::<i64, _>(2)? == 1 {
                 return Ok((revocation_log::read_head_row(&row)?, answers));
             }

@@ -23,8 +23,8 @@ impl Store {
     pub async fn prove_head(&self) -> Result<LogHead, StoreError> {
         match self.proof() {
             Proof::Message(proof) => {
-                let asked = proof.heads.read().await;
-                let head = asked
+                let result = proof.heads.read().await;
+                let head = result
                     .unwrap_or_else(|| Err(timed_out("reading the head of the revocation log was aborted")));
                 health::record_outcome(self.proof_outage(), &head);
                 head
@@ -98,21 +98,21 @@ impl Store {
     }
 
     /// Reads the head, then the rest, and proves the read. Records the outcome.
-    async fn prove(&self, asked: ProofQuestion) -> Result<Proven, StoreError> {
+    async fn prove(&self, question: ProofQuestion) -> Result<Proven, StoreError> {
         let proven = match self.proof() {
-            Proof::PlainRead => self.read(&asked).await,
-            Proof::Message(proof) => proof.connections.prove(&asked).await,
+            Proof::PlainRead => self.read(&question).await,
+            Proof::Message(proof) => proof.connections.prove(&question).await,
             // A write records its outcome itself.
-            Proof::Change => return self.write(ByChange(asked)).await,
+            Proof::Change => return self.write(ByChange(question)).await,
         };
         health::record_outcome(self.proof_outage(), &proven);
         proven
     }
 
-    async fn read(&self, asked: &ProofQuestion) -> Result<Proven, StoreError> {
+    async fn read(&self, question: &ProofQuestion) -> Result<Proven, StoreError> {
         let head = self.head().await?;
         let mut answers = Vec::new();
-        for ask in asked.statements() {
+        for ask in question.statements() {
             answers.push(self.readers().fetch_all(ask).await?);
         }
         Ok((head, answers))

@@ -88,32 +88,32 @@ impl Readers {
 
     /// Runs a statement that returns at most one row.
     pub(crate) async fn fetch_optional(&self, ask: ReadStatement<'_>) -> Result<Option<AnyRow>, StoreError> {
-        let asking = async {
+        let read = async {
             let mut lent = self.0.lend().await?;
             let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_optional(ask)).await;
             lent.give_back(answer)
         };
-        self.0.recorded(asking).await
+        self.0.recorded(read).await
     }
 
     /// Runs a statement that always returns a row.
     pub(crate) async fn fetch_one(&self, ask: ReadStatement<'_>) -> Result<AnyRow, StoreError> {
-        let asking = async {
+        let read = async {
             let mut lent = self.0.lend().await?;
             let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_one(ask)).await;
             lent.give_back(answer)
         };
-        self.0.recorded(asking).await
+        self.0.recorded(read).await
     }
 
     /// Runs a statement and returns all rows.
     pub(crate) async fn fetch_all(&self, ask: ReadStatement<'_>) -> Result<Vec<AnyRow>, StoreError> {
-        let asking = async {
+        let read = async {
             let mut lent = self.0.lend().await?;
             let answer = timeout(ANSWER_TIMEOUT, lent.connection().fetch_all(ask)).await;
             lent.give_back(answer)
         };
-        self.0.recorded(asking).await
+        self.0.recorded(read).await
     }
 
     /// The pool, for reads of several statements.
@@ -132,11 +132,8 @@ impl Readers {
 
 impl SharedReaders {
     /// Runs a read and records its outcome.
-    async fn recorded<T>(
-        &self,
-        asking: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let answer = asking.await;
+    async fn recorded<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let answer = read.await;
         health::record_outcome(&self.outage, &answer);
         answer
     }

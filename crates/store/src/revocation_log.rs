@@ -66,10 +66,10 @@ pub(crate) fn read_head_row(row: &AnyRow) -> Result<LogHead, StoreError> {
 }
 
 impl Tx<'_> {
-    /// Advances the sequence number by `by`, and log time at least to `now`, under the lock of the
-    /// head's row. After a failover or a restore of its files, the database's incarnation is not
-    /// the one that wrote last. Then events may be lost, and a new epoch begins.
-    async fn advance(&mut self, by: usize, now: Timestamp) -> Result<(LogHead, Timestamp), StoreError> {
+    /// Advances the sequence number by `count`, and log time at least to `now`, under the lock of
+    /// the head's row. After a failover or a restore of its files, the database's incarnation is
+    /// not the one that wrote last. Then events may be lost, and a new epoch begins.
+    async fn advance(&mut self, count: usize, now: Timestamp) -> Result<(LogHead, Timestamp), StoreError> {
         let (life, fresh) = (self.incarnation.sql_expression(self.dialect), self.dialect.random_bytes_sql());
         let advance = format!(
             "UPDATE invalidation_head SET seq = seq + $1, at = CASE WHEN $1 = 0 THEN at WHEN at < $2 THEN $2 ELSE at + 1 END, \
@@ -77,7 +77,7 @@ impl Tx<'_> {
              incarnation = {life} WHERE id = 1 RETURNING epoch, seq, at"
         );
         let advance = sqlx::query(sqlx::AssertSqlSafe(advance))
-            .bind(i64::try_from(by).unwrap_or(i64::MAX))
+            .bind(i64::try_from(count).unwrap_or(i64::MAX))
             .bind(millis(now));
         let row = advance.fetch_one(&mut *self.connection).await?;
         Ok((read_head_row(&row)?, timestamp(row.try_get(2)?)))

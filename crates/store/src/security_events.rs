@@ -30,22 +30,22 @@ use crate::writer::{Change, Tx};
 
 impl Tx<'_> {
     /// Stores the occurrences of events, in the transaction that appends the events.
-    pub(crate) async fn write_occurrences(&mut self, what: &[OccurrenceRow]) -> Result<(), StoreError> {
-        for some in batches(what) {
+    pub(crate) async fn write_occurrences(&mut self, rows: &[OccurrenceRow]) -> Result<(), StoreError> {
+        for some in batches(rows) {
             let note = format!(
                 "INSERT INTO occurrences (seq, kind, user_id, sid, jti, client_id, granted_by, at) VALUES {}",
                 value_tuples(some.len(), 8, "")
             );
             let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
-            for OccurrenceRow { seq, what, at } in some {
+            for OccurrenceRow { seq, occurrence, at } in some {
                 note = note
                     .bind(seq_column(*seq))
-                    .bind(what.kind.as_str())
-                    .bind(&what.user_id)
-                    .bind(&what.sid)
-                    .bind(&what.jti)
-                    .bind(&what.client_id)
-                    .bind(&what.granted_by)
+                    .bind(occurrence.kind.as_str())
+                    .bind(&occurrence.user_id)
+                    .bind(&occurrence.sid)
+                    .bind(&occurrence.jti)
+                    .bind(&occurrence.client_id)
+                    .bind(&occurrence.granted_by)
                     .bind(millis(*at));
             }
             note.execute(&mut *self.connection).await?;
@@ -58,7 +58,7 @@ const COLUMNS: &str = "o.seq, o.kind, o.user_id, o.sid, o.jti, o.client_id, o.gr
 
 fn read_occurrence(row: &AnyRow) -> Result<OccurrenceRow, StoreError> {
     let kind: String = row.try_get(1)?;
-    let what = Occurrence {
+    let occurrence = Occurrence {
         // A newer program wrote a kind that this one does not know.
         kind: EventKind::ALL.into_iter().find(|known| known.as_str() == kind).unwrap_or(EventKind::Other),
         user_id: row.try_get(2)?,
@@ -67,7 +67,7 @@ fn read_occurrence(row: &AnyRow) -> Result<OccurrenceRow, StoreError> {
         client_id: row.try_get(5)?,
         granted_by: row.try_get(6)?,
     };
-    Ok(OccurrenceRow { seq: unsigned(row.try_get(0)?), what, at: timestamp(row.try_get(7)?) })
+    Ok(OccurrenceRow { seq: unsigned(row.try_get(0)?), occurrence, at: timestamp(row.try_get(7)?) })
 }
 
 impl Store {
@@ -175,8 +175,8 @@ impl Change for TakeReceiver {
         .fetch_optional(&mut *tx.connection)
         .await?;
         row.map(|row| {
-            let tries = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
-            Ok(TakenReceiver { seq: unsigned(row.try_get(0)?), failures: tries })
+            let failures = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
+            Ok(TakenReceiver { seq: unsigned(row.try_get(0)?), failures })
         })
         .transpose()
     }
@@ -193,7 +193,7 @@ pub struct ReleaseReceiver {
     /// The new cursor.
     pub to: u64,
     /// Number of consecutive failed deliveries; 0 after a success.
-    pub tries: u32,
+    pub failures: u32,
     /// When the next delivery is due.
     pub due_at: Timestamp,
 }
@@ -202,17 +202,17 @@ impl Change for ReleaseReceiver {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let given = sqlx::query(
+        let result = sqlx::query(
             "UPDATE event_receivers SET seq = $3, tries = $4, due_at = $5 WHERE name = $1 AND seq = $2",
         )
         .bind(&self.receiver)
         .bind(seq_column(self.from))
         .bind(seq_column(self.to))
-        .bind(i64::from(self.tries))
+        .bind(i64::from(self.failures))
         .bind(millis(self.due_at))
         .execute(&mut *tx.connection)
         .await?;
-        Ok(given.rows_affected() > 0)
+        Ok(result.rows_affected() > 0)
     }
 }
 

@@ -329,12 +329,12 @@ impl Change for TouchSession {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let ask = "SELECT sid FROM sessions WHERE digest = $1 AND ended_at IS NULL AND seen_at < $2";
-        let found = sqlx::query(ask)
+        let row = sqlx::query(ask)
             .bind(self.digest.as_slice())
             .bind(millis(self.now))
             .fetch_optional(&mut *tx.connection)
             .await?;
-        if let Some(row) = found {
+        if let Some(row) = row {
             tx.record_session_use(row.try_get(0)?, self.now);
         }
         Ok(())

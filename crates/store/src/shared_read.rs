@@ -24,11 +24,11 @@ impl<T: Clone + Send + 'static> SharedRead<T> {
         F: Fn() -> R + Send + 'static,
         R: Future<Output = T> + Send + 'static,
     {
-        let (ask, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<T>>();
+        let (sender, mut requests) = mpsc::unbounded_channel::<oneshot::Sender<T>>();
         tokio::spawn(async move {
-            while let Some(first) = asked.recv().await {
+            while let Some(first) = requests.recv().await {
                 let mut waiting = vec![first];
-                while let Ok(another) = asked.try_recv() {
+                while let Ok(another) = requests.try_recv() {
                     waiting.push(another);
                 }
                 waiting.retain(|one| !one.is_closed());
@@ -42,14 +42,14 @@ impl<T: Clone + Send + 'static> SharedRead<T> {
                 }
             }
         });
-        Self(ask)
+        Self(sender)
     }
 
     /// The result of a read that started after this call; `None` when that read panicked.
     pub(crate) async fn read(&self) -> Option<T> {
-        let (tell, told) = oneshot::channel();
-        self.0.send(tell).ok()?;
-        told.await.ok()
+        let (sender, answer) = oneshot::channel();
+        self.0.send(sender).ok()?;
+        answer.await.ok()
     }
 }
 

@@ -474,12 +474,12 @@ impl Change for DeleteUser {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         // The lock prevents new grants, so every client is notified.
-        let found = sqlx::query("UPDATE users SET updated_at = $2 WHERE id = $1")
+        let result = sqlx::query("UPDATE users SET updated_at = $2 WHERE id = $1")
             .bind(&self.user_id)
             .bind(millis(self.now))
             .execute(&mut *tx.connection)
             .await?;
-        if found.rows_affected() == 0 {
+        if result.rows_affected() == 0 {
             return Ok(false);
         }
         if let Some(until) = self.deliver_until {

@@ -218,14 +218,14 @@ impl Writer {
     }
 
     pub(crate) async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
-        let (answer, heard) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let job = Box::new(QueuedChange { change, output: None, answer: Some(answer) });
         if self.queue.try_send(job).is_err() {
             let busy = Err(StoreError::Busy);
             self.storing.record(&busy, Instant::now());
             return busy;
         }
-        match tokio::time::timeout(WRITE_TIMEOUT, heard).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(timed_out("the transaction was aborted")),
             Err(_) => Err(timed_out("the change timed out, it may have been made")),
@@ -283,10 +283,10 @@ async fn run_batch(place: &WriterContext, jobs: &mut [Box<dyn Queued>]) {
 }
 
 async fn run_with_retries(place: &WriterContext, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
-    let mut tries = 0;
+    let mut retries = 0;
     loop {
         match run_transaction(place, job).await {
-            Err(error) if error.is_worth_retrying() && tries < RETRIES => tries += 1,
+            Err(error) if error.is_worth_retrying() && retries < RETRIES => retries += 1,
             made => return made,
         }
     }

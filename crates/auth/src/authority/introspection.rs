@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    fn said(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
+    fn verdict_of(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
         read(answer.as_bytes().to_vec(), &config(), NOW)
     }
 
@@ -113,7 +113,7 @@ mod tests {
         r#""iss":"https://id.example","sub":"u1","aud":"api","exp":1800000060,"token_type":"Bearer""#;
 
     fn active(further: &str) -> AuthorityVerdict {
-        said(&format!(r#"{{"active":true,{GOOD}{further}}}"#)).unwrap()
+        verdict_of(&format!(r#"{{"active":true,{GOOD}{further}}}"#)).unwrap()
     }
 
     #[test]
@@ -130,24 +130,24 @@ mod tests {
 
     #[test]
     fn only_the_boolean_true_is_active() {
-        assert_eq!(said(r#"{"active":false}"#), Ok(Err(TokenError::Inactive)));
-        assert_eq!(said(r#"{"active":false,"sub":"u1"}"#), Ok(Err(TokenError::Inactive)));
+        assert_eq!(verdict_of(r#"{"active":false}"#), Ok(Err(TokenError::Inactive)));
+        assert_eq!(verdict_of(r#"{"active":false,"sub":"u1"}"#), Ok(Err(TokenError::Inactive)));
         for unclear in
             ["{}", r#"{"active":"true"}"#, r#"{"active":1}"#, r#"{"active":null}"#, r#"{"Active":true}"#]
         {
-            assert_eq!(said(unclear), Err(AnswerUnclear::Member("active")), "{unclear}");
+            assert_eq!(verdict_of(unclear), Err(AnswerUnclear::Member("active")), "{unclear}");
         }
-        assert_eq!(said("[]"), Err(AnswerUnclear::NotAnObject));
+        assert_eq!(verdict_of("[]"), Err(AnswerUnclear::NotAnObject));
         for broken in
             ["", "<html>", r#"{"active":true"#, r#"{"active":true}x"#, r#"{"active":true,"active":false}"#]
         {
-            assert!(matches!(said(broken), Err(AnswerUnclear::Json(_))), "{broken}");
+            assert!(matches!(verdict_of(broken), Err(AnswerUnclear::Json(_))), "{broken}");
         }
     }
 
     #[test]
     fn what_is_active_is_judged_all_the_same() {
-        let with = |answer: &str| said(answer).unwrap().unwrap_err();
+        let with = |answer: &str| verdict_of(answer).unwrap().unwrap_err();
         let wrong = |member: &str, value: &str| {
             let mut members: Vec<String> = GOOD.split(',').map(str::to_owned).collect();
             members.retain(|m| !m.starts_with(&format!("\"{member}\"")));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn without_an_end_it_has_none() {
-        let open = said(r#"{"active":true,"iss":"https://id.example","sub":"u1","aud":["x","other"]}"#);
+        let open = verdict_of(r#"{"active":true,"iss":"https://id.example","sub":"u1","aud":["x","other"]}"#);
         assert_eq!(open.unwrap().unwrap().expires, Timestamp::MAX);
         let any = AuthorityConfig { audiences: None, issuer: None, ..config() };
         let verdict = read(br#"{"active":true,"sub":"u1"}"#.to_vec(), &any, NOW);

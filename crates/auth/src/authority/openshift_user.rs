@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::mapping::ClaimMapping;
 
-    fn said(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
+    fn verdict_of(answer: &str) -> Result<AuthorityVerdict, AnswerUnclear> {
         let config = AuthorityConfig {
             name: "ocp".into(),
             audiences: None,
@@ -73,25 +73,26 @@ mod tests {
     #[test]
     fn a_user_has_a_name_and_groups() {
         let answer = r#"{"kind":"User","metadata":{"name":"ada","uid":"u-1"},"fullName":"Ada L","groups":["dev"],"identities":["x:ada"]}"#;
-        let identity = said(answer).unwrap().unwrap().identity;
+        let identity = verdict_of(answer).unwrap().unwrap().identity;
         assert_eq!((&*identity.subject, identity.user.as_deref()), ("ada", Some("ada")));
         assert_eq!(identity.groups, ["dev".into()]);
         assert_eq!(identity.claim("uid"), ["u-1".into()]);
         assert_eq!(identity.claim("fullName"), ["Ada L".into()]);
-        let bare = said(r#"{"kind":"User","metadata":{"name":"b:admin"},"groups":null}"#).unwrap().unwrap();
+        let bare =
+            verdict_of(r#"{"kind":"User","metadata":{"name":"b:admin"},"groups":null}"#).unwrap().unwrap();
         assert_eq!(bare.identity.groups, []);
     }
 
     #[test]
     fn anything_else_is_nobody() {
-        assert_eq!(said(r#"{"kind":"Status","code":200}"#), Err(AnswerUnclear::Member("kind")));
-        assert_eq!(said(r#"{"kind":"User"}"#), Err(AnswerUnclear::Member("metadata")));
+        assert_eq!(verdict_of(r#"{"kind":"Status","code":200}"#), Err(AnswerUnclear::Member("kind")));
+        assert_eq!(verdict_of(r#"{"kind":"User"}"#), Err(AnswerUnclear::Member("metadata")));
         for answer in [
             r#"{"kind":"User","metadata":{}}"#,
             r#"{"kind":"User","metadata":{"name":""}}"#,
             r#"{"kind":"User","metadata":{"name":"ada"},"groups":[7]}"#,
         ] {
-            assert!(matches!(said(answer), Ok(Err(TokenError::Claim(_)))), "{answer}");
+            assert!(matches!(verdict_of(answer), Ok(Err(TokenError::Claim(_)))), "{answer}");
         }
     }
 }

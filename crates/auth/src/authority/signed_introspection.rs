@@ -67,8 +67,8 @@ pub fn read(
         return Err(AnswerUnclear::Signed(TokenError::WrongType));
     }
     check(jwt.claims, signer, at).map_err(AnswerUnclear::Signed)?;
-    let said = jwt.claims.get("token_introspection").filter(|said| said.is_object());
-    introspection::verdict(said.ok_or(AnswerUnclear::Member("token_introspection"))?, config, at.read_at)
+    let claim = jwt.claims.get("token_introspection").filter(|claim| claim.is_object());
+    introspection::verdict(claim.ok_or(AnswerUnclear::Member("token_introspection"))?, config, at.read_at)
 }
 
 /// Checks audience and time. Neither `sub` nor `exp` is required (RFC 9701 §5); an `exp` or `nbf`
@@ -179,24 +179,24 @@ mod tests {
     fn it_is_of_this_kind_this_server_and_for_us() {
         let server = Server::new(SigningAlgorithm::Es256);
         for typ in ["", "JWT", "at+jwt", "introspection+jwt", "token-introspection+jwt; x"] {
-            let said = server.read(&server.signed(typ, |_| ()));
-            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongType)), "{typ:?}");
+            let verdict = server.read(&server.signed(typ, |_| ()));
+            assert_eq!(verdict, Err(AnswerUnclear::Signed(TokenError::WrongType)), "{typ:?}");
         }
         for iss in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
-            let said = server.says(|claims| claims["iss"] = iss.into());
-            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongIssuer)), "{iss}");
+            let verdict = server.says(|claims| claims["iss"] = iss.into());
+            assert_eq!(verdict, Err(AnswerUnclear::Signed(TokenError::WrongIssuer)), "{iss}");
         }
         for aud in [json!("else"), json!(["else"]), json!([]), json!("gateway2")] {
-            let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::WrongAudience)), "{aud}");
+            let verdict = server.says(|claims| claims["aud"] = aud.clone());
+            assert_eq!(verdict, Err(AnswerUnclear::Signed(TokenError::WrongAudience)), "{aud}");
         }
         for aud in [json!(null), json!(7), json!(["gateway", 7])] {
-            let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{aud}");
+            let verdict = server.says(|claims| claims["aud"] = aud.clone());
+            assert!(matches!(verdict, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{aud}");
         }
         for name in ["iss", "aud", "iat"] {
-            let said = server.says(|claims| drop(claims.as_object_mut().unwrap().remove(name)));
-            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{name}");
+            let verdict = server.says(|claims| drop(claims.as_object_mut().unwrap().remove(name)));
+            assert!(matches!(verdict, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{name}");
         }
     }
 
@@ -215,8 +215,8 @@ mod tests {
             assert_eq!(at(name, bad), Err(AnswerUnclear::Signed(fault)), "{name} {bad}");
         }
         for iat in [json!("now"), json!(null), json!(NOW * 1000)] {
-            let said = server.says(|claims| claims["iat"] = iat.clone());
-            assert!(matches!(said, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{iat}");
+            let verdict = server.says(|claims| claims["iat"] = iat.clone());
+            assert!(matches!(verdict, Err(AnswerUnclear::Signed(TokenError::Claim(_)))), "{iat}");
         }
     }
 
@@ -239,8 +239,8 @@ mod tests {
         let only: AlgorithmSet = [Algorithm::Rs256].into_iter().collect();
         let strict = expected().with_algorithms(only).unwrap();
         let at = QueryTimes { sent_at: Timestamp::from_secs(NOW), read_at: Timestamp::from_secs(NOW) };
-        let said = read(good.as_bytes(), &strict, &server.keys, &authority(), at);
-        assert_eq!(said, Err(AnswerUnclear::Signed(TokenError::AlgorithmNotAllowed)));
+        let verdict = read(good.as_bytes(), &strict, &server.keys, &authority(), at);
+        assert_eq!(verdict, Err(AnswerUnclear::Signed(TokenError::AlgorithmNotAllowed)));
         // {"alg":"none","typ":"token-introspection+jwt"}
         let payload = head.split('.').nth(1).unwrap();
         let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoidG9rZW4taW50cm9zcGVjdGlvbitqd3QifQ.{payload}.");
@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn the_introspection_is_a_member_of_its_own() {
         let server = Server::new(SigningAlgorithm::Es256);
-        for said in [json!(null), json!("{}"), json!([]), json!(true)] {
-            let verdict = server.says(|claims| claims["token_introspection"] = said.clone());
-            assert_eq!(verdict, Err(AnswerUnclear::Member("token_introspection")), "{said}");
+        for introspection in [json!(null), json!("{}"), json!([]), json!(true)] {
+            let verdict = server.says(|claims| claims["token_introspection"] = introspection.clone());
+            assert_eq!(verdict, Err(AnswerUnclear::Member("token_introspection")), "{introspection}");
         }
         let outside = server.says(|claims| {
             claims["active"] = true.into();

@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    fn said(status: &str, audiences: Option<&[&str]>) -> Result<AuthorityVerdict, AnswerUnclear> {
+    fn verdict_of(status: &str, audiences: Option<&[&str]>) -> Result<AuthorityVerdict, AnswerUnclear> {
         let answer =
             format!(r#"{{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{status}}}"#);
         read(answer.into_bytes(), &config(audiences))
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_review_names_the_user() {
-        let facts = said(&format!(r#"{{"authenticated":true,{ADA}}}"#), None).unwrap().unwrap();
+        let facts = verdict_of(&format!(r#"{{"authenticated":true,{ADA}}}"#), None).unwrap().unwrap();
         let identity = facts.identity;
         assert_eq!((&*identity.subject, identity.user.as_deref()), ("ada", Some("ada")));
         assert_eq!(identity.groups, ["dev".into(), "system:authenticated".into()]);
@@ -133,7 +133,7 @@ mod tests {
         for status in
             ["{}", r#"{"authenticated":false}"#, r#"{"authenticated":false,"error":"token expired"}"#]
         {
-            assert_eq!(said(status, None), Ok(Err(TokenError::Inactive)), "{status}");
+            assert_eq!(verdict_of(status, None), Ok(Err(TokenError::Inactive)), "{status}");
         }
         for status in [
             r#"{"authenticated":"true"}"#,
@@ -142,9 +142,10 @@ mod tests {
             "null",
             r#"{"authenticated":1}"#,
         ] {
-            assert!(matches!(said(status, None), Err(AnswerUnclear::Member(_))), "{status}");
+            assert!(matches!(verdict_of(status, None), Err(AnswerUnclear::Member(_))), "{status}");
         }
-        let with = |error: &str| said(&format!(r#"{{"authenticated":true,{ADA},"error":{error}}}"#), None);
+        let with =
+            |error: &str| verdict_of(&format!(r#"{{"authenticated":true,{ADA},"error":{error}}}"#), None);
         assert_eq!(with(r#""the webhook timed out""#), Err(AnswerUnclear::Contradictory));
         for odd in ["true", "null", "{}"] {
             assert_eq!(with(odd), Err(AnswerUnclear::Member("status.error")), "{odd}");
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn a_token_for_somebody_else_is_refused() {
         let with = |audiences: &str| {
-            said(&format!(r#"{{"authenticated":true,{ADA}{audiences}}}"#), Some(&["postern"])).unwrap()
+            verdict_of(&format!(r#"{{"authenticated":true,{ADA}{audiences}}}"#), Some(&["postern"])).unwrap()
         };
         assert!(with(r#","audiences":["x","postern"]"#).is_ok());
         assert_eq!(with(r#","audiences":["x"]"#).unwrap_err(), TokenError::WrongAudience);
@@ -176,7 +177,7 @@ mod tests {
             r#"{"username":"ada","groups":["a\u0000"]}"#,
             r#"{"username":"ada","extra":["x"]}"#,
         ] {
-            let verdict = said(&format!(r#"{{"authenticated":true,"user":{user}}}"#), None).unwrap();
+            let verdict = verdict_of(&format!(r#"{{"authenticated":true,"user":{user}}}"#), None).unwrap();
             assert!(matches!(verdict, Err(TokenError::Claim(_))), "{user}: {verdict:?}");
         }
     }

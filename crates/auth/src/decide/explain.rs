@@ -8,8 +8,7 @@ use std::fmt;
 
 use crate::identity::{Facts, Identity};
 use crate::policy::review::{ReviewAttributes, ReviewQuestion};
-use crate::policy::rule::{Condition, Rule};
-use crate::request::Canonical;
+use crate::policy::rule::{Condition, Effect, Rule, RuleInput};
 use crate::time::Timestamp;
 
 use super::Denial;
@@ -32,25 +31,6 @@ impl Trace for NoTrace {
     const ENABLED: bool = false;
 
     fn step(&mut self, _: Step<'_>) {}
-}
-
-/// The list that a rule is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// The allow rules.
-    Allow,
-    /// The deny rules.
-    Deny,
-}
-
-impl Effect {
-    /// `allow` or `deny`, as in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
-    }
 }
 
 /// One step of a decision.
@@ -80,10 +60,10 @@ pub enum Step<'s> {
     Condition {
         /// The condition itself, for its text.
         condition: &'s Condition,
-        /// The identity of the caller.
-        identity: &'s Identity,
-        /// The request that it is evaluated for.
-        request: &'s Canonical<'s>,
+        /// What it is evaluated for.
+        input: &'s RuleInput<'s>,
+        /// The list that its rule is in.
+        effect: Effect,
     },
     /// No rule decides, and a review is looked up.
     Review {
@@ -141,8 +121,8 @@ impl Trace for Explanation {
                 let verb = if matches { "matches" } else { "does not match" };
                 self.push(0, Some(matches), format!("{}[{index}] {verb}: {rule}", effect.as_str()));
             }
-            Step::Condition { condition, identity, request } => {
-                let found = condition.values(identity, request);
+            Step::Condition { condition, input, effect } => {
+                let found = condition.values(input);
                 let found = match &*found {
                     [] => "there is none".into(),
                     values => format!(
@@ -150,7 +130,7 @@ impl Trace for Explanation {
                         values.iter().map(|v| quoted(v)).collect::<Vec<_>>().join(", ")
                     ),
                 };
-                self.push(1, Some(condition.holds(identity, request)), format!("{condition}: {found}"));
+                self.push(1, Some(condition.holds(input, effect)), format!("{condition}: {found}"));
             }
             Step::Review { question, verdict } => {
                 let known = match verdict {
@@ -175,9 +155,11 @@ fn question_text(question: &ReviewQuestion<'_>) -> String {
     let user = quoted(&question.user);
     match &question.attributes {
         ReviewAttributes::NonResource { path, verb } => format!("may {user} {verb} {path}"),
-        ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
+        ReviewAttributes::Resource { namespace, verb, group, version, resource, subresource, name } => {
             let mut text = format!("may {user} {verb} {resource}");
             let more = [
+                // As `kubectl` names a resource: `deployments.v1.apps`.
+                (".", version.as_deref()),
                 (".", group.as_deref().filter(|group| !group.is_empty())),
                 ("/", subresource.as_deref()),
                 (" ", name.as_deref()),

@@ -157,7 +157,7 @@ fn is_gateway_field(name: &str) -> bool {
 }
 
 impl HeaderSource {
-    fn render(&self, identity: &Identity) -> Box<[u8]> {
+    pub(super) fn render(&self, identity: &Identity) -> Box<[u8]> {
         let one = |text: Option<&str>| text.map_or_else(Box::default, |text| join([text].into_iter(), None));
         let list = |list: &[Box<str>], separator| join(list.iter().map(|text| &**text), Some(separator));
         match self {

@@ -5,7 +5,7 @@
 //! - what is deleted before anything is set ([`StripSet`]);
 //! - what each hop replaces ([`is_per_hop`], [`may_be_nominated`]);
 //! - which fields a decision may depend on ([`first_ambiguous`]);
-//! - how an identity is written into fields ([`IdentityHeaders`]).
+//! - how an identity is written into fields ([`IdentityHeaders`], [`ValueTemplate`]).
 //!
 //! Does not own: copying the fields (the codecs do), and the values that the gateway puts into
 //! `X-Forwarded-For` and similar fields.
@@ -25,11 +25,13 @@ mod ambiguous;
 mod client;
 mod identity;
 mod strip;
+mod template;
 
 pub(crate) use ambiguous::list_contains;
 pub use ambiguous::{Repeats, first_ambiguous, first_ambiguous_list, is_list, is_nominated};
 pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
 pub use strip::{StripFault, StripSet};
+pub use template::{Part, TemplateFault, TemplateValues, ValueTemplate};
 
 use crate::request::is_token;
 

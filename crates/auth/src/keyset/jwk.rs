@@ -1,11 +1,15 @@
 //! JWK parsing: one JSON Web Key (RFC 7517 §4, RFC 7518 §6, RFC 8037 §2) to verification keys.
+//!
+//! Numbers are read in every spelling that is published and has one meaning: base64url or base64,
+//! with or without padding, with missing or superfluous leading zeros. A member that is `null` is
+//! absent. Tokens are different: there each has one spelling only.
 
 use aws_lc_rs::signature::{
     self, EcdsaVerificationAlgorithm, ParsedPublicKey, RsaParameters, RsaPublicKeyComponents,
     VerificationAlgorithm,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Key, SkipReason};
 use crate::algorithm::Algorithm;
@@ -14,6 +18,16 @@ use crate::keyset::MAX_KID_BYTES;
 
 /// Members that only a private or symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
 const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+/// Operations of keys that are not for signatures (RFC 7517 §4.3).
+const ENCRYPTION_OPERATIONS: [&str; 6] =
+    ["encrypt", "decrypt", "wrapKey", "unwrapKey", "deriveKey", "deriveBits"];
+/// Beginnings of the names of algorithms that encrypt keys (RFC 7518 §4.1) with a public key.
+const ENCRYPTION_ALGORITHMS: [&str; 3] = ["RSA-OAEP", "RSA1_5", "ECDH-ES"];
+/// Base64url, with or without padding.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The key, once for each algorithm that it can verify.
 pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
@@ -24,12 +38,15 @@ pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
     if kty == "oct" {
         return Err(SkipReason::Symmetric);
     }
-    if SECRET_MEMBERS.iter().any(|name| jwk.get(name).is_some()) {
+    if SECRET_MEMBERS.iter().any(|name| member(jwk, name).is_some()) {
         return Err(SkipReason::Private);
     }
     check_purpose(jwk)?;
     let kid = kid(jwk)?;
     let declared = match text(jwk, "alg")? {
+        Some(name) if ENCRYPTION_ALGORITHMS.iter().any(|begin| name.starts_with(begin)) => {
+            return Err(SkipReason::Encryption);
+        }
         Some(name) => Some(Algorithm::from_name(name).ok_or(SkipReason::Algorithm)?),
         None => None,
     };
@@ -56,16 +73,22 @@ pub(super) fn kid(jwk: Value<'_>) -> Result<Option<&str>, SkipReason> {
 
 /// Checks that `use` (RFC 7517 §4.2) and `key_ops` (§4.3), where present, permit verification.
 fn check_purpose(jwk: Value<'_>) -> Result<(), SkipReason> {
-    if text(jwk, "use")?.is_some_and(|purpose| purpose != "sig") {
-        return Err(SkipReason::Use);
+    match text(jwk, "use")? {
+        None | Some("sig") => {}
+        Some("enc") => return Err(SkipReason::Encryption),
+        Some(_) => return Err(SkipReason::Use),
     }
-    if let Some(operations) = jwk.get("key_ops") {
-        let mut operations = operations.items().ok_or(SkipReason::Member("key_ops"))?;
-        if !operations.any(|operation| operation.as_str() == Some("verify")) {
-            return Err(SkipReason::KeyOps);
-        }
+    let Some(operations) = member(jwk, "key_ops") else { return Ok(()) };
+    let operations = operations.items().ok_or(SkipReason::Member("key_ops"))?;
+    let operations: Vec<_> = operations.map(Value::as_str).collect();
+    let encrypts = |operation: Option<&str>| operation.is_some_and(|o| ENCRYPTION_OPERATIONS.contains(&o));
+    if operations.contains(&Some("verify")) {
+        Ok(())
+    } else if !operations.is_empty() && operations.iter().copied().all(encrypts) {
+        Err(SkipReason::Encryption)
+    } else {
+        Err(SkipReason::KeyOps)
     }
-    Ok(())
 }
 
 type Form = (Algorithm, ParsedPublicKey);
@@ -84,8 +107,8 @@ fn rsa(jwk: Value<'_>, declared: Option<Algorithm>) -> Result<Vec<Form>, SkipRea
         return Err(SkipReason::Invalid);
     }
     let components = RsaPublicKeyComponents { n, e };
-    let wanted = Algorithm::ALL.into_iter().filter(|a| declared.is_none_or(|declared| declared == *a));
-    let forms = wanted.filter_map(|algorithm| Some((algorithm, rsa_parameters(algorithm)?)));
+    let algorithms = Algorithm::ALL.into_iter().filter(|a| declared.is_none_or(|declared| declared == *a));
+    let forms = algorithms.filter_map(|algorithm| Some((algorithm, rsa_parameters(algorithm)?)));
     forms
         .map(|(algorithm, parameters)| {
             let public = components.to_parsed_public_key(parameters).map_err(|_| SkipReason::Invalid)?;
@@ -119,15 +142,18 @@ fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
     let mut point = Vec::with_capacity(1 + 2 * width);
     point.push(4);
     for name in ["x", "y"] {
-        point.extend_from_slice(&octets(jwk, name, width)?);
+        point.extend_from_slice(&coordinate(jwk, name, width)?);
     }
     Ok((algorithm, parse_public_key(verification, &point)?))
 }
 
 /// An Ed25519 key, the only supported kind of RFC 8037 §2.
 fn okp(jwk: Value<'_>) -> Result<Form, SkipReason> {
-    if text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? != "Ed25519" {
-        return Err(SkipReason::Unsupported);
+    match text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? {
+        "Ed25519" => {}
+        // RFC 8037 §3.2
+        "X25519" | "X448" => return Err(SkipReason::Encryption),
+        _ => return Err(SkipReason::Unsupported),
     }
     let point = octets(jwk, "x", signature::ED25519_PUBLIC_KEY_LEN)?;
     Ok((Algorithm::EdDsa, parse_public_key(&signature::ED25519, &point)?))
@@ -140,24 +166,46 @@ fn parse_public_key(
     ParsedPublicKey::new(algorithm, key).map_err(|_| SkipReason::Invalid)
 }
 
+/// A member of the key; `null` counts as absent.
+fn member<'d>(jwk: Value<'d>, name: &str) -> Option<Value<'d>> {
+    jwk.get(name).filter(|value| !value.is_null())
+}
+
 fn text<'d>(jwk: Value<'d>, name: &'static str) -> Result<Option<&'d str>, SkipReason> {
-    let Some(value) = jwk.get(name) else { return Ok(None) };
+    let Some(value) = member(jwk, name) else { return Ok(None) };
     value.as_str().map(Some).ok_or(SkipReason::Member(name))
 }
 
-fn bytes(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
-    let text = text(jwk, name)?.ok_or(SkipReason::Member(name))?;
-    URL_SAFE_NO_PAD.decode(text).map_err(|_| SkipReason::Encoding(name))
+/// The bytes of a member, without leading zeros.
+fn significant_bytes(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
+    let mut bytes = decode(jwk, name)?;
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.drain(..zeros);
+    Ok(bytes)
 }
 
-/// Exactly `width` bytes, including leading zeros (RFC 7518 §6.2.1.2).
+/// A number in exactly `width` bytes, with leading zeros (RFC 7518 §6.2.1.2).
+fn coordinate(jwk: Value<'_>, name: &'static str, width: usize) -> Result<Vec<u8>, SkipReason> {
+    let bytes = significant_bytes(jwk, name)?;
+    let zeros = width.checked_sub(bytes.len()).ok_or(SkipReason::Encoding(name))?;
+    Ok([vec![0; zeros], bytes].concat())
+}
+
+/// Exactly `width` bytes (RFC 8037 §2). They are no number, so no byte may be missing.
 fn octets(jwk: Value<'_>, name: &'static str, width: usize) -> Result<Vec<u8>, SkipReason> {
-    let bytes = bytes(jwk, name)?;
+    let bytes = decode(jwk, name)?;
     if bytes.len() == width { Ok(bytes) } else { Err(SkipReason::Encoding(name)) }
 }
 
-/// `Base64urlUInt` (RFC 7518 §2): a positive number in as few bytes as possible.
+/// `Base64urlUInt` (RFC 7518 §2): a positive number.
 fn number(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
-    let bytes = bytes(jwk, name)?;
-    if bytes.first().is_none_or(|first| *first == 0) { Err(SkipReason::Encoding(name)) } else { Ok(bytes) }
+    let bytes = significant_bytes(jwk, name)?;
+    if bytes.is_empty() { Err(SkipReason::Encoding(name)) } else { Ok(bytes) }
+}
+
+fn decode(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
+    let text = text(jwk, name)?.ok_or(SkipReason::Member(name))?;
+    // The standard alphabet differs in two characters (RFC 4648 §4, §5).
+    let url_safe = text.replace('+', "-").replace('/', "_");
+    LENIENT.decode(url_safe).map_err(|_| SkipReason::Encoding(name))
 }

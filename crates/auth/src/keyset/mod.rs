@@ -56,7 +56,8 @@ pub enum KeySetError {
     TooMany,
 }
 
-/// A key of the set that is not used. It is worth logging: tokens signed with it are refused.
+/// A key of the set that is not used. Unless that is normal ([`SkippedKey::is_normal`]) it is worth
+/// logging: tokens signed with it are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedKey {
     /// Its position in the `keys` array, from 0.
@@ -65,6 +66,13 @@ pub struct SkippedKey {
     pub kid: Option<Box<str>>,
     /// Why the key is not used.
     pub reason: SkipReason,
+}
+
+impl SkippedKey {
+    /// Whether it is normal that the key is not used: it is not for signatures at all.
+    pub fn is_normal(&self) -> bool {
+        self.reason == SkipReason::Encryption
+    }
 }
 
 impl fmt::Display for SkippedKey {
@@ -86,8 +94,8 @@ pub enum SkipReason {
     /// A member is missing, or has the wrong type.
     #[error("has no usable member `{0}`")]
     Member(&'static str),
-    /// A member is not canonical base64url, or does not have the required length.
-    #[error("has a member `{0}` that is not canonical base64url of the proper length")]
+    /// A member is not base64url, or does not have the required length.
+    #[error("has a member `{0}` that is not base64url of the proper length")]
     Encoding(&'static str),
     /// `kid` is longer than [`crate::keyset::MAX_KID_BYTES`].
     #[error("has a `kid` longer than 256 bytes")]
@@ -98,7 +106,11 @@ pub enum SkipReason {
     /// The key has private members: it is compromised by its publication.
     #[error("has private members; replace this key, it is compromised")]
     Private,
-    /// `use` is not `sig`.
+    /// The key is for encryption, by its `use`, `key_ops`, `alg` or `crv`. Many issuers publish one
+    /// beside their signature keys.
+    #[error("is for encryption")]
+    Encryption,
+    /// `use` is neither `sig` nor `enc`.
     #[error("is not for signatures (`use`)")]
     Use,
     /// `key_ops` does not allow `verify`.

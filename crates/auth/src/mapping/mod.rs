@@ -16,6 +16,8 @@ mod path;
 pub use certificate::{CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError};
 pub use path::{ClaimPath, ClaimPathError};
 
+use std::borrow::Cow;
+
 use crate::identity::{CredentialKind, Identity};
 use crate::json::{Number, Value};
 use crate::token_error::{ClaimError, ClaimFault};
@@ -38,7 +40,9 @@ pub struct ClaimMapping {
     /// Whether the e-mail address is accepted only when `email_verified` is the boolean `true`
     /// (`OpenID` Connect Core §5.1). Otherwise an unverified address is left out. Default: on.
     pub email_must_be_verified: bool,
-    /// Groups and roles: strings or arrays of strings. Default: `groups`.
+    /// Groups and roles. Default: `groups`. A string or a number is one; an array has several; the
+    /// names of an object's members are groups, as Zitadel publishes roles. Values of other types
+    /// are left out ([`Self::left_out`]).
     pub groups: Vec<ClaimPath>,
     /// OAuth scopes: space-separated strings (RFC 8693 §4.2) or arrays of strings. Default:
     /// `scope`, `scp`.
@@ -78,10 +82,30 @@ impl ClaimMapping {
             user: first_text(claims, &self.user)?,
             email: self.email(claims)?,
             client: first_text(claims, &self.client)?,
-            groups: merged_texts(claims, &self.groups, |value, add| add(value))?,
-            scopes: merged_texts(claims, &self.scopes, |value, add| value.split(' ').try_for_each(add))?,
+            groups: groups(claims, &self.groups)?,
+            scopes: scopes(claims, &self.scopes)?,
             claims: self.kept_claims(claims)?,
         })
+    }
+
+    /// What an identity from these claims lacks although the token speaks of it.
+    pub fn left_out(&self, claims: Value<'_>) -> LeftOut {
+        let left_out = |path: &&ClaimPath| match path.find(claims) {
+            Ok(Some(claim)) => match claim.items() {
+                Some(mut items) => items.any(|item| group_text(path, item).is_ok_and(|text| text.is_none())),
+                None => !claim.is_object() && group_text(path, claim).is_ok_and(|text| text.is_none()),
+            },
+            _ => false,
+        };
+        let elsewhere = |path: &ClaimPath| {
+            let names = claims.get("_claim_names");
+            names.is_some_and(|names| path.names().next().is_some_and(|name| names.get(name).is_some()))
+        };
+        LeftOut {
+            claim: self.groups.iter().find(left_out).map(|path| path.as_str().into()),
+            groups_elsewhere: self.groups.iter().any(elsewhere)
+                || claims.get("hasgroups").and_then(Value::as_bool) == Some(true),
+        }
     }
 
     fn email(&self, claims: Value<'_>) -> Result<Option<Box<str>>, ClaimError> {
@@ -114,6 +138,17 @@ impl ClaimMapping {
     }
 }
 
+/// What an identity lacks although its token speaks of it. Worth a line in the log: rules about
+/// these groups do not match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// A claim with groups, of which some are neither text nor number.
+    pub claim: Option<Box<str>>,
+    /// The groups are too many for the token, which names the place where they can be queried
+    /// (aggregated and distributed claims, `OpenID` Connect Core §5.6.2; Microsoft Entra ID).
+    pub groups_elsewhere: bool,
+}
+
 /// Kept claims, as in [`Identity::claims`].
 type KeptClaims = Vec<(Box<str>, Vec<Box<str>>)>;
 
@@ -134,34 +169,63 @@ fn first_text(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Option<Box<str>>
     Ok(None)
 }
 
-type Add<'a> = dyn FnMut(&str) -> Result<(), ClaimError> + 'a;
-
-/// The texts at all of `paths`, in order, without duplicates; `split` may divide one text into
-/// several.
-fn merged_texts(
-    claims: Value<'_>,
-    paths: &[ClaimPath],
-    split: fn(&str, &mut Add<'_>) -> Result<(), ClaimError>,
-) -> Result<Vec<Box<str>>, ClaimError> {
-    let mut values: Vec<Box<str>> = Vec::new();
+/// The groups at all of `paths`, in order, without duplicates.
+fn groups(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Vec<Box<str>>, ClaimError> {
+    let mut groups = Vec::new();
     for path in paths {
-        let Some(found) = path.find(claims)? else { continue };
-        let fault = || ClaimError::new(path.as_str(), ClaimFault::NotA("a string or an array of strings"));
-        let mut add = |text: &str| match check_text(path.as_str(), text)? {
-            Some(text) if !values.iter().any(|value| **value == *text) => {
-                push(path, &mut values, text.into())
-            }
-            _ => Ok(()),
+        let Some(claim) = path.find(claims)? else { continue };
+        let mut add = |text: Option<Cow<'_, str>>| match text {
+            Some(text) => add_text(path, &mut groups, &text),
+            None => Ok(()),
         };
-        if let Some(text) = found.as_str() {
-            split(text, &mut add)?;
+        if let Some(items) = claim.items() {
+            for item in items {
+                add(group_text(path, item)?)?;
+            }
+        } else if let Some(members) = claim.members() {
+            for (name, _) in members {
+                add(Some(name.into()))?;
+            }
         } else {
-            for item in found.items().ok_or_else(fault)? {
-                split(item.as_str().ok_or_else(fault)?, &mut add)?;
+            add(group_text(path, claim)?)?;
+        }
+    }
+    Ok(groups)
+}
+
+/// A group as text; `None`: it is neither text nor number.
+fn group_text<'d>(path: &ClaimPath, value: Value<'d>) -> Result<Option<Cow<'d, str>>, ClaimError> {
+    Ok(match (value.as_str(), value.as_number()) {
+        (Some(text), _) => Some(text.into()),
+        (None, Some(_)) => Some(String::from(scalar_text(path, value)?).into()),
+        (None, None) => None,
+    })
+}
+
+/// The scopes at all of `paths`, in order, without duplicates.
+fn scopes(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Vec<Box<str>>, ClaimError> {
+    let mut scopes = Vec::new();
+    for path in paths {
+        let Some(claim) = path.find(claims)? else { continue };
+        let fault = || ClaimError::new(path.as_str(), ClaimFault::NotA("a string or an array of strings"));
+        let mut add = |text: &str| text.split(' ').try_for_each(|scope| add_text(path, &mut scopes, scope));
+        if let Some(text) = claim.as_str() {
+            add(text)?;
+        } else {
+            for item in claim.items().ok_or_else(fault)? {
+                add(item.as_str().ok_or_else(fault)?)?;
             }
         }
     }
-    Ok(values)
+    Ok(scopes)
+}
+
+/// Adds a text that is not there yet.
+fn add_text(path: &ClaimPath, values: &mut Vec<Box<str>>, text: &str) -> Result<(), ClaimError> {
+    match check_text(path.as_str(), text)? {
+        Some(text) if !values.iter().any(|value| **value == *text) => push(path, values, text.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A kept value as text: a string unchanged, booleans and numbers in their JSON spelling.

@@ -48,6 +48,11 @@ impl ClaimPath {
         &self.written
     }
 
+    /// The names of the members, from the outermost.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
     /// The value at the path; `null` counts as absent.
     pub(super) fn find<'d>(&self, claims: Value<'d>) -> Result<Option<Value<'d>>, ClaimError> {
         let mut value = claims;

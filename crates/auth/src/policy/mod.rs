@@ -87,12 +87,14 @@ pub enum PolicyProblem {
     #[error("the value for header {0} is empty, has surrounding spaces or contains a control character")]
     HeaderValue(String),
     /// A route that another one makes unreachable.
-    #[error("route {route:?} cannot be distinguished from route {by:?} for host {host} and the same path")]
+    #[error(
+        "route {route:?} cannot be distinguished from route {earlier:?} for host {host} and the same path"
+    )]
     Indistinguishable {
         /// The route that is never chosen.
         route: String,
         /// The route that is chosen instead.
-        by: String,
+        earlier: String,
         /// The host pattern that both have.
         host: String,
     },
@@ -126,7 +128,7 @@ pub enum PolicyProblem {
     #[error("{0:?} is not an e-mail address: it needs exactly one @")]
     Email(String),
     /// A credential kind that does not exist.
-    #[error("there is no credential kind {0:?}: write jwt or certificate")]
+    #[error("there is no credential kind {0:?}: write jwt, opaque, certificate, session or basic")]
     CredentialKind(String),
     /// An issuer that is not configured.
     #[error("there is no issuer {issuer:?}: {}", choices(.known))]
@@ -144,6 +146,28 @@ pub enum PolicyProblem {
         /// The claims that are kept.
         known: Vec<String>,
     },
+    /// A domain of e-mail addresses that no address can have.
+    #[error(
+        "{domain:?} is not a domain of e-mail addresses, {fault}: write example.com, without @ and without wildcards"
+    )]
+    EmailDomain {
+        /// The domain as configured.
+        domain: String,
+        /// Why it is not valid.
+        fault: Malformed,
+    },
+    /// A test that does not belong to the attribute: text for addresses, networks for text.
+    #[error("the test does not fit the attribute")]
+    TestKind,
+    /// A time of day or an offset beyond its range.
+    #[error("a time is out of range: write 00:00 to 24:00, with an offset from UTC of at most 14:00")]
+    TimeOutOfRange,
+    /// A time window that contains no time.
+    #[error("the window is empty: `from` and `to` are the same time")]
+    TimeEmpty,
+    /// A time window that contains every time.
+    #[error("the window contains every time, so the condition is always true: name days or hours")]
+    TimeAlways,
     /// A query condition whose parameter name is empty, or has a control character.
     #[error("{0:?} is not a query parameter name")]
     Parameter(String),
@@ -173,6 +197,8 @@ impl PolicyProblem {
     fn several_readings(pattern: &str, normal: &str) -> Self {
         if normal.contains(';') {
             Self::PathParameters(pattern.into())
+        } else if normal.contains("%25") {
+            Self::Path { path: pattern.into(), fault: Malformed::NestedEscape }
         } else {
             Self::PathEscapes(pattern.into())
         }

@@ -16,6 +16,9 @@
 //! No caller can take the name of another one. A name that Kubernetes reserves (`system:…`) is
 //! accepted only from a token authority of the cluster itself.
 
+mod set;
+mod subject;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -23,14 +26,12 @@ use super::route::Captures;
 use crate::headers::{is_nominated, is_same_alias_class};
 use crate::identity::Identity;
 use crate::request::{Canonical, Field, pairs};
+pub use set::ReviewSet;
+use subject::extra_attributes;
+pub use subject::{NameSource, ReviewSubject};
 
 /// Most questions that one request may lead to.
 pub const MAX_QUESTIONS: usize = 16;
-/// Prefix of the names that Kubernetes reserves.
-const RESERVED: &str = "system:";
-/// Group in which Kubernetes puts every authenticated user.
-const AUTHENTICATED: &str = "system:authenticated";
-
 /// A review as configured. Texts are templates: `{path.NAME}`, `{query.NAME}`, `{header.NAME}`,
 /// `{method}`, `{path}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub enum ReviewAttributes<T> {
         verb: T,
         /// API group; `None`: the core group.
         group: Option<T>,
+        /// Version of the API; `None`: of any version.
+        version: Option<T>,
         /// Resource type, in the plural.
         resource: T,
         /// Subresource, such as `status`.
@@ -72,32 +75,6 @@ impl<T: Default> Default for ReviewAttributes<T> {
     fn default() -> Self {
         Self::NonResource { path: T::default(), verb: T::default() }
     }
-}
-
-/// How callers are named in the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReviewSubject {
-    /// Which of the caller's names is used.
-    pub name: NameSource,
-    /// Prefix for the name of a caller that the cluster itself does not know.
-    pub user_prefix: Box<str>,
-    /// Prefix for the groups of a caller that the cluster itself does not know.
-    pub group_prefix: Box<str>,
-    /// Names of the token authorities that belong to this cluster: names from them are used
-    /// unchanged.
-    pub own_authorities: Vec<Box<str>>,
-}
-
-/// Which name of a caller is used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NameSource {
-    /// The user name, or the subject if there is none.
-    #[default]
-    User,
-    /// The subject of the credential.
-    Subject,
-    /// The e-mail address; a caller without one is denied.
-    Email,
 }
 
 /// Fault of a review's template.
@@ -228,12 +205,13 @@ impl ReviewTemplate {
             built.map_err(|fault| faults.push((key, fault))).unwrap_or(Template(Box::default()))
         };
         let attributes = match &spec.attributes {
-            ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
+            ReviewAttributes::Resource { namespace, verb, group, version, resource, subresource, name } => {
                 let mut optional =
                     |key, text: &Option<String>| text.as_deref().map(|text| template(key, text));
                 ReviewAttributes::Resource {
                     namespace: optional("namespace", namespace),
                     group: optional("api_group", group),
+                    version: optional("api_version", version),
                     subresource: optional("subresource", subresource),
                     name: optional("name", name),
                     verb: template("verb", verb),
@@ -276,19 +254,16 @@ impl ReviewTemplate {
         let own = self.subject.is_own(identity);
         let extra = if own { extra_attributes(identity) } else { Vec::new() };
         let uid = identity.claim("uid").first().map(|uid| &**uid).filter(|_| own);
-        // A server behind the gateway may read such a path as another one, which was not asked
-        // about.
-        let of_path = self.parts().any(|part| matches!(part, Part::Capture(_) | Part::Path));
-        if of_path && !request.other_readings().is_empty() {
+        if !self.reads_one_path(request, captures) {
             return Err(ReviewImpossible::Unusable(RequestPart::Path));
         }
         let values = self.repeated_values(request, fields)?;
-        let seen = RenderContext { request, captures, verb: self.verb(request) };
+        let context = RenderContext { request, captures, verb: self.verb(request) };
         let rounds = values.as_ref().map_or(1, |(_, values)| values.len());
         let mut questions = Vec::with_capacity(rounds);
         for round in 0..rounds {
             let value = values.as_ref().map(|(part, values)| (*part, &values[round]));
-            let attributes = self.attributes.try_map(|template| template.render(&seen, value))?;
+            let attributes = self.attributes.try_map(|template| template.render(&context, value))?;
             questions.push(ReviewQuestion {
                 user: user.clone(),
                 groups: groups.clone(),
@@ -298,6 +273,21 @@ impl ReviewTemplate {
             });
         }
         Ok(questions)
+    }
+
+    /// Whether all readings of the path give the questions the same values. Otherwise the service
+    /// could read a path that was not asked about.
+    fn reads_one_path(&self, request: &Canonical<'_>, captures: &Captures<'_>) -> bool {
+        let others = request.other_readings();
+        others.is_empty()
+            || self.parts().all(|part| match part {
+                Part::Capture(name) => {
+                    others.iter().all(|path| captures.in_path(path).get(name) == captures.get(name))
+                }
+                // No reading is equal to another.
+                Part::Path => false,
+                Part::Text(_) | Part::Query(_) | Part::Header(_) | Part::Verb => true,
+            })
     }
 
     /// The values of the one parameter or header that may be repeated.
@@ -311,6 +301,9 @@ impl ReviewTemplate {
         };
         let (needed, values): (_, Vec<Cow<'q, str>>) = match part {
             Part::Query(name) => {
+                if request.query_fault().is_some() {
+                    return Err(ReviewImpossible::Unusable(RequestPart::Query));
+                }
                 let values = pairs(request.query()).filter(|(key, _)| key.decodes_to(name));
                 (RequestPart::Query, values.map(|(_, value)| value.decode()).collect())
             }
@@ -370,50 +363,11 @@ impl ReviewTemplate {
 
 /// The parameter or header that may be repeated, and its values.
 type Repeated<'q> = (&'q Part, Vec<Cow<'q, str>>);
-/// A user name, and groups.
-type UserAndGroups<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
-
 /// Whether a text has only characters of Kubernetes names, so that every server reads it in the
 /// same way.
 fn is_kubernetes_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@".contains(&byte);
     text.len() <= 253 && text.bytes().all(plain) && !matches!(text, "." | "..")
-}
-
-/// The `extra` attributes that a token authority of the cluster returned besides name and groups.
-fn extra_attributes(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
-    let claims = identity.claims.iter();
-    claims.filter_map(|(path, values)| Some((path.strip_prefix("extra.")?, &**values))).collect()
-}
-
-impl ReviewSubject {
-    fn is_own(&self, identity: &Identity) -> bool {
-        self.own_authorities.iter().any(|own| **own == *identity.issuer)
-    }
-
-    fn user_and_groups<'q>(&self, identity: &'q Identity) -> Result<UserAndGroups<'q>, ReviewImpossible> {
-        let name = match self.name {
-            NameSource::User => Some(identity.display_name()),
-            NameSource::Subject => Some(&*identity.subject),
-            NameSource::Email => identity.email.as_deref(),
-        };
-        let name = name.filter(|name| !name.is_empty()).ok_or(ReviewImpossible::Caller)?;
-        if self.is_own(identity) {
-            return Ok((Cow::Borrowed(name), Cow::Borrowed(&identity.groups)));
-        }
-        let prefixed = |prefix: &str, name: &'q str| match prefix {
-            "" => Cow::Borrowed(name),
-            prefix => Cow::Owned(format!("{prefix}{name}")),
-        };
-        let user = prefixed(&self.user_prefix, name);
-        if user.starts_with(RESERVED) {
-            return Err(ReviewImpossible::Caller);
-        }
-        // Permissions are only additive in Kubernetes: leaving out a group grants nothing.
-        let groups = identity.groups.iter().map(|group| prefixed(&self.group_prefix, group));
-        let groups = groups.filter(|group| !group.starts_with(RESERVED)).map(|group| Box::from(&*group));
-        Ok((user, Cow::Owned(groups.chain([AUTHENTICATED.into()]).collect())))
-    }
 }
 
 struct RenderContext<'s, 'q> {
@@ -450,14 +404,14 @@ impl Template {
     /// The text for a request; `value` is that of the parameter or header that may be repeated.
     fn render<'q>(
         &'q self,
-        seen: &RenderContext<'_, 'q>,
+        context: &RenderContext<'_, 'q>,
         value: Option<(&Part, &Cow<'q, str>)>,
     ) -> Result<Cow<'q, str>, ReviewImpossible> {
         let one = |part: &'q Part| -> Result<Cow<'q, str>, ReviewImpossible> {
             match part {
                 Part::Text(text) => Ok(Cow::Borrowed(text)),
                 Part::Capture(name) => {
-                    let text = seen.captures.get(name).filter(|text| !text.is_empty());
+                    let text = context.captures.get(name).filter(|text| !text.is_empty());
                     let text = text.ok_or(ReviewImpossible::Missing(RequestPart::Path))?;
                     if is_kubernetes_name(text) {
                         Ok(Cow::Borrowed(text))
@@ -469,8 +423,8 @@ impl Template {
                     Some((of, value)) if of == part => Ok(value.clone()),
                     _ => Err(ReviewImpossible::Missing(RequestPart::Query)),
                 },
-                Part::Verb => seen.verb.map(Cow::Borrowed).ok_or(ReviewImpossible::Method),
-                Part::Path => Ok(Cow::Borrowed(seen.request.path())),
+                Part::Verb => context.verb.map(Cow::Borrowed).ok_or(ReviewImpossible::Method),
+                Part::Path => Ok(Cow::Borrowed(context.request.path())),
             }
         };
         match &*self.0 {
@@ -506,17 +460,18 @@ impl Part {
 
 impl<T> ReviewAttributes<T> {
     /// Every text that there may be, in a fixed order.
-    pub fn texts(&self) -> [Option<&T>; 6] {
+    pub fn texts(&self) -> [Option<&T>; 7] {
         match self {
-            Self::Resource { namespace, verb, group, resource, subresource, name } => [
+            Self::Resource { namespace, verb, group, version, resource, subresource, name } => [
                 namespace.as_ref(),
                 Some(verb),
                 group.as_ref(),
+                version.as_ref(),
                 Some(resource),
                 subresource.as_ref(),
                 name.as_ref(),
             ],
-            Self::NonResource { path, verb } => [Some(path), Some(verb), None, None, None, None],
+            Self::NonResource { path, verb } => [Some(path), Some(verb), None, None, None, None, None],
         }
     }
 
@@ -526,11 +481,12 @@ impl<T> ReviewAttributes<T> {
         mut f: impl FnMut(&'t T) -> Result<U, E>,
     ) -> Result<ReviewAttributes<U>, E> {
         Ok(match self {
-            Self::Resource { namespace, verb, group, resource, subresource, name } => {
+            Self::Resource { namespace, verb, group, version, resource, subresource, name } => {
                 ReviewAttributes::Resource {
                     namespace: namespace.as_ref().map(&mut f).transpose()?,
                     verb: f(verb)?,
                     group: group.as_ref().map(&mut f).transpose()?,
+                    version: version.as_ref().map(&mut f).transpose()?,
                     resource: f(resource)?,
                     subresource: subresource.as_ref().map(&mut f).transpose()?,
                     name: name.as_ref().map(&mut f).transpose()?,

@@ -14,8 +14,8 @@
 //!
 //! If none of an exact host's own routes matches, less specific hosts are tried.
 //!
-//! Servers differ in how they read some paths: those with parameters (`/admin;v=1/users`), and
-//! those that escape a character which may stand raw (`/%40admin`). Such a path is looked up in
+//! Servers differ in how they read some paths: those with parameters (`/admin;v=1/users`), escaped
+//! delimiters (`/a%2Fb`), empty segments or dot segments, among others. Such a path is looked up in
 //! every reading. When two readings lead to different routes, there is no route.
 //!
 //! There is no route either when a header condition reads a field that the service could read
@@ -225,8 +225,13 @@ impl RouteTable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousRoute {
     /// Its path has readings that lead to different routes.
-    #[error("the path has two readings that lead to different routes")]
-    Path,
+    #[error("the path may be read as {received:?} and as {other:?}, which lead to different routes")]
+    Path {
+        /// The path in normal form.
+        received: Box<str>,
+        /// A reading of it that leads elsewhere.
+        other: Box<str>,
+    },
     /// A header condition read a field that the service could read differently.
     #[error(
         "the header {0}, which selects a route, is repeated, has another spelling, or is named in Connection"
@@ -242,10 +247,12 @@ fn single_result<T: PartialEq>(
     ambiguous: &Ambiguous<'_>,
 ) -> Result<T, AmbiguousRoute> {
     let found = find(request.path());
-    let agreed = request.other_readings().iter().all(|reading| find(reading) == found);
-    match ambiguous.get() {
-        Some(name) => Err(AmbiguousRoute::Header(name.into())),
-        None if agreed => Ok(found),
-        None => Err(AmbiguousRoute::Path),
+    let elsewhere = request.other_readings().iter().find(|reading| find(reading) != found);
+    match (ambiguous.get(), elsewhere) {
+        (Some(name), _) => Err(AmbiguousRoute::Header(name.into())),
+        (None, None) => Ok(found),
+        (None, Some(other)) => {
+            Err(AmbiguousRoute::Path { received: request.path().into(), other: other.clone() })
+        }
     }
 }

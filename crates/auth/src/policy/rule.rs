@@ -9,21 +9,29 @@
 //! Rules are evaluated on every request, also when the credential comes from a cache. So nothing
 //! here allocates unless a query value is percent-encoded. Lists of up to
 //! [`repeated_values::MAX_LINEAR`] values are compared one by one, longer ones are hashed. All
-//! values compare byte for byte.
+//! values compare byte for byte, except domains of e-mail addresses, which compare as hosts do.
+//!
+//! The address of the client may be unknown. Then no allow rule with a condition on it matches, and
+//! in a deny rule that condition holds.
 
 mod spec;
 mod values;
+mod window;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 pub use spec::{ConditionSpec, RuleSpec, TestSpec, Vocabulary};
 use values::Values;
+pub use window::{TimeWindow, Weekday, WindowSpec};
 
-use super::review::ReviewTemplate;
+use super::review::ReviewSet;
 use crate::identity::Identity;
-use crate::request::{Canonical, pairs};
+use crate::request::{Canonical, canonical_host, pairs};
+use crate::time::Timestamp;
 
 /// What a route requires of its callers.
 #[derive(Debug, Clone)]
@@ -41,25 +49,45 @@ pub struct RuleSet {
     allow: Box<[Rule]>,
     deny: Box<[Rule]>,
     parameters: Box<[Box<str>]>,
-    review: Option<Arc<ReviewTemplate>>,
+    reviews: Option<Arc<ReviewSet>>,
 }
 
 impl RuleSet {
     /// No rules: every caller with a credential is reviewed.
-    pub fn with_review_only(review: ReviewTemplate) -> Self {
+    pub fn with_reviews_only(reviews: impl Into<ReviewSet>) -> Self {
         let none = || Box::default();
-        Self { allow: none(), deny: none(), parameters: Box::default(), review: Some(Arc::new(review)) }
+        let reviews = Some(Arc::new(reviews.into()));
+        Self { allow: none(), deny: none(), parameters: Box::default(), reviews }
     }
 
-    /// The same rules, and a review of every request that they do not decide.
+    /// The same rules, and reviews of every request that they do not decide.
     #[must_use]
-    pub fn with_review(self, review: ReviewTemplate) -> Self {
-        Self { review: Some(Arc::new(review)), ..self }
+    pub fn with_reviews(self, reviews: impl Into<ReviewSet>) -> Self {
+        Self { reviews: Some(Arc::new(reviews.into())), ..self }
     }
 
-    /// The access review that Kubernetes is asked for when no rule decides.
-    pub fn review(&self) -> Option<&ReviewTemplate> {
-        self.review.as_deref()
+    /// The access reviews that Kubernetes is asked for when no rule decides.
+    pub fn reviews(&self) -> Option<&ReviewSet> {
+        self.reviews.as_deref()
+    }
+
+    /// Whether some rule reads the address of the client.
+    pub fn reads_client_address(&self) -> bool {
+        self.conditions().any(|condition| condition.attribute == Attribute::Addresses)
+    }
+
+    /// The next instant after `now` at which the time alone may change the decision;
+    /// [`Timestamp::MAX`]: never.
+    pub fn next_change(&self, now: Timestamp) -> Timestamp {
+        let windows = self.conditions().filter_map(|condition| match &condition.test {
+            Test::Within(window) => Some(window.next_change(now)),
+            _ => None,
+        });
+        windows.min().unwrap_or(Timestamp::MAX)
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.allow.iter().chain(&self.deny).flat_map(Rule::conditions)
     }
 
     /// Rules of which any one permits. Empty only where there is a review.
@@ -80,10 +108,10 @@ impl RuleSet {
     /// The scopes that a refused caller lacks to match an allow rule: those of the first rule whose
     /// other conditions all hold (RFC 6750 §3, `scope`). Empty when the rule accepts any scope at
     /// all.
-    pub(crate) fn missing_scopes(&self, identity: &Identity, request: &Canonical<'_>) -> Option<Vec<&str>> {
+    pub(crate) fn missing_scopes(&self, input: &RuleInput<'_>) -> Option<Vec<&str>> {
         let rule = self.allow.iter().find(|rule| {
             let mut others = rule.conditions.iter().filter(|c| c.attribute != Attribute::Scopes);
-            others.all(|c| c.holds(identity, request))
+            others.all(|c| c.holds(input, Effect::Allow))
         })?;
         let of_scopes = rule.conditions.iter().filter(|c| c.attribute == Attribute::Scopes);
         Some(of_scopes.flat_map(Condition::sufficient_values).collect())
@@ -102,9 +130,41 @@ impl Rule {
         &self.conditions
     }
 
-    /// Whether every condition holds.
-    pub fn matches(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
-        self.conditions.iter().all(|condition| condition.holds(identity, request))
+    /// Whether every condition holds. `effect` is the list that the rule is in.
+    pub fn matches(&self, input: &RuleInput<'_>, effect: Effect) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(input, effect))
+    }
+}
+
+/// What conditions read: the caller, the request, and where and when it arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleInput<'i> {
+    /// The identity of the caller.
+    pub identity: &'i Identity,
+    /// The request.
+    pub request: &'i Canonical<'i>,
+    /// The address of the client, an IPv4-mapped one as IPv4. `None`: unknown.
+    pub client: Option<IpAddr>,
+    /// The time of the decision.
+    pub now: Timestamp,
+}
+
+/// The list that a rule is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The allow rules.
+    Allow,
+    /// The deny rules.
+    Deny,
+}
+
+impl Effect {
+    /// `allow` or `deny`, as in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
     }
 }
 
@@ -121,6 +181,8 @@ pub enum Attribute {
     Subjects,
     /// The e-mail address of the identity.
     Emails,
+    /// The domain of the identity's e-mail address, as a canonical host.
+    EmailDomains,
     /// The OAuth client that the credential was issued to.
     Clients,
     /// The configured name of the issuer.
@@ -130,6 +192,10 @@ pub enum Attribute {
     Credentials,
     /// The method of the request; `HEAD` counts as `GET`.
     Methods,
+    /// The address of the client.
+    Addresses,
+    /// The time of the request.
+    Time,
     /// The values kept under this configured claim path.
     Claim(Box<str>),
     /// The value of this query parameter.
@@ -144,7 +210,10 @@ impl Attribute {
 
     /// Whether every verified caller has a value.
     const fn is_certain(&self) -> bool {
-        matches!(self, Self::Subjects | Self::Issuers | Self::Credentials | Self::Methods)
+        matches!(
+            self,
+            Self::Subjects | Self::Issuers | Self::Credentials | Self::Methods | Self::Addresses | Self::Time
+        )
     }
 
     /// The place within a rule, for faults: the key, and the name after it where there is one.
@@ -152,7 +221,9 @@ impl Attribute {
         match self {
             Self::Claim(path) => format!("claims.{path}"),
             Self::Query(name) => format!("query.{name}"),
-            Self::Credentials => "credentials".into(),
+            Self::EmailDomains => "email_domains".into(),
+            Self::Addresses => "addresses".into(),
+            Self::Time => "time".into(),
             other => format!("{}s", other.noun()),
         }
     }
@@ -164,10 +235,13 @@ impl Attribute {
             Self::Users => "user",
             Self::Subjects => "subject",
             Self::Emails => "email",
+            Self::EmailDomains => "email domain",
             Self::Clients => "client",
             Self::Issuers => "issuer",
             Self::Credentials => "credential",
             Self::Methods => "method",
+            Self::Addresses => "address",
+            Self::Time => "time",
             Self::Claim(_) => "claim",
             Self::Query(_) => "query parameter",
         }
@@ -178,6 +252,7 @@ impl Attribute {
         f.write_str(self.noun())?;
         match self {
             Self::Claim(name) | Self::Query(name) => write!(f, " {}", values::Quoted(name)),
+            Self::Addresses if plural => f.write_str("es"),
             _ if plural => f.write_str("s"),
             _ => Ok(()),
         }
@@ -190,6 +265,10 @@ enum Test {
     Any(Values),
     All(Values),
     Present,
+    /// The address is in one of these networks.
+    In(Box<[IpNet]>),
+    /// The time is in this window.
+    Within(TimeWindow),
 }
 
 /// One condition of a rule.
@@ -206,8 +285,10 @@ impl Condition {
     }
 
     /// Whether it holds. A query condition reads the first parameter of its name;
-    /// [`decide`](crate::decide::decide) ensures that there is no second one.
-    pub fn holds(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
+    /// [`decide`](crate::decide::decide) ensures that there is no second one. `effect` is the list
+    /// that its rule is in: it decides about an unknown address.
+    pub fn holds(&self, input: &RuleInput<'_>, effect: Effect) -> bool {
+        let RuleInput { identity, request, client, now } = *input;
         match &self.attribute {
             Attribute::Groups => self.test.accepts_list(&identity.groups),
             Attribute::Scopes => self.test.accepts_list(&identity.scopes),
@@ -215,6 +296,12 @@ impl Condition {
             Attribute::Users => self.test.accepts_one(identity.user.as_deref()),
             Attribute::Subjects => self.test.accepts_one(Some(&identity.subject)),
             Attribute::Emails => self.test.accepts_one(identity.email.as_deref()),
+            Attribute::EmailDomains => self.test.accepts_one(email_domain(identity).as_deref()),
+            Attribute::Addresses => match client {
+                Some(address) => self.test.accepts_address(address),
+                None => effect == Effect::Deny,
+            },
+            Attribute::Time => matches!(&self.test, Test::Within(window) if window.contains(now)),
             Attribute::Clients => self.test.accepts_one(identity.client.as_deref()),
             Attribute::Issuers => self.test.accepts_one(Some(&identity.issuer)),
             Attribute::Credentials => self.test.accepts_one(Some(identity.kind.as_str())),
@@ -229,7 +316,8 @@ impl Condition {
     }
 
     /// The values of the attribute in the identity or request, for an explanation.
-    pub fn values<'s>(&'s self, identity: &'s Identity, request: &'s Canonical<'s>) -> Vec<Cow<'s, str>> {
+    pub fn values<'s>(&'s self, input: &RuleInput<'s>) -> Vec<Cow<'s, str>> {
+        let RuleInput { identity, request, client, now } = *input;
         let list = |list: &'s [Box<str>]| list.iter().map(|v| Cow::Borrowed(&**v)).collect();
         let one = |value: Option<&'s str>| value.map(Cow::Borrowed).into_iter().collect();
         match &self.attribute {
@@ -239,6 +327,12 @@ impl Condition {
             Attribute::Users => one(identity.user.as_deref()),
             Attribute::Subjects => one(Some(&identity.subject)),
             Attribute::Emails => one(identity.email.as_deref()),
+            Attribute::EmailDomains => email_domain(identity).into_iter().collect(),
+            Attribute::Addresses => client.map(|address| address.to_string().into()).into_iter().collect(),
+            Attribute::Time => match &self.test {
+                Test::Within(window) => vec![window.local_text(now).into()],
+                _ => Vec::new(),
+            },
             Attribute::Clients => one(identity.client.as_deref()),
             Attribute::Issuers => one(Some(&identity.issuer)),
             Attribute::Credentials => one(Some(identity.kind.as_str())),
@@ -252,7 +346,7 @@ impl Condition {
         let values = match &self.test {
             Test::All(values) => values.as_slice(),
             Test::Any(values) => values.as_slice().get(..1).unwrap_or_default(),
-            Test::Present => &[],
+            Test::Present | Test::In(_) | Test::Within(_) => &[],
         };
         values.iter().map(|value| &**value)
     }
@@ -264,7 +358,12 @@ impl Test {
             // `All` on an attribute that has one value lists one value.
             Self::Any(values) | Self::All(values) => found.is_some_and(|value| values.contains(value)),
             Self::Present => found.is_some(),
+            Self::In(_) | Self::Within(_) => false,
         }
+    }
+
+    fn accepts_address(&self, address: IpAddr) -> bool {
+        matches!(self, Self::In(networks) if networks.iter().any(|network| network.contains(&address)))
     }
 
     fn accepts_list(&self, found: &[Box<str>]) -> bool {
@@ -272,8 +371,15 @@ impl Test {
             Self::Any(values) => found.iter().any(|value| values.contains(value)),
             Self::All(values) => values.as_slice().iter().all(|value| found.contains(value)),
             Self::Present => !found.is_empty(),
+            Self::In(_) | Self::Within(_) => false,
         }
     }
+}
+
+/// The domain of the identity's e-mail address as a canonical host; `None` also when it is none.
+fn email_domain(identity: &Identity) -> Option<Cow<'_, str>> {
+    let (_, domain) = identity.email.as_deref()?.split_once('@')?;
+    canonical_host(domain).ok()
 }
 
 impl fmt::Display for Condition {
@@ -283,6 +389,12 @@ impl fmt::Display for Condition {
                 self.attribute.write(f, true)?;
                 return f.write_str(" present");
             }
+            Test::In(networks) => {
+                f.write_str("address in ")?;
+                let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                return values::show_list(f, networks.iter().map(String::as_str));
+            }
+            Test::Within(window) => return write!(f, "time {window}"),
             Test::Any(values) => ("any of ", values),
             Test::All(values) => ("all of ", values),
         };
@@ -308,7 +420,7 @@ impl fmt::Display for Rule {
 impl fmt::Display for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         joined(f, &self.allow, " or ")?;
-        if self.review.is_some() {
+        if self.reviews.is_some() {
             f.write_str(if self.allow.is_empty() { "" } else { " or " })?;
             f.write_str("reviewed by Kubernetes")?;
         }

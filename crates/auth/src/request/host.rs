@@ -16,6 +16,11 @@ pub(super) struct Authority<'a> {
 }
 
 impl Authority<'_> {
+    /// That of a request which names no host.
+    pub(super) const fn absent() -> Self {
+        Self { text: Cow::Borrowed(""), host: 0, port: None }
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }

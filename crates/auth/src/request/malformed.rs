@@ -1,7 +1,8 @@
 //! Malformed requests: why a request has no canonical form.
 
-/// Why a request has more than one possible reading. It is answered with [`Malformed::status`];
-/// nothing reaches an upstream.
+/// Why a request has no meaning that could be decided about. It is answered with
+/// [`Malformed::status`]; nothing reaches an upstream. Some are faults only where a path must have
+/// one reading ([`Canonical::strict_fault`](super::Canonical::strict_fault)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Malformed {
     /// The method is not a token (RFC 9110 §9.1), or is longer than
@@ -65,23 +66,32 @@ pub enum Malformed {
     /// The target has a `%` that is not followed by two hexadecimal digits.
     #[error("a percent sign is not followed by two hexadecimal digits")]
     BadEscape,
-    /// The target has an escape of `/ \ ; ? #` or of NUL, or in its path of any control character.
+    /// The path has an escape of a control character; of `/ \ ; ? #`, where it must have one
+    /// reading. Or the query has an escape of NUL.
     #[error("a percent escape hides a delimiter or a control character")]
     ForbiddenEscape,
     /// The target has escapes that do not decode to UTF-8.
     #[error("the percent escapes do not decode to utf-8")]
     InvalidUtf8,
-    /// The path has a `.` or `..` segment, in any spelling, without regard to parameters
-    /// (`..;a=b`).
+    /// A reading of the path has a `..` segment that leads above the root, or a dot segment is
+    /// escaped (`%2e`). Where the path must have one reading: any dot segment, without regard to
+    /// parameters (`..;a=b`).
     #[error("the path holds a dot segment")]
     DotSegment,
-    /// The path has an empty segment that is not the last one: `/a//b`, `/a/;b/c`.
+    /// The path must have one reading, and has an empty segment that is not the last one: `/a//b`,
+    /// `/a/;b/c`.
     #[error("the path holds an empty segment")]
     EmptySegment,
-    /// The path has an escape that, decoded again, hides a delimiter, a control character or a dot
-    /// segment. Or its escapes are nested more than three deep.
+    /// The path has an escape that, decoded again, hides a control character. Where it must have one
+    /// reading: also a delimiter or a dot segment, or escapes that are nested more than three deep.
     #[error("the path is percent-encoded more than once and hides a delimiter or a dot segment")]
     NestedEscape,
+    /// Servers could read the path in more ways than are checked.
+    #[error("the path has more than 32 readings, or more than 64 KiB of them")]
+    Readings,
+    /// The path is below the prefix that is to be replaced in some of its readings only.
+    #[error("servers disagree on where the prefix of the path ends")]
+    PrefixReadings,
 }
 
 impl Malformed {
@@ -117,6 +127,8 @@ impl Malformed {
             Self::DotSegment => "dot_segment",
             Self::EmptySegment => "empty_segment",
             Self::NestedEscape => "nested_escape",
+            Self::Readings => "readings",
+            Self::PrefixReadings => "prefix_readings",
         }
     }
 }

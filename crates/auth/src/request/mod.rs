@@ -14,6 +14,7 @@
 //! A request that is canonical already, as nearly all are, is borrowed. That takes one pass over
 //! the path, one over the query, one over the host, and no allocation.
 
+mod bytes;
 mod escape;
 mod host;
 mod malformed;
@@ -28,7 +29,7 @@ pub use query::form_pairs;
 pub(crate) use query::pairs;
 
 /// Longest accepted target (path and query) in bytes. RFC 9112 §3 asks for at least 8000.
-pub const MAX_TARGET: usize = 8 * 1024;
+pub const MAX_TARGET: usize = 64 * 1024;
 /// Longest accepted method in bytes; the longest registered one has 17.
 pub const MAX_METHOD: usize = 32;
 /// Longest accepted host in bytes, without port: the longest DNS name (RFC 1035 §2.3.4).
@@ -85,15 +86,17 @@ pub struct RawRequest<'a> {
     pub target: &'a [u8],
 }
 
-/// A request in its normal form: equal requests have equal bytes. Where servers read one normal
-/// form in several ways, routing checks all of them
-/// ([`RouteTable::find`](crate::policy::route::RouteTable::find)).
+/// A request in its normal form: equal requests have equal bytes. Where servers read one path in
+/// several ways, routing checks all of them
+/// ([`RouteTable::find`](crate::policy::route::RouteTable::find)), and the path is forwarded as it
+/// was received.
 ///
 /// * The host is a lower-case A-label name without trailing dot, or an IP literal in its RFC 5952
 ///   spelling. The port is absent when it is the scheme's default.
-/// * The path is absolute, without dot segments and empty interior segments. Unreserved characters
-///   are never escaped; all others that need it are, in upper-case hexadecimal (RFC 3986 §6.2.2).
-/// * The query is as received, with well-formed escapes that decode to UTF-8 without NUL.
+/// * The path is absolute. Unreserved characters are never escaped; all others that need it are, in
+///   upper-case hexadecimal (RFC 3986 §6.2.2).
+/// * The query is as received. Whether it can be read as a form is checked where something reads it
+///   ([`Canonical::query_fault`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canonical<'a> {
     method: &'a str,
@@ -110,8 +113,28 @@ impl<'a> Canonical<'a> {
     /// [`Malformed`] when the request has no single reading. It must be answered with that error's
     /// status, and reach no upstream.
     pub fn parse(raw: &RawRequest<'a>) -> Result<Self, Malformed> {
+        Self::parse_for(raw, || host::request_authority(raw.authority, raw.host, raw.scheme))
+    }
+
+    /// [`Canonical::parse`] for a request that need not name a host, as in HTTP/1.0. Without one, its
+    /// host is empty: routes for any host match it, and no others.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`], but never [`Malformed::HostMissing`].
+    pub fn parse_with_optional_host(raw: &RawRequest<'a>) -> Result<Self, Malformed> {
+        if raw.authority.is_none() && raw.host.is_none() {
+            Self::parse_for(raw, || Ok(host::Authority::absent()))
+        } else {
+            Self::parse(raw)
+        }
+    }
+
+    fn parse_for(
+        raw: &RawRequest<'a>,
+        authority: impl FnOnce() -> Result<host::Authority<'a>, Malformed>,
+    ) -> Result<Self, Malformed> {
         let method = check_method(raw.method)?;
-        let authority = host::request_authority(raw.authority, raw.host, raw.scheme)?;
+        let authority = authority()?;
         if raw.target.len() > MAX_TARGET {
             return Err(Malformed::TargetTooLong);
         }
@@ -125,7 +148,7 @@ impl<'a> Canonical<'a> {
         } else {
             let (path, end) = path::canonical(target)?;
             let query = target.get(end + 1..);
-            query.map_or(Ok(()), query::validate)?;
+            query.map_or(Ok(()), query::check_bytes)?;
             (path, query)
         };
         Ok(Self { method, scheme: raw.scheme, authority, path, query })
@@ -148,6 +171,7 @@ impl<'a> Canonical<'a> {
     }
 
     /// The host without port: a lower-case name, an IPv4 address, or an IPv6 address in brackets.
+    /// Empty for a request without one ([`Canonical::parse_with_optional_host`]).
     pub fn host(&self) -> &str {
         self.authority.host()
     }
@@ -173,14 +197,44 @@ impl<'a> Canonical<'a> {
         self.query
     }
 
-    /// Paths that some servers read instead of this one: see [`readings`]. Empty for most paths.
-    pub(crate) fn other_readings(&self) -> Vec<String> {
-        if self.path.has_readings() { readings::other_readings(self.path()) } else { Vec::new() }
+    /// The path to forward and to log: as it was received where servers may read it in several
+    /// ways, otherwise the normal path.
+    pub fn forwarded_path(&self) -> &str {
+        self.path.forwarded()
+    }
+
+    /// Paths in normal form that some servers read instead of this one. Empty for most paths.
+    pub fn other_readings(&self) -> &[Box<str>] {
+        self.path.ambiguity().map_or(&[], |ambiguity| &ambiguity.readings.others)
+    }
+
+    /// The request in each of [`Canonical::other_readings`].
+    pub fn other_requests(&self) -> impl Iterator<Item = Canonical<'_>> {
+        self.other_readings().iter().map(|reading| self.with_path(path::Path::of_reading(reading)))
+    }
+
+    /// Why the request is refused where a path must have one reading; `None` when it has.
+    pub fn strict_fault(&self) -> Option<Malformed> {
+        self.path.ambiguity().and_then(|ambiguity| ambiguity.strict)
+    }
+
+    /// Why the query cannot be read as a form: a percent sign without two hexadecimal digits,
+    /// escapes that do not decode to UTF-8, or NUL; or [`Canonical::query_start_fault`]. It matters
+    /// only to those who read parameters.
+    pub fn query_fault(&self) -> Option<Malformed> {
+        let form = || self.query.and_then(|query| query::validate(query).err());
+        self.query_start_fault().or_else(form)
+    }
+
+    /// Why servers disagree on where the query begins: the path has an escaped `?`.
+    pub fn query_start_fault(&self) -> Option<Malformed> {
+        let hidden = self.path.ambiguity().is_some_and(|ambiguity| ambiguity.readings.hide_query);
+        hidden.then_some(Malformed::ForbiddenEscape)
     }
 
     /// Appends path and query in the form that is forwarded and logged.
     pub fn write_target(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.path().as_bytes());
+        out.extend_from_slice(self.forwarded_path().as_bytes());
         if let Some(query) = self.query {
             out.push(b'?');
             out.extend_from_slice(query.as_bytes());
@@ -193,16 +247,38 @@ impl<'a> Canonical<'a> {
         pairs(self.query).filter(move |(key, _)| key.decodes_to(name)).map(|(_, value)| value.decode())
     }
 
-    /// The path after a prefix that ends on a segment boundary, for prefix stripping. `/` when
-    /// nothing is left, `None` when the path is not below the prefix. A trailing `/` of the prefix
-    /// has no meaning.
+    /// The path after a prefix that ends on a segment boundary. `/` when nothing is left, `None`
+    /// when the path is not below the prefix. A trailing `/` of the prefix has no meaning.
     pub fn path_below(&self, prefix: &str) -> Option<&str> {
-        let rest = self.path().strip_prefix(prefix.strip_suffix('/').unwrap_or(prefix))?;
-        match rest.as_bytes() {
-            [] => Some("/"),
-            [b'/', ..] => Some(rest),
-            _ => None,
+        below(self.path(), prefix)
+    }
+
+    /// [`Canonical::path_below`] of the path that is forwarded, for prefix stripping.
+    ///
+    /// # Errors
+    /// [`Malformed::PrefixReadings`] when servers disagree whether the path is below the prefix, or
+    /// on where the prefix ends.
+    pub fn forwarded_below(&self, prefix: &str) -> Result<Option<&str>, Malformed> {
+        let rest = self.path_below(prefix);
+        let Some(ambiguity) = self.path.ambiguity() else { return Ok(rest) };
+        let mut others = ambiguity.readings.others.iter();
+        if others.any(|reading| below(reading, prefix).is_some() != rest.is_some()) {
+            return Err(Malformed::PrefixReadings);
         }
+        if rest.is_none() {
+            return Ok(None);
+        }
+        // The prefix ends before the same slash as in the normal path, or the path itself does.
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let slashes = prefix.bytes().filter(|&byte| byte == b'/').count();
+        let received = &*ambiguity.received;
+        let end = received.match_indices('/').nth(slashes).map_or(received.len(), |(at, _)| at);
+        let same =
+            prefix.is_empty() || canonical_path(&received[..end]).is_ok_and(|(path, _)| path == prefix);
+        if !same {
+            return Err(Malformed::PrefixReadings);
+        }
+        Ok(Some(received.get(end..).filter(|rest| !rest.is_empty()).unwrap_or("/")))
     }
 
     /// The same request with another path, which is normalised again; the query stays.
@@ -211,9 +287,26 @@ impl<'a> Canonical<'a> {
     /// As [`Canonical::parse`] for the path, and [`Malformed::TargetForm`] when it holds a `?` or
     /// this request is `OPTIONS *`.
     pub fn rewritten(&self, new_path: &str) -> Result<Canonical<'_>, Malformed> {
-        let path = self.new_path(new_path)?;
+        Ok(self.with_path(self.new_path(new_path)?))
+    }
+
+    /// The same request with another method.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`] for the method, and [`Malformed::AsteriskMethod`] when this request is
+    /// `OPTIONS *`.
+    pub fn with_method<'s>(&'s self, method: &'s str) -> Result<Canonical<'s>, Malformed> {
+        if self.path() == "*" {
+            return Err(Malformed::AsteriskMethod);
+        }
+        let Self { scheme, query, .. } = *self;
+        let (authority, path) = (self.authority.borrowed(), self.path.clone());
+        Ok(Canonical { method: check_method(method)?, scheme, authority, path, query })
+    }
+
+    fn with_path<'s>(&'s self, path: path::Path<'s>) -> Canonical<'s> {
         let Self { method, scheme, query, .. } = *self;
-        Ok(Canonical { method, scheme, authority: self.authority.borrowed(), path, query })
+        Canonical { method, scheme, authority: self.authority.borrowed(), path, query }
     }
 
     /// [`Canonical::rewritten`] for a request that is not needed any more.
@@ -237,11 +330,24 @@ impl<'a> Canonical<'a> {
     }
 }
 
+/// What is left of a path behind a prefix that ends on a segment boundary.
+fn below<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(prefix.strip_suffix('/').unwrap_or(prefix))?;
+    match rest.as_bytes() {
+        [] => Some("/"),
+        [b'/', ..] => Some(rest),
+        _ => None,
+    }
+}
+
 /// The normal form of a configured path, and whether servers could read it in another way too. So
 /// patterns and requests are compared in the same spelling.
 pub(crate) fn canonical_path(path: &str) -> Result<(Cow<'_, str>, bool), Malformed> {
     let (normal, end) = path::canonical(path)?;
-    let several = normal.has_readings();
+    if let Some(fault) = normal.ambiguity().and_then(|ambiguity| ambiguity.strict) {
+        return Err(fault);
+    }
+    let several = normal.ambiguity().is_some();
     if end == path.len() { Ok((normal.into_text(), several)) } else { Err(Malformed::TargetForm) }
 }
 
@@ -251,7 +357,7 @@ pub(crate) fn canonical_host(host: &str) -> Result<Cow<'_, str>, Malformed> {
 }
 
 /// Whether `text` is a token (RFC 9110 §5.6.2).
-pub(crate) fn is_token(text: &str) -> bool {
+pub fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 

@@ -1,130 +1,83 @@
-//! Path normalisation (RFC 3986 §6.2.2); paths on which servers are known to disagree are refused.
+//! Path normalisation (RFC 3986 §6.2.2).
 //!
 //! There are two parsers for the same grammar. [`canonical`] handles paths that hold only plain
 //! characters and slashes, and borrows them. At the first segment that holds anything else,
 //! [`GeneralParser`] takes over, and copies only from the first difference on.
 //!
-//! Dot segments and empty segments are refused, not repaired. Upstreams remove or merge them, each
-//! in its own order (`/a//../b`), so the path authorized here would not be the path served there. A
-//! trailing slash is an empty *last* segment and stays: it is significant, and no server merges it
-//! away.
+//! What servers disagree on is neither repaired nor removed: empty segments, dot segments,
+//! parameters, escapes of delimiters, escapes of escapes. A path that has any is
+//! [ambiguous](Ambiguity): it keeps the spelling in which it was received, for forwarding, and all
+//! its [readings](super::readings), for the decision. A trailing slash is an empty *last* segment:
+//! it is significant, and no server merges it away.
 
 use std::borrow::Cow;
 
+use super::bytes::{Class, PLAIN, class, is_plain, is_unreserved, prefix_len};
+use super::readings::Readings;
 use super::{Malformed, escape};
 
-/// How deep escapes may be nested (`%252541`) before the path is refused unread.
+/// How deep escapes may be nested (`%252541`) where one reading is required.
 const MAX_NESTING: usize = 3;
 
 /// A path in normal form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path<'a> {
     text: Cow<'a, str>,
-    has_readings: bool,
+    ambiguity: Option<Box<Ambiguity<'a>>>,
+}
+
+/// What belongs to a path that servers may read in several ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ambiguity<'a> {
+    /// The path as it was received.
+    pub(super) received: Cow<'a, str>,
+    /// Its readings besides the normal form.
+    pub(super) readings: Readings,
+    /// Why the path is refused where one reading is required; `None` when it differs only in what
+    /// all but a few servers treat alike.
+    pub(super) strict: Option<Malformed>,
 }
 
 impl Path<'_> {
     pub(super) const fn asterisk() -> Self {
-        Self { text: Cow::Borrowed("*"), has_readings: false }
+        Self { text: Cow::Borrowed("*"), ambiguity: None }
     }
 
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether servers could read the path in other ways too ([`super::readings`]).
-    pub(super) const fn has_readings(&self) -> bool {
-        self.has_readings
+    /// The spelling to forward.
+    pub(super) fn forwarded(&self) -> &str {
+        self.ambiguity().map_or(&self.text, |ambiguity| &ambiguity.received)
+    }
+
+    /// `None` for a path with one reading, as nearly all are.
+    pub(super) fn ambiguity(&self) -> Option<&Ambiguity<'_>> {
+        self.ambiguity.as_deref()
     }
 
     pub(super) fn into_owned(self) -> Path<'static> {
-        Path { text: Cow::Owned(self.text.into_owned()), has_readings: self.has_readings }
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Path {
+            text: owned(self.text),
+            ambiguity: self.ambiguity.map(|ambiguity| {
+                let Ambiguity { received, readings, strict } = *ambiguity;
+                Box::new(Ambiguity { received: owned(received), readings, strict })
+            }),
+        }
     }
 }
 
 impl<'a> Path<'a> {
+    /// A path with this reading only, which must be in normal form.
+    pub(super) const fn of_reading(text: &'a str) -> Self {
+        Self { text: Cow::Borrowed(text), ambiguity: None }
+    }
+
     pub(super) fn into_text(self) -> Cow<'a, str> {
         self.text
     }
-}
-
-/// Meaning of a byte in a path.
-#[derive(Clone, Copy)]
-enum Class {
-    /// The byte stands for itself: unreserved, sub-delimiters without `;`, `:` and `@` (RFC 3986
-    /// §3.3).
-    Plain,
-    /// The separator `/`.
-    Slash,
-    /// A `?`, or the end of the text.
-    End,
-    /// A `;`, which begins parameters.
-    Semicolon,
-    /// A `%`, which begins an escape.
-    Percent,
-    /// Printable and not in the grammar, but sent raw by browsers: replaced by its escape.
-    Escape,
-    /// Never allowed raw in a target.
-    Refused(Malformed),
-}
-
-const CLASS: [Class; 256] = {
-    let mut table = [Class::Plain; 256];
-    let mut byte: u8 = 0;
-    loop {
-        table[byte as usize] = match byte {
-            b'/' => Class::Slash,
-            b'?' => Class::End,
-            b';' => Class::Semicolon,
-            b'%' => Class::Percent,
-            b'#' => Class::Refused(Malformed::Fragment),
-            b'\\' => Class::Refused(Malformed::Backslash),
-            b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' => Class::Escape,
-            0..=b' ' | 0x7F => Class::Refused(Malformed::Control),
-            0x80.. => Class::Refused(Malformed::NonAscii),
-            _ => Class::Plain,
-        };
-        if byte == u8::MAX {
-            break table;
-        }
-        byte += 1;
-    }
-};
-
-/// Bytes that stand for themselves within a segment of a path.
-const PLAIN: [bool; 256] = {
-    let mut set = [false; 256];
-    let mut byte = 0;
-    while byte < set.len() {
-        set[byte] = matches!(CLASS[byte], Class::Plain);
-        byte += 1;
-    }
-    set
-};
-
-/// Whether a byte stands for itself in a path.
-pub(super) fn is_plain(byte: u8) -> bool {
-    PLAIN[usize::from(byte)]
-}
-
-/// Bytes that stand for themselves in a query: all but `%` and those that are refused raw.
-pub(super) const PLAIN_IN_QUERY: [bool; 256] = {
-    let mut set = [false; 256];
-    let mut byte = 0;
-    while byte < set.len() {
-        set[byte] = !matches!(CLASS[byte], Class::Percent | Class::Refused(_));
-        byte += 1;
-    }
-    set
-};
-
-fn class(text: &[u8], at: usize) -> Class {
-    text.get(at).map_or(Class::End, |&byte| CLASS[usize::from(byte)])
-}
-
-/// Why a byte is allowed raw neither in a path nor in a query; `None` when it is.
-pub(super) fn raw_refusal(byte: u8) -> Option<Malformed> {
-    if let Class::Refused(fault) = CLASS[usize::from(byte)] { Some(fault) } else { None }
 }
 
 /// The normal path at the beginning of `target`, and where it ends: at the first `?`, or at the
@@ -140,13 +93,9 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     loop {
         at += prefix_len(&bytes[at..], &PLAIN);
         match class(bytes, at) {
-            Class::Slash => {
-                check_segment(&bytes[start..at], false)?;
-                start = at + 1;
-            }
-            Class::End => {
-                check_segment(&bytes[start..at], true)?;
-                return Ok((Path { text: Cow::Borrowed(&target[..at]), has_readings: false }, at));
+            Class::Slash if is_plain_segment(&bytes[start..at], false) => start = at + 1,
+            Class::End if is_plain_segment(&bytes[start..at], true) => {
+                return Ok((Path { text: Cow::Borrowed(&target[..at]), ambiguity: None }, at));
             }
             _ => return GeneralParser::new(target).parse(start),
         }
@@ -154,49 +103,51 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     }
 }
 
-/// Number of bytes at the beginning of `text` that are in `set`.
-pub(super) fn prefix_len(text: &[u8], set: &[bool; 256]) -> usize {
-    text.iter().position(|&byte| !set[usize::from(byte)]).unwrap_or(text.len())
-}
-
-/// Checks the decoded name of a segment, without its parameters.
-fn check_segment(name: &[u8], last: bool) -> Result<(), Malformed> {
+/// Whether a segment is neither a dot segment nor an empty one before another.
+fn is_plain_segment(name: &[u8], last: bool) -> bool {
     match name {
-        [] if !last => Err(Malformed::EmptySegment),
-        b"." | b".." => Err(Malformed::DotSegment),
-        _ => Ok(()),
+        [] => last,
+        b"." | b".." => false,
+        _ => true,
     }
 }
 
-/// The general parser, for paths with escapes or parameters.
+/// The general parser, for paths with escapes, parameters, dot segments or empty segments.
 struct GeneralParser<'a> {
     raw: &'a str,
     /// The normal form of `raw[..copied]`; empty until the first difference.
     out: String,
     copied: usize,
-    /// Number of decoded characters, and of dots among them, in the name of the current segment.
-    name_chars: usize,
-    dots: usize,
-    /// Whether the first `;` of the current segment was passed.
-    in_parameters: bool,
-    /// Whether parameters, or an escape of a character that may stand raw, were seen.
-    readings: bool,
+    segment: Segment,
+    /// Whether anything was seen that may have other readings.
+    may_have_readings: bool,
+    /// The first thing that is refused where one reading is required.
+    strict: Option<Malformed>,
     /// Whether an escaped `%` was seen: the path may be encoded more than once.
     has_escaped_percent: bool,
 }
 
+/// What was seen of the current segment.
+#[derive(Default)]
+struct Segment {
+    /// Number of decoded characters, and of dots among them, in its name.
+    name_chars: usize,
+    dots: usize,
+    /// Whether one of the dots was escaped.
+    has_escaped_dot: bool,
+    /// Whether its first `;` was passed.
+    in_parameters: bool,
+}
+
 impl<'a> GeneralParser<'a> {
-    const fn new(raw: &'a str) -> Self {
-        let out = String::new();
-        let (copied, name, dots) = (0, 0, 0);
+    fn new(raw: &'a str) -> Self {
         Self {
             raw,
-            out,
-            copied,
-            name_chars: name,
-            dots,
-            in_parameters: false,
-            readings: false,
+            out: String::new(),
+            copied: 0,
+            segment: Segment::default(),
+            may_have_readings: false,
+            strict: None,
             has_escaped_percent: false,
         }
     }
@@ -211,8 +162,8 @@ impl<'a> GeneralParser<'a> {
                 Class::Slash => self.end_segment(false)?,
                 Class::End => break self.end_segment(true)?,
                 Class::Semicolon => {
-                    self.readings = true;
-                    self.in_parameters = true;
+                    self.may_have_readings = true;
+                    self.segment.in_parameters = true;
                 }
                 Class::Percent => step = self.escape(at)?,
                 Class::Escape => {
@@ -230,46 +181,69 @@ impl<'a> GeneralParser<'a> {
             Cow::Owned(self.out)
         };
         if self.has_escaped_percent {
-            check_nested_escapes(text.as_bytes())?;
+            self.may_have_readings = true;
+            self.strict = self.strict.or(check_nested_escapes(text.as_bytes()).err());
         }
-        Ok((Path { text, has_readings: self.readings }, at))
+        let ambiguity = if self.may_have_readings {
+            let readings = Readings::of(&text)?;
+            let received = Cow::Borrowed(&self.raw[..at]);
+            let strict = self.strict;
+            (!readings.others.is_empty()).then(|| Box::new(Ambiguity { received, readings, strict }))
+        } else {
+            None
+        };
+        Ok((Path { text, ambiguity }, at))
     }
 
     /// Counts one character of the segment's name.
     fn count_character(&mut self, byte: u8) {
-        if !self.in_parameters {
-            self.name_chars += 1;
-            self.dots += usize::from(byte == b'.');
+        if !self.segment.in_parameters {
+            self.segment.name_chars += 1;
+            self.segment.dots += usize::from(byte == b'.');
         }
     }
 
     fn end_segment(&mut self, last: bool) -> Result<(), Malformed> {
+        let segment = std::mem::take(&mut self.segment);
         // Parameters without a name (`/;a/b`) leave an empty segment when a server removes them.
-        if self.name_chars == 0 && (!last || self.in_parameters) {
-            return Err(Malformed::EmptySegment);
+        if segment.name_chars == 0 && (!last || segment.in_parameters) {
+            self.note_ambiguity(Malformed::EmptySegment);
+        } else if segment.name_chars == segment.dots && matches!(segment.name_chars, 1 | 2) {
+            // Some servers would resolve only the dot segments that are not escaped. Nobody escapes
+            // a dot to be understood.
+            if segment.has_escaped_dot {
+                return Err(Malformed::DotSegment);
+            }
+            self.note_ambiguity(Malformed::DotSegment);
         }
-        if self.name_chars == self.dots && matches!(self.name_chars, 1 | 2) {
-            return Err(Malformed::DotSegment);
-        }
-        (self.name_chars, self.dots, self.in_parameters) = (0, 0, false);
         Ok(())
+    }
+
+    /// Notes something that servers disagree on.
+    fn note_ambiguity(&mut self, fault: Malformed) {
+        self.may_have_readings = true;
+        self.strict.get_or_insert(fault);
     }
 
     /// Reads the escape at `at`; returns its length.
     fn escape(&mut self, at: usize) -> Result<usize, Malformed> {
         let bytes = self.raw.as_bytes();
         let byte = escape::byte(bytes, at).ok_or(Malformed::BadEscape)?;
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if is_unreserved(byte) {
             self.replace(at, 3, |out| out.push(char::from(byte)));
             self.count_character(byte);
+            self.segment.has_escaped_dot |= byte == b'.' && !self.segment.in_parameters;
             return Ok(3);
         }
         let (character, length) = escape::character(bytes, at)?;
-        if is_forbidden(byte) || character.is_control() {
+        if character.is_control() {
             return Err(Malformed::ForbiddenEscape);
         }
+        if is_forbidden(byte) {
+            self.note_ambiguity(Malformed::ForbiddenEscape);
+        }
         self.has_escaped_percent |= byte == b'%';
-        self.readings |= is_plain(byte);
+        self.may_have_readings |= is_plain(byte);
         self.count_character(byte);
         for start in (at..at + length).step_by(3) {
             if bytes[start + 1..start + 3].iter().any(u8::is_ascii_lowercase) {
@@ -297,8 +271,8 @@ fn is_forbidden(byte: u8) -> bool {
     matches!(byte, b'/' | b'\\' | b';' | b'?' | b'#' | 0..=0x1F | 0x7F)
 }
 
-/// Decodes a path repeatedly, as a chain of servers might. Refuses it when decoding reveals
-/// anything that is refused in plain form.
+/// Decodes a path repeatedly, as a chain of servers might, where one reading is required. Refuses
+/// it when decoding reveals anything that is refused in plain form.
 fn check_nested_escapes(path: &[u8]) -> Result<(), Malformed> {
     let mut text = path.to_vec();
     // The first round decodes what the parser has checked already; the others decode nested

@@ -2,25 +2,29 @@
 
 use std::borrow::Cow;
 
-use super::{Malformed, escape, path};
+use super::{Malformed, bytes, escape};
 
-/// Checks a query: no byte that is refused raw, well-formed escapes that decode to UTF-8 without
-/// NUL. Escaped delimiters are common here, and allowed.
+/// Refuses a query with a byte that is never allowed raw.
+pub(super) fn check_bytes(query: &str) -> Result<(), Malformed> {
+    let at = bytes::prefix_len(query.as_bytes(), &bytes::ALLOWED_IN_QUERY);
+    let refused = query.as_bytes().get(at).and_then(|&byte| bytes::raw_refusal(byte));
+    refused.map_or(Ok(()), Err)
+}
+
+/// Checks that a query can be read as a form: well-formed escapes that decode to UTF-8 without NUL.
+/// Escaped delimiters are common here, and allowed.
 pub(super) fn validate(query: &str) -> Result<(), Malformed> {
     let bytes = query.as_bytes();
     let mut at = 0;
-    loop {
-        at += path::prefix_len(&bytes[at..], &path::PLAIN_IN_QUERY);
-        let Some(&byte) = bytes.get(at) else { return Ok(()) };
-        if let Some(fault) = path::raw_refusal(byte) {
-            return Err(fault);
-        }
+    while let Some(found) = bytes[at..].iter().position(|&byte| byte == b'%') {
+        at += found;
         let (character, length) = escape::character(bytes, at)?;
         if character == '\0' {
             return Err(Malformed::ForbiddenEscape);
         }
         at += length;
     }
+    Ok(())
 }
 
 /// A name or value in form encoding.
@@ -67,7 +71,7 @@ impl<'a> Encoded<'a> {
     /// The decoded text; borrowed when there is nothing to decode.
     pub(crate) fn decode(self) -> Cow<'a, str> {
         if self.0.bytes().any(|b| matches!(b, b'%' | b'+')) {
-            // UTF-8 is certain: every canonical request has passed `validate`.
+            // Whoever decides by a value has checked before that it is UTF-8.
             Cow::Owned(String::from_utf8_lossy(&self.bytes().collect::<Vec<_>>()).into_owned())
         } else {
             Cow::Borrowed(self.0)

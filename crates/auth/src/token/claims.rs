@@ -56,8 +56,8 @@ pub(super) fn check(
     config: &IssuerConfig,
     now: Timestamp,
 ) -> Result<Validity, TokenError> {
-    check_kind(claims, typ, config.types())?;
-    check_audience(claims, config.audiences())?;
+    check_kind(claims, typ, config)?;
+    check_audience_in(claims, config.audience_claim(), config.audiences())?;
     for name in ["sub", "jti"] {
         string(claims, name)?;
     }
@@ -124,32 +124,53 @@ pub(crate) fn not_before(claims: Value<'_>) -> Result<Timestamp, TokenError> {
 }
 
 /// Checks that the token is an access token and not one of a similar kind.
-fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), TokenError> {
-    match (typ, accepted) {
+fn check_kind(claims: Value<'_>, typ: Typ, config: &IssuerConfig) -> Result<(), TokenError> {
+    match (typ, config.types()) {
         (Typ::AccessToken, _)
         | (Typ::Jwt, TokenTypes::Jwt | TokenTypes::Untyped)
         | (Typ::Absent, TokenTypes::Untyped) => {}
         _ => return Err(TokenError::WrongType),
     }
-    check_marks(claims, typ == Typ::AccessToken)
+    if config.accepts_id_tokens() {
+        check_marks_of(claims, true, Kinds::AccessAndIdTokens)
+    } else {
+        check_marks(claims, typ == Typ::AccessToken)
+    }
 }
 
 /// Refuses claims that have the marks of something other than an access token. `declared`: another
 /// part of the token says that it is one.
-pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), TokenError> {
-    // Security events and logout tokens; ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11);
-    // request objects (RFC 9101 §4). No access token needs these.
-    for mark in ["events", "at_hash", "c_hash", "s_hash", "response_type"] {
+pub(crate) fn check_marks(claims: Value<'_>, declared: bool) -> Result<(), TokenError> {
+    check_marks_of(claims, declared, Kinds::AccessTokens)
+}
+
+/// Kinds of tokens that are accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    AccessTokens,
+    AccessAndIdTokens,
+}
+
+fn check_marks_of(claims: Value<'_>, mut declared: bool, kinds: Kinds) -> Result<(), TokenError> {
+    // Security events and logout tokens; request objects (RFC 9101 §4). No access token needs these.
+    let other = ["events", "response_type"];
+    // ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11).
+    let of_id_tokens = ["at_hash", "c_hash", "s_hash"];
+    let of_id_tokens = of_id_tokens.iter().filter(|_| kinds == Kinds::AccessTokens);
+    for mark in other.iter().chain(of_id_tokens) {
         if claims.get(mark).is_some() {
             return Err(TokenError::NotAnAccessToken(mark));
         }
     }
     // Keycloak distinguishes its kinds by a claim `typ` (Bearer, ID, Refresh, Logout …), Cognito by
     // `token_use`.
-    for (name, kinds) in [("typ", &["bearer"][..]), ("token_use", &["access", "access_token"])] {
+    for (name, access, id) in
+        [("typ", &["bearer"][..], "id"), ("token_use", &["access", "access_token"], "id")]
+    {
         if let Some(value) = claims.get(name) {
-            let is = |kind: &&str| value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind));
-            if !kinds.iter().any(is) {
+            let is = |kind: &str| value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind));
+            let is_id_token = kinds == Kinds::AccessAndIdTokens && is(id);
+            if !is_id_token && !access.iter().any(|kind| is(kind)) {
                 return Err(TokenError::NotAnAccessToken(name));
             }
             declared = true;
@@ -169,9 +190,14 @@ pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), T
 /// Checks `aud`: a string or an array of strings (RFC 7519 §4.1.3), one of which is an accepted
 /// audience.
 pub(crate) fn check_audience(claims: Value<'_>, audiences: &[Box<str>]) -> Result<(), TokenError> {
-    let fault = || ClaimError::new("aud", ClaimFault::NotA("a string or an array of strings"));
+    check_audience_in(claims, "aud", audiences)
+}
+
+/// The same with another claim than `aud`.
+fn check_audience_in(claims: Value<'_>, claim: &str, audiences: &[Box<str>]) -> Result<(), TokenError> {
+    let fault = || ClaimError::new(claim, ClaimFault::NotA("a string or an array of strings"));
     let ours = |audience: &str| audiences.iter().any(|a| **a == *audience);
-    let aud = claims.get("aud").ok_or_else(|| missing("aud"))?;
+    let aud = claims.get(claim).ok_or_else(|| missing(claim))?;
     let found = if let Some(audience) = aud.as_str() {
         ours(audience)
     } else {

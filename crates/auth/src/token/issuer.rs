@@ -24,14 +24,29 @@ pub enum TokenTypes {
     Untyped,
 }
 
+/// Where an issuer identifier of many tenants has the tenant: that of Microsoft Entra ID.
+pub const TENANT: &str = "{tenantid}";
+
+/// Whose tokens an issuer with [`TENANT`] in its identifier may issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tenants {
+    /// Those of these tenants.
+    Listed(Vec<Box<str>>),
+    /// Those of every tenant.
+    Any,
+}
+
 /// An issuer: how its tokens are recognized, verified and mapped.
 #[derive(Debug, Clone)]
 pub struct IssuerConfig {
     name: Box<str>,
     issuer: Box<str>,
+    tenants: Tenants,
     audiences: Vec<Box<str>>,
+    audience_claim: Box<str>,
     algorithms: AlgorithmSet,
     types: TokenTypes,
+    id_tokens: bool,
     clock_skew: Duration,
     mapping: ClaimMapping,
 }
@@ -73,9 +88,12 @@ impl IssuerConfig {
         Ok(Self {
             name: name.into(),
             issuer: issuer.into(),
+            tenants: Tenants::Listed(Vec::new()),
             audiences,
+            audience_claim: "aud".into(),
             algorithms: AlgorithmSet::ALL,
             types: TokenTypes::Jwt,
+            id_tokens: false,
             clock_skew: Duration::ZERO,
             mapping: ClaimMapping::default(),
         })
@@ -94,6 +112,28 @@ impl IssuerConfig {
     #[must_use]
     pub fn with_types(mut self, types: TokenTypes) -> Self {
         self.types = types;
+        self
+    }
+
+    /// Accepts ID tokens too, and tokens that cannot be distinguished from them. Their audience is
+    /// the client that logged its user in.
+    #[must_use]
+    pub fn with_id_tokens(mut self) -> Self {
+        self.id_tokens = true;
+        self
+    }
+
+    /// Reads the audience from this claim in place of `aud`.
+    #[must_use]
+    pub fn with_audience_claim(mut self, claim: &str) -> Self {
+        self.audience_claim = claim.into();
+        self
+    }
+
+    /// Accepts the tokens of these tenants, whose identifiers are in the place of [`TENANT`].
+    #[must_use]
+    pub fn with_tenants(mut self, tenants: Tenants) -> Self {
+        self.tenants = tenants;
         self
     }
 
@@ -118,14 +158,47 @@ impl IssuerConfig {
         &self.name
     }
 
-    /// The exact `iss` of its tokens.
+    /// The exact `iss` of its tokens, or a pattern with [`TENANT`].
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Accepted audiences: a token must name one of these in `aud`.
+    /// Whether tokens with this `iss` are of this issuer.
+    pub fn is_issuer(&self, iss: &str) -> bool {
+        *self.issuer == *iss || self.tenant(iss).is_some()
+    }
+
+    /// The tenant that an `iss` names, if it is one of those that are accepted.
+    pub(super) fn tenant<'i>(&self, iss: &'i str) -> Option<&'i str> {
+        let (before, after) = self.issuer.split_once(TENANT)?;
+        let tenant = iss.strip_prefix(before)?.strip_suffix(after)?;
+        let is_accepted = match &self.tenants {
+            Tenants::Listed(tenants) => tenants.iter().any(|listed| **listed == *tenant),
+            Tenants::Any => !tenant.is_empty(),
+        };
+        // Nothing that could be another part of a URL.
+        let is_name = tenant.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (is_accepted && is_name).then_some(tenant)
+    }
+
+    /// Whether the identifier is a pattern with [`TENANT`].
+    pub(super) fn has_tenants(&self) -> bool {
+        self.issuer.contains(TENANT)
+    }
+
+    /// Accepted audiences: a token must name one of these in [`Self::audience_claim`].
     pub fn audiences(&self) -> &[Box<str>] {
         &self.audiences
+    }
+
+    /// Name of the claim with the audience.
+    pub fn audience_claim(&self) -> &str {
+        &self.audience_claim
+    }
+
+    /// Whether ID tokens are accepted.
+    pub fn accepts_id_tokens(&self) -> bool {
+        self.id_tokens
     }
 
     /// The allow list of signature algorithms.

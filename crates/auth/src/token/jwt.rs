@@ -3,8 +3,9 @@
 //! The key decides the algorithm: a token's `alg` only has to be in the issuer's allow list and
 //! match the key that the token names. `jwk`, `jku`, `x5u` and `x5c` are neither read nor fetched.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use base64::engine::{DecodePaddingMode, Engine as _};
 
 use super::claims::{self, Typ};
 pub use super::{IssuerConfig, TokenTypes};
@@ -13,6 +14,7 @@ use crate::identity::Facts;
 use crate::json::{Document, Value};
 use crate::keyset::KeySet;
 use crate::keyset::MAX_KID_BYTES;
+use crate::mapping::LeftOut;
 use crate::time::Timestamp;
 pub use crate::token_error::TokenError;
 use crate::token_error::{ClaimError, ClaimFault, Part};
@@ -119,6 +121,20 @@ pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
     })
 }
 
+/// The issuer that a text with the parts of a JWT names, however malformed the rest of it is. It
+/// shows for whom a token is meant, and nothing else.
+pub fn named_issuer(token: &[u8]) -> Option<String> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::URL_SAFE,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let payload = LENIENT.decode(token.split(|byte| *byte == b'.').nth(1)?).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+    Some(claims.get("iss")?.as_str()?.to_owned())
+}
+
 impl Unverified<'_> {
     /// The `iss` claim, **unverified**: use it only to choose the keys to try.
     pub fn issuer(&self) -> &str {
@@ -140,7 +156,7 @@ impl Unverified<'_> {
     ///
     /// Some errors may be due to an old key set: see [`Unverified::may_pass_newer_keys`].
     pub fn verify(&self, config: &IssuerConfig, keys: &KeySet, now: Timestamp) -> Result<Facts, TokenError> {
-        if *self.issuer != *config.issuer() {
+        if !config.is_issuer(&self.issuer) {
             return Err(TokenError::WrongIssuer);
         }
         if !config.algorithms().contains(self.algorithm) {
@@ -148,9 +164,31 @@ impl Unverified<'_> {
         }
         keys.select(self.kid(), self.algorithm)?.verify(self.signed, &self.signature)?;
         let claims = self.payload.root();
+        self.check_tenant(config, claims)?;
         let validity = claims::check(claims, self.typ, config, now)?;
         let identity = config.mapping().identity(config.name(), claims)?;
         Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
+    }
+
+    /// Checks that a token of an issuer with many tenants, which share their keys, is of the tenant
+    /// that its `iss` names.
+    fn check_tenant(&self, config: &IssuerConfig, claims: Value<'_>) -> Result<(), TokenError> {
+        if !config.has_tenants() {
+            return Ok(());
+        }
+        let tenant = claims::string(claims, "tid")?;
+        let tenant = tenant.ok_or_else(|| ClaimError::new("tid", ClaimFault::Missing))?;
+        match config.tenant(&self.issuer) {
+            Some(named) if named == tenant => Ok(()),
+            Some(_) => Err(ClaimError::new("tid", ClaimFault::Contradicts("iss")).into()),
+            None => Err(TokenError::WrongIssuer),
+        }
+    }
+
+    /// What the identity of the holder lacks although the token speaks of it. Unverified until
+    /// [`Unverified::verify`] has succeeded.
+    pub fn left_out(&self, config: &IssuerConfig) -> LeftOut {
+        config.mapping().left_out(self.payload.root())
     }
 
     /// What the token depends on. Unverified until [`Unverified::verify`] has succeeded.

@@ -23,7 +23,7 @@ pub mod opaque;
 mod pem;
 pub mod security_event;
 
-pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TokenTypes};
+pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TENANT, Tenants, TokenTypes};
 
 /// Whether a header's `typ` is this one; `application/` may be left out (RFC 7515 §4.1.9).
 fn is_media_type(typ: &str, subtype: &str) -> bool {

@@ -1,17 +1,29 @@
 //! Rules: conditions, their text, what the build refuses.
 
 use auth::identity::CredentialKind;
+use auth::identity::Identity;
 use auth::policy::PolicyProblem;
 use auth::policy::rule::{
-    Attribute, Attribute::*, Condition, ConditionSpec, Policy, RuleSet, RuleSpec, Vocabulary,
+    Attribute, Attribute::*, Condition, ConditionSpec, Effect, Policy, Rule, RuleInput, RuleSet, RuleSpec,
+    TestSpec, Vocabulary, Weekday, WindowSpec,
 };
+use auth::request::Canonical;
+use auth::time::Timestamp;
 
 use crate::fixtures::{
-    KNOWN, all, any, boxes, claim, get, identity, present, query, request, rule, rules, strings,
+    KNOWN, NOW, all, any, boxes, claim, get, identity, present, query, request, rule, rules, strings,
 };
 
+fn input<'i>(identity: &'i Identity, request: &'i Canonical<'i>) -> RuleInput<'i> {
+    RuleInput { identity, request, client: None, now: NOW }
+}
+
+fn matches(rule: &Rule, identity: &Identity, request: &Canonical<'_>) -> bool {
+    rule.matches(&input(identity, request), Effect::Allow)
+}
+
 fn holds(condition: ConditionSpec) -> bool {
-    rules(vec![rule(vec![condition])], vec![]).allow()[0].matches(&identity(), &get("/?ns=a&e="))
+    matches(&rules(vec![rule(vec![condition])], vec![]).allow()[0], &identity(), &get("/?ns=a&e="))
 }
 
 #[test]
@@ -39,6 +51,7 @@ fn single_values_compare_byte_for_byte() {
         (Users, "alice"),
         (Subjects, "sub-1"),
         (Emails, "alice@example.com"),
+        (EmailDomains, "example.com"),
         (Clients, "web"),
         (Issuers, "main"),
         (Credentials, "jwt"),
@@ -72,13 +85,13 @@ fn what_is_absent_meets_no_condition() {
     let mut nobody = identity();
     (nobody.user, nobody.email, nobody.client) = (None, None, None);
     (nobody.groups, nobody.scopes, nobody.claims) = (vec![], vec![], vec![]);
-    for attribute in [Users, Emails, Clients, Groups, Scopes, claim("tenant"), query("ns")] {
+    for attribute in [Users, Emails, EmailDomains, Clients, Groups, Scopes, claim("tenant"), query("ns")] {
         let value = if attribute == Emails { "a@b" } else { "a" };
         for condition in
             [any(attribute.clone(), &[value]), all(attribute.clone(), &[value]), present(attribute.clone())]
         {
             let set = rules(vec![rule(vec![condition])], vec![]);
-            assert!(!set.allow()[0].matches(&nobody, &get("/")), "{attribute:?}");
+            assert!(!matches(&set.allow()[0], &nobody, &get("/")), "{attribute:?}");
         }
     }
 }
@@ -94,36 +107,35 @@ fn long_lists_match_like_short_ones() {
 
 #[test]
 fn a_rule_is_the_conjunction_of_its_conditions() {
-    let matches =
-        |conditions| rules(vec![rule(conditions)], vec![]).allow()[0].matches(&identity(), &get("/"));
-    assert!(matches(vec![]));
-    assert!(matches(vec![any(Groups, &["dev"]), any(Methods, &["GET"])]));
-    assert!(!matches(vec![any(Groups, &["dev"]), any(Methods, &["POST"])]));
-    assert!(!matches(vec![any(Groups, &["x"]), any(Methods, &["GET"])]));
+    let met = |conditions| matches(&rules(vec![rule(conditions)], vec![]).allow()[0], &identity(), &get("/"));
+    assert!(met(vec![]));
+    assert!(met(vec![any(Groups, &["dev"]), any(Methods, &["GET"])]));
+    assert!(!met(vec![any(Groups, &["dev"]), any(Methods, &["POST"])]));
+    assert!(!met(vec![any(Groups, &["x"]), any(Methods, &["GET"])]));
 }
 
 #[test]
 fn head_needs_gets_right() {
     let set = rules(vec![rule(vec![any(Methods, &["GET"])])], vec![]);
-    let matches = |method| set.allow()[0].matches(&identity(), &request(method, "example.com", "/"));
-    assert!(matches("HEAD") && matches("GET"));
-    assert!(!matches("POST"));
+    let met = |method| matches(&set.allow()[0], &identity(), &request(method, "example.com", "/"));
+    assert!(met("HEAD") && met("GET"));
+    assert!(!met("POST"));
     let posts = rules(vec![rule(vec![any(Methods, &["POST"])])], vec![]);
-    assert!(!posts.allow()[0].matches(&identity(), &request("HEAD", "example.com", "/")));
+    assert!(!matches(&posts.allow()[0], &identity(), &request("HEAD", "example.com", "/")));
 }
 
 #[test]
 fn query_values_are_decoded_before_they_are_compared() {
     let set = rules(vec![rule(vec![any(query("name space"), &["a+b ü"])])], vec![]);
-    let matches = |target| set.allow()[0].matches(&identity(), &get(target));
-    assert!(matches("/?name+space=a%2Bb+%C3%BC") && matches("/?%6eame%20space=a%2bb%20%c3%bc"));
-    assert!(!matches("/?name+space=a+b+%C3%BC") && !matches("/?name%2Bspace=a%2Bb+%C3%BC"));
+    let met = |target| matches(&set.allow()[0], &identity(), &get(target));
+    assert!(met("/?name+space=a%2Bb+%C3%BC") && met("/?%6eame%20space=a%2bb%20%c3%bc"));
+    assert!(!met("/?name+space=a+b+%C3%BC") && !met("/?name%2Bspace=a%2Bb+%C3%BC"));
     let many: Vec<String> = (0..20).map(|i| format!("v {i}")).collect();
     let set = rules(
         vec![rule(vec![any(query("v"), &many.iter().map(String::as_str).collect::<Vec<_>>())])],
         vec![],
     );
-    assert!(set.allow()[0].matches(&identity(), &get("/?v=%76+7")));
+    assert!(matches(&set.allow()[0], &identity(), &get("/?v=%76+7")));
 }
 
 #[test]
@@ -146,6 +158,9 @@ fn rules_read_like_sentences() {
         (vec![any(query("ns"), &["a", "b"])], "any of query parameter ns [a, b]"),
         (vec![present(query("ns"))], "query parameter ns present"),
         (vec![any(Issuers, &["main"]), any(Credentials, &["jwt"])], "issuer main and credential jwt"),
+        (vec![any(EmailDomains, &["Example.COM"])], "email domain example.com"),
+        (vec![within(&["10.0.0.0/8", "::1/128"])], "address in [10.0.0.0/8, ::1/128]"),
+        (vec![office()], "time mon, tue 08:00-18:00 +01:00"),
     ] {
         assert_eq!(rules(vec![rule(conditions)], vec![]).allow()[0].to_string(), text);
     }
@@ -186,10 +201,10 @@ fn every_fault_is_reported_with_its_place() {
         "deny[1].issuers",
     ];
     assert_eq!(places, expected);
-    let names: Vec<String> = [Users, Subjects, Emails, Clients, Credentials, Methods]
+    let names: Vec<String> = [Users, Subjects, Emails, EmailDomains, Clients, Credentials, Methods]
         .map(|attribute| faults(vec![rule(vec![any(attribute, &[])])], vec![]).remove(0).0)
         .into();
-    let expected = ["users", "subjects", "emails", "clients", "credentials", "methods"];
+    let expected = ["users", "subjects", "emails", "email_domains", "clients", "credentials", "methods"];
     assert_eq!(names, expected.map(|name| format!("allow[0].{name}")));
 }
 
@@ -245,7 +260,13 @@ fn malformed_values_are_faults() {
 
 #[test]
 fn every_credential_kind_can_be_named() {
-    for kind in [CredentialKind::Jwt, CredentialKind::Certificate] {
+    for kind in [
+        CredentialKind::Jwt,
+        CredentialKind::Opaque,
+        CredentialKind::Certificate,
+        CredentialKind::Session,
+        CredentialKind::Basic,
+    ] {
         assert!(RuleSet::build(vec![rule(vec![any(Credentials, &[kind.as_str()])])], vec![], &KNOWN).is_ok());
     }
 }
@@ -256,6 +277,119 @@ fn a_condition_tells_what_it_looks_at() {
     let attributes: Vec<&Attribute> = set.allow()[0].conditions().iter().map(Condition::attribute).collect();
     assert_eq!(attributes, [&Groups, &query("ns")]);
     let (identity, request) = (identity(), get("/?ns=1&ns=2"));
-    assert_eq!(set.allow()[0].conditions()[0].values(&identity, &request), ["dev", "ops"]);
-    assert_eq!(set.allow()[0].conditions()[1].values(&identity, &request), ["1", "2"]);
+    assert_eq!(set.allow()[0].conditions()[0].values(&input(&identity, &request)), ["dev", "ops"]);
+    assert_eq!(set.allow()[0].conditions()[1].values(&input(&identity, &request)), ["1", "2"]);
+}
+
+fn within(networks: &[&str]) -> ConditionSpec {
+    let networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+    ConditionSpec { attribute: Addresses, test: TestSpec::In(networks) }
+}
+
+/// Monday and Tuesday, 08:00 to 18:00 at +01:00.
+fn office() -> ConditionSpec {
+    let spec =
+        WindowSpec { days: vec![Weekday::Mon, Weekday::Tue], from: Some(480), to: Some(1080), offset: 60 };
+    ConditionSpec { attribute: Time, test: TestSpec::Within(spec) }
+}
+
+#[test]
+fn domains_of_addresses_compare_as_hosts_do() {
+    let with = |email: Option<&str>, domain: &str| {
+        let identity = Identity { email: email.map(Into::into), ..identity() };
+        let set = rules(vec![rule(vec![any(EmailDomains, &[domain])])], vec![]);
+        matches(&set.allow()[0], &identity, &get("/"))
+    };
+    assert!(with(Some("a@example.com"), "example.com"));
+    assert!(with(Some("a@EXAMPLE.Com"), "Example.COM"));
+    assert!(with(Some("a@b\u{fc}cher.example"), "xn--bcher-kva.example"));
+    assert!(with(Some("a@xn--bcher-kva.example"), "b\u{fc}cher.example"));
+    for email in [
+        "a@sub.example.com",
+        "a@notexample.com",
+        "example.com@evil.test",
+        "a@example.com@evil.test",
+        "a@evil.test@example.com",
+        "example.com",
+        "a@",
+        "a@example.com ",
+        "a@.example.com",
+    ] {
+        assert!(!with(Some(email), "example.com"), "{email}");
+    }
+    assert!(!with(None, "example.com"), "an address that is not verified is no address");
+}
+
+#[test]
+fn domains_that_no_address_has_are_faults() {
+    for domain in ["@example.com", "*.example.com", "a@example.com", "example.com:25", ".example.com"] {
+        let problem = fault(any(EmailDomains, &[domain]));
+        assert!(
+            matches!(&problem, PolicyProblem::EmailDomain { domain: at, .. } if at == domain),
+            "{problem}"
+        );
+    }
+    assert_eq!(fault(all(EmailDomains, &["a.example", "b.example"])), PolicyProblem::AllOfOne);
+}
+
+#[test]
+fn an_address_is_in_a_network_and_an_unknown_one_only_denies() {
+    let set = rules(vec![rule(vec![within(&["10.0.0.0/8", "fd00::/8"])])], vec![]);
+    let (identity, request) = (identity(), get("/"));
+    let matches = |client: Option<&str>, effect| {
+        let client = client.map(|client| client.parse().unwrap());
+        set.allow()[0].matches(&RuleInput { client, ..input(&identity, &request) }, effect)
+    };
+    for effect in [Effect::Allow, Effect::Deny] {
+        for inside in ["10.0.0.0", "10.255.255.255", "fd00::1"] {
+            assert!(matches(Some(inside), effect), "{inside}");
+        }
+        for outside in ["9.255.255.255", "11.0.0.0", "fe80::1", "::ffff:10.0.0.1"] {
+            assert!(!matches(Some(outside), effect), "{outside}");
+        }
+    }
+    assert!(!matches(None, Effect::Allow));
+    assert!(matches(None, Effect::Deny));
+}
+
+#[test]
+fn the_time_is_a_condition() {
+    let set = rules(vec![rule(vec![office(), any(Groups, &["dev"])])], vec![rule(vec![within(&["::/0"])])]);
+    let (identity, request) = (identity(), get("/"));
+    // 2027-01-18 was a Monday.
+    let monday = |minute: u64| Timestamp::from_secs(1_800_230_400 + minute * 60);
+    let matches =
+        |now| set.allow()[0].matches(&RuleInput { now, ..input(&identity, &request) }, Effect::Allow);
+    assert_eq!(monday(0).to_string(), "2027-01-18 00:00:00Z");
+    assert!(!matches(monday(419)) && matches(monday(420)) && matches(monday(1019)) && !matches(monday(1020)));
+    assert_eq!(set.next_change(monday(0)), monday(420));
+    assert_eq!(set.next_change(monday(420)), monday(1020));
+    assert!(set.reads_client_address());
+    let values =
+        RuleInput { now: monday(0), client: Some([192, 0, 2, 1].into()), ..input(&identity, &request) };
+    assert_eq!(set.allow()[0].conditions()[0].values(&values), ["mon 01:00 +01:00"]);
+    assert_eq!(set.deny()[0].conditions()[0].values(&values), ["192.0.2.1"]);
+    let timeless = rules(vec![rule(vec![any(Groups, &["dev"])])], vec![]);
+    assert_eq!(timeless.next_change(monday(0)), Timestamp::MAX);
+    assert!(!timeless.reads_client_address());
+}
+
+#[test]
+fn a_test_must_fit_its_attribute() {
+    let networks = TestSpec::In(vec!["10.0.0.0/8".parse().unwrap()]);
+    for (attribute, test) in [
+        (Groups, networks.clone()),
+        (Time, networks),
+        (Addresses, office().test),
+        (Addresses, TestSpec::Any(strings(&["10.0.0.1"]))),
+        (Time, TestSpec::All(strings(&["08:00"]))),
+    ] {
+        assert_eq!(fault(ConditionSpec { attribute, test }), PolicyProblem::TestKind);
+    }
+    assert_eq!(fault(within(&[])), PolicyProblem::EmptyList);
+    for attribute in [Addresses, Time] {
+        assert_eq!(fault(present(attribute)), PolicyProblem::AlwaysPresent);
+    }
+    let always = ConditionSpec { attribute: Time, test: TestSpec::Within(WindowSpec::default()) };
+    assert_eq!(fault(always), PolicyProblem::TimeAlways);
 }

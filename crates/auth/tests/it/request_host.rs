@@ -120,6 +120,11 @@ fn authority_and_host_must_agree() {
 #[test]
 fn a_request_without_host_is_400() {
     assert_eq!(Canonical::parse(&raw(Scheme::Https, None, None)), Err(HostMissing));
+    let optional = |host| Canonical::parse_with_optional_host(&raw(Scheme::Https, None, host));
+    let absent = optional(None).unwrap();
+    assert_eq!((absent.host(), absent.authority(), absent.port()), ("", "", None));
+    assert_eq!(optional(Some(b"A.example:443")).unwrap().authority(), "a.example");
+    assert_eq!(optional(Some(b"")), Err(HostEmpty));
     let authority = Canonical::parse(&raw(Scheme::Https, Some(b"example.com"), None)).unwrap();
     assert_eq!(authority.host(), "example.com");
 }

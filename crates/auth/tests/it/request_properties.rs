@@ -4,6 +4,7 @@ use auth::request::{Canonical, RawRequest, Scheme};
 use proptest::prelude::*;
 
 use crate::fixtures::forwarded;
+use crate::model_server::{ServerStep, decode, read_path};
 
 /// Targets with many significant parts: dots, slashes, escapes, escaped escapes, parameters.
 fn targets() -> impl Strategy<Value = String> {
@@ -20,6 +21,13 @@ fn targets() -> impl Strategy<Value = String> {
         "2f",
         "%2f",
         "%5c",
+        "%3b",
+        "%3f",
+        "%23",
+        "%40",
+        "%252f",
+        "//",
+        "/../",
         ";",
         ";x",
         "a",
@@ -84,23 +92,9 @@ fn raw<'a>(host: &'a str, target: &'a [u8]) -> RawRequest<'a> {
     RawRequest { method: "GET", scheme: Scheme::Https, authority: None, host: Some(host.as_bytes()), target }
 }
 
-/// Decodes every escape once, as leniently as any server might.
-fn decode(text: &[u8]) -> Vec<u8> {
-    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    let mut out = Vec::new();
-    let mut rest = text;
-    while let Some((&first, behind)) = rest.split_first() {
-        rest = behind;
-        if let (b'%', [high, low, ..]) = (first, behind)
-            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
-        {
-            out.push(high << 4 | low);
-            rest = &behind[2..];
-        } else {
-            out.push(first);
-        }
-    }
-    out
+/// Servers as orders of steps.
+fn servers() -> impl Strategy<Value = Vec<ServerStep>> {
+    prop::collection::vec(prop::sample::select(&ServerStep::ALL[..]), 0..7)
 }
 
 fn has_dot_segment(path: &[u8]) -> bool {
@@ -118,7 +112,7 @@ proptest! {
             let (authority, target) = (once.authority().to_owned(), forwarded(&once));
             let twice = Canonical::parse(&raw(&authority, target.as_bytes()));
             prop_assert_eq!(twice.as_ref(), Ok(&once));
-            let again = once.rewritten(once.path()).unwrap();
+            let again = once.rewritten(once.forwarded_path()).unwrap();
             prop_assert_eq!(&again, &once);
         }
     }
@@ -134,8 +128,10 @@ proptest! {
     }
 
     #[test]
-    fn no_accepted_path_hides_a_dot_segment_however_often_it_is_decoded(target in targets()) {
-        if let Ok(request) = Canonical::parse(&raw("example.com", target.as_bytes())) {
+    fn no_path_of_one_reading_hides_a_dot_segment_however_often_it_is_decoded(target in targets()) {
+        let request = Canonical::parse(&raw("example.com", target.as_bytes()));
+        let request = request.ok().filter(|request| request.strict_fault().is_none());
+        if let Some(request) = request {
             let mut path = request.path().as_bytes().to_vec();
             let segments = path.split(|&b| b == b'/').count();
             loop {
@@ -153,11 +149,26 @@ proptest! {
     }
 
     #[test]
+    fn the_readings_contain_what_a_server_reads(target in targets(), server in servers()) {
+        if let Ok(request) = Canonical::parse(&raw("example.com", target.as_bytes())) {
+            let sent = request.forwarded_path();
+            let known = [request.path()].into_iter().chain(request.other_readings().iter().map(|r| &**r));
+            let known: Vec<&str> = known.collect();
+            if let Some(read) = read_path(&server, sent) {
+                prop_assert!(known.contains(&&*read), "{} is read as {} by {:?}: {:?}", sent, read, server, known);
+            }
+        }
+    }
+
+    #[test]
     fn an_accepted_path_means_what_was_sent(target in targets()) {
         if let Ok(request) = Canonical::parse(&raw("example.com", target.as_bytes())) {
             let sent = target.split('?').next().unwrap();
             prop_assert_eq!(decode(request.path().as_bytes()), decode(sent.as_bytes()));
             prop_assert_eq!(request.query(), target.split_once('?').map(|(_, query)| query));
+            if !request.other_readings().is_empty() {
+                prop_assert_eq!(request.forwarded_path(), sent);
+            }
         }
     }
 

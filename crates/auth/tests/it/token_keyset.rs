@@ -2,11 +2,17 @@
 
 use auth::algorithm::Algorithm;
 use auth::json::JsonError;
-use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkipReason};
+use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkipReason, SkippedKey};
 use auth::token::{IssuerConfig, TokenTypes};
+use base64::engine::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use crate::token_support::*;
+
+/// A point of P-256 whose `x` is two bytes shorter than the curve.
+const SHORT_X: &str = "gAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB";
+const SHORT_Y: &str = "rOEJ1Uawj3iRk5N0SzFYaPv2tD5nbvQ4xOsRgOOjRq0";
 
 fn parse(set: &Value) -> (KeySet, Vec<SkipReason>) {
     let (set, skipped) = KeySet::from_jwks_json(set.to_string().as_bytes()).unwrap();
@@ -14,7 +20,7 @@ fn parse(set: &Value) -> (KeySet, Vec<SkipReason>) {
 }
 
 /// Why the first of the issuer's keys that fits `algorithm`, changed in this way, is skipped;
-/// `None` when it is used. `null` removes a member.
+/// `None` when it is used. `null` removes a member: the same as if it were absent.
 fn skipped(algorithm: Algorithm, changes: Value) -> Option<SkipReason> {
     let mut jwk = ISSUER_KEYS.jwks().into_iter().find(|jwk| jwk["kid"] == kid_for(algorithm)).unwrap();
     let Value::Object(changes) = changes else { panic!("changes are an object") };
@@ -49,6 +55,7 @@ fn tokens_private_and_symmetric_keys_are_refused() {
         for algorithm in [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa] {
             assert_eq!(skipped(algorithm, json!({member: "AQAB"})), Some(SkipReason::Private), "{member}");
             assert_eq!(skipped(algorithm, json!({member: false})), Some(SkipReason::Private), "{member}");
+            assert_eq!(skipped(algorithm, json!({member: null})), None, "{member}");
         }
     }
     let (set, reasons) =
@@ -61,14 +68,16 @@ fn tokens_private_and_symmetric_keys_are_refused() {
 fn tokens_keys_for_other_purposes_are_skipped() {
     let of = |changes| skipped(Algorithm::Es256, changes);
     assert_eq!(of(json!({"use": "sig"})), None);
-    assert_eq!(of(json!({"use": "enc"})), Some(SkipReason::Use));
+    assert_eq!(of(json!({"use": null, "key_ops": null, "alg": null, "kid": null})), None);
+    assert_eq!(of(json!({"use": "enc"})), Some(SkipReason::Encryption));
     assert_eq!(of(json!({"use": "SIG"})), Some(SkipReason::Use));
     assert_eq!(of(json!({"use": 1})), Some(SkipReason::Member("use")));
     assert_eq!(of(json!({"key_ops": ["sign", "verify"]})), None);
-    assert_eq!(of(json!({"key_ops": ["encrypt"]})), Some(SkipReason::KeyOps));
+    assert_eq!(of(json!({"key_ops": ["encrypt"]})), Some(SkipReason::Encryption));
+    assert_eq!(of(json!({"key_ops": ["encrypt", "sign"]})), Some(SkipReason::KeyOps));
     assert_eq!(of(json!({"key_ops": []})), Some(SkipReason::KeyOps));
     assert_eq!(of(json!({"key_ops": "verify"})), Some(SkipReason::Member("key_ops")));
-    assert_eq!(of(json!({"use": "sig", "key_ops": ["wrapKey"]})), Some(SkipReason::KeyOps));
+    assert_eq!(of(json!({"use": "sig", "key_ops": ["wrapKey"]})), Some(SkipReason::Encryption));
 }
 
 #[test]
@@ -84,23 +93,27 @@ fn tokens_key_type_curve_and_algorithm_must_agree() {
                 "{algorithm:?} {declared:?}"
             );
         }
-        for declared in ["none", "HS256", "RSA-OAEP", "ECDH-ES", "ES256K", ""] {
+        for declared in ["none", "HS256", "ES256K", ""] {
             assert_eq!(
                 skipped(algorithm, json!({"alg": declared})),
                 Some(SkipReason::Algorithm),
                 "{declared}"
             );
         }
+        for declared in ["RSA-OAEP", "RSA-OAEP-256", "RSA1_5", "ECDH-ES", "ECDH-ES+A128KW"] {
+            let reason = skipped(algorithm, json!({"alg": declared}));
+            assert_eq!(reason, Some(SkipReason::Encryption), "{declared}");
+        }
         assert_eq!(skipped(algorithm, json!({"alg": 1})), Some(SkipReason::Member("alg")));
     }
     assert_eq!(skipped(Algorithm::EdDsa, json!({"alg": "Ed25519"})), None);
     assert_eq!(skipped(Algorithm::Es256, json!({"crv": "secp256k1"})), Some(SkipReason::Unsupported));
-    assert_eq!(skipped(Algorithm::EdDsa, json!({"crv": "X25519"})), Some(SkipReason::Unsupported));
+    assert_eq!(skipped(Algorithm::EdDsa, json!({"crv": "X25519"})), Some(SkipReason::Encryption));
     assert_eq!(skipped(Algorithm::EdDsa, json!({"crv": "Ed448"})), Some(SkipReason::Unsupported));
     assert_eq!(skipped(Algorithm::Es256, json!({"kty": "AKP"})), Some(SkipReason::Unsupported));
     assert_eq!(skipped(Algorithm::Es256, json!({"kty": null})), Some(SkipReason::Member("kty")));
     assert_eq!(skipped(Algorithm::Es256, json!({"crv": null})), Some(SkipReason::Member("crv")));
-    assert_eq!(skipped(Algorithm::Es256, json!({"crv": "P-384"})), Some(SkipReason::Encoding("x")));
+    assert_eq!(skipped(Algorithm::Es256, json!({"crv": "P-384"})), Some(SkipReason::Invalid));
 }
 
 #[test]
@@ -129,7 +142,9 @@ fn tokens_keys_that_are_no_keys_are_skipped() {
     let mut even = vec![0xff; 256];
     even[255] = 0xfe;
     assert_eq!(rsa(json!({"n": b64(even)})), Some(SkipReason::Invalid));
-    for (name, text) in [("n", ""), ("e", ""), ("e", "AAEAAQ"), ("e", "AQAB="), ("e", "AQ AB"), ("e", "AR")] {
+    for (name, text) in
+        [("n", ""), ("e", ""), ("e", "AAAA"), ("e", "AQAB=="), ("e", "AQ AB"), ("e", "AR"), ("e", "=AQAB")]
+    {
         assert_eq!(rsa(json!({name: text})), Some(SkipReason::Encoding(name)), "{name} {text}");
     }
     assert_eq!(rsa(json!({"n": null})), Some(SkipReason::Member("n")));
@@ -149,10 +164,7 @@ fn tokens_keys_that_are_no_keys_are_skipped() {
             skipped(algorithm, json!({"x": b64(vec![0; width]), "y": b64(vec![0; width])})),
             Some(SkipReason::Invalid)
         );
-        assert_eq!(
-            skipped(algorithm, json!({"y": b64(vec![1; width - 1])})),
-            Some(SkipReason::Encoding("y"))
-        );
+        assert_eq!(skipped(algorithm, json!({"y": b64(vec![1; width - 1])})), Some(SkipReason::Invalid));
         assert_eq!(
             skipped(algorithm, json!({"y": b64(vec![1; width + 1])})),
             Some(SkipReason::Encoding("y"))
@@ -162,6 +174,45 @@ fn tokens_keys_that_are_no_keys_are_skipped() {
     assert_eq!(skipped(Algorithm::EdDsa, json!({"x": b64([1; 31])})), Some(SkipReason::Encoding("x")));
     let (_, reasons) = parse(&json!({"keys": [1, null, "x", []]}));
     assert_eq!(reasons, [SkipReason::NotAnObject; 4]);
+}
+
+/// Issuers publish the same number in several spellings.
+#[test]
+fn tokens_numbers_of_keys_are_read_in_every_spelling() {
+    let spellings = |bytes: &[u8]| {
+        let zero = [&[0], bytes].concat();
+        let mut texts = Vec::new();
+        for bytes in [bytes, &zero] {
+            texts.extend([URL_SAFE_NO_PAD.encode(bytes), URL_SAFE.encode(bytes)]);
+            texts.extend([STANDARD_NO_PAD.encode(bytes), STANDARD.encode(bytes)]);
+        }
+        texts
+    };
+    for algorithm in [Algorithm::Rs256, Algorithm::Es256, Algorithm::Es512] {
+        let members: &[&str] = if algorithm == Algorithm::Rs256 { &["n", "e"] } else { &["x", "y"] };
+        let jwk = ISSUER_KEYS.jwks().into_iter().find(|jwk| jwk["kid"] == kid_for(algorithm)).unwrap();
+        let (plain, _) = parse(&json!({"keys": [jwk]}));
+        for member in members {
+            let bytes = URL_SAFE_NO_PAD.decode(jwk[*member].as_str().unwrap()).unwrap();
+            for text in spellings(&bytes) {
+                let mut jwk = jwk.clone();
+                jwk[*member] = text.as_str().into();
+                let (set, reasons) = parse(&json!({"keys": [jwk]}));
+                assert_eq!(reasons, [], "{member} {text}");
+                assert!(set.is_superset_of(&plain), "the same key: {member} {text}");
+            }
+        }
+    }
+    // A coordinate whose leading zero is missing (RFC 7518 §6.2.1.2 wants it there).
+    let short = json!({"kty": "EC", "crv": "P-256", "x": SHORT_X, "y": SHORT_Y});
+    let (set, reasons) = parse(&json!({"keys": [short]}));
+    assert_eq!((set.is_empty(), reasons), (false, vec![]));
+    // The bytes of an Ed25519 key are no number.
+    let jwk = ISSUER_KEYS.jwks().into_iter().find(|jwk| jwk["kty"] == "OKP").unwrap();
+    let bytes = URL_SAFE_NO_PAD.decode(jwk["x"].as_str().unwrap()).unwrap();
+    let longer = URL_SAFE_NO_PAD.encode([&[0], &bytes[..]].concat());
+    assert_eq!(skipped(Algorithm::EdDsa, json!({"x": longer})), Some(SkipReason::Encoding("x")));
+    assert_eq!(skipped(Algorithm::EdDsa, json!({"x": STANDARD.encode(&bytes)})), None);
 }
 
 #[test]
@@ -174,12 +225,14 @@ fn tokens_unusable_keys_do_not_disturb_the_others() {
     keys.extend(ISSUER_KEYS.jwks());
     let (set, skipped) = KeySet::from_jwks_json(json!({"keys": keys}).to_string().as_bytes()).unwrap();
     assert_eq!(class_of(&verify_at(&token(&claims()), &config(), &set, NOW)), "accepted");
+    let normal: Vec<_> = skipped.iter().map(SkippedKey::is_normal).collect();
+    assert_eq!(normal, [false, true, false]);
     let shown: Vec<_> = skipped.iter().map(ToString::to_string).collect();
     assert_eq!(
         shown,
         [
             "key 0 is a symmetric key; a secret does not belong in a public key set",
-            "key 1 (kid \"enc\") is not for signatures (`use`)",
+            "key 1 (kid \"enc\") is for encryption",
             "key 2 is not an object",
         ]
     );

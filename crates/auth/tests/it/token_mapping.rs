@@ -125,17 +125,52 @@ fn mapping_merges_groups_of_nested_paths() {
         "groups": ["not mapped"],
     });
     assert_eq!(list(&identity(&mapping, changes).unwrap().groups), ["b", "a", "c", "d"]);
-    for value in [json!(1), json!({"a": 1}), json!(true), json!(["a", 1]), json!([["a"]]), json!(["a", null])]
-    {
-        let (claim, fault) = fault(&mapping, json!({"realm_access": {"roles": value}}));
-        assert_eq!(
-            (&*claim, fault),
-            ("realm_access.roles", ClaimFault::NotA("a string or an array of strings"))
-        );
-    }
     let nothing =
         identity(&mapping, json!({"realm_access": {"roles": ["", "a"]}, "resource_access": {}})).unwrap();
     assert_eq!(list(&nothing.groups), ["a"]);
+}
+
+#[test]
+fn mapping_takes_groups_as_they_are_published() {
+    let mapping = ClaimMapping::default();
+    for (value, expected, left_out) in [
+        (json!("a"), &["a"][..], false),
+        (json!(["a", "b"]), &["a", "b"], false),
+        (json!(7), &["7"], false),
+        (json!(["a", 7, -1, 1.5]), &["a", "7", "-1", "1.5"], false),
+        // Zitadel: each role with the organizations that it is granted in.
+        (json!({"admin": {"1": "x.example"}, "dev": {}}), &["admin", "dev"], false),
+        (json!(["a", {"id": 1}, null, ["b"], true, "c"]), &["a", "c"], true),
+        (json!(true), &[], true),
+        (json!([]), &[], false),
+        (json!({}), &[], false),
+    ] {
+        let token = token(&claims_with(json!({"groups": value.clone()})));
+        let found = verify_with(&token, &config().with_mapping(mapping.clone())).unwrap();
+        assert_eq!(list(&found.identity.groups), expected, "{value}");
+        let noted = auth::token::jwt::parse(token.as_ref()).unwrap().left_out(&config());
+        assert_eq!(noted.claim.as_deref(), left_out.then_some("groups"), "{value}");
+        assert!(!noted.groups_elsewhere);
+    }
+    assert_eq!(fault(&mapping, json!({"groups": [1e300]})), ("groups".into(), ClaimFault::Inexact));
+    assert_eq!(fault(&mapping, json!({"groups": {"a\n": 1}})), ("groups".into(), ClaimFault::Control));
+    let roles: serde_json::Map<_, _> = (0..513).map(|n| (format!("role-{n}"), json!({}))).collect();
+    assert_eq!(fault(&mapping, json!({"groups": roles})), ("groups".into(), ClaimFault::TooMany));
+}
+
+#[test]
+fn mapping_notes_groups_that_are_elsewhere() {
+    for (changes, elsewhere) in [
+        (json!({"_claim_names": {"groups": "src1"}}), true),
+        (json!({"hasgroups": true}), true),
+        (json!({"_claim_names": {"address": "src1"}}), false),
+        (json!({"hasgroups": false}), false),
+        (json!({}), false),
+    ] {
+        let token = token(&claims_with(changes.clone()));
+        let noted = auth::token::jwt::parse(token.as_ref()).unwrap().left_out(&config());
+        assert_eq!(noted.groups_elsewhere, elsewhere, "{changes}");
+    }
 }
 
 #[test]

@@ -36,11 +36,11 @@ impl Node {
         self.now = self.now.plus(ConsumerSettings::default().probe_period);
         let mut actions = Vec::new();
         self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
-        let asked = actions.iter().find_map(|action| match action {
+        let probe_nonce = actions.iter().find_map(|action| match action {
             ConsumerAction::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
-        let nonce = asked.expect("a probe is due");
+        let nonce = probe_nonce.expect("a probe is due");
         self.deliver(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
     }
 }
@@ -59,12 +59,12 @@ fn what_every_echo_shows_to_be_missing_does_not_keep_the_lease_from_beginning() 
     for seq in 1..20 {
         // Events are sent only on request, and a new one is appended all the time.
         node.probe(seq);
-        let asked = node.now;
+        let sent_at = node.now;
         node.now = node.now.plus(Duration::from_millis(1));
-        assert!(view.lease() < asked.plus(ConsumerSettings::default().lease), "not before it is applied");
+        assert!(view.lease() < sent_at.plus(ConsumerSettings::default().lease), "not before it is applied");
         let event = LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
         node.deliver(&Body::Event { epoch: EPOCH, event });
-        assert_eq!(view.lease(), asked.plus(ConsumerSettings::default().lease), "from when it was asked");
+        assert_eq!(view.lease(), sent_at.plus(ConsumerSettings::default().lease), "from when it was asked");
     }
     // A lease that was owed before a flush does not begin after it.
     node.probe(21);

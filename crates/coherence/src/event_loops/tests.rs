@@ -149,14 +149,14 @@ fn tag(number: u64) -> Tag {
 async fn fixture() -> Fixture {
     let clock: Arc<dyn BootTime> = Arc::new(Paused(tokio::time::Instant::now()));
     let (append, appended) = mpsc::channel(100);
-    let (valve, facts, told) = (Valve::default(), FakeStore::default(), Arc::<Mutex<Vec<_>>>::default());
+    let (valve, facts, notices) = (Valve::default(), FakeStore::default(), Arc::<Mutex<Vec<_>>>::default());
     let mut town = Fixture {
         valve: valve.clone(),
         facts: facts.clone(),
         clock: clock.clone(),
         views: Vec::new(),
         counts: Vec::new(),
-        notices: told.clone(),
+        notices: notices.clone(),
         append,
     };
     tokio::spawn(QueryAnswers::new(town.channel(), facts.clone()).run(appended));
@@ -165,14 +165,14 @@ async fn fixture() -> Fixture {
         let called = PeerName::new(&format!("gateway-{id}")).expect("a name");
         let consumer =
             Consumer::new((ConsumerId([id; 16]), called), ConsumerSettings::default(), view.clone());
-        let (end, told, mut drawn) = (town.channel(), told.clone(), 0_u64);
+        let (end, notices, mut drawn) = (town.channel(), notices.clone(), 0_u64);
         let nonce = move || {
             drawn += 1;
             Nonce([&[id; 8][..], &drawn.to_le_bytes()].concat().try_into().expect("16 bytes"))
         };
         town.counts.push(end.counts.clone());
         town.views.push(view);
-        tokio::spawn(run_consumer(end, consumer, facts.clone(), nonce, move |one| told.lock().push(one)));
+        tokio::spawn(run_consumer(end, consumer, facts.clone(), nonce, move |one| notices.lock().push(one)));
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     town
@@ -189,23 +189,24 @@ impl Fixture {
         }
     }
 
-    fn revoke(&self, what: u64) {
+    fn revoke(&self, number: u64) {
         let mut log = self.facts.0.lock();
-        let event = LogEvent { seq: log.len() as u64 + 1, tags: vec![tag(what)], not_before: None, until: 0 };
+        let event =
+            LogEvent { seq: log.len() as u64 + 1, tags: vec![tag(number)], not_before: None, until: 0 };
         log.push(event.clone());
         self.append.try_send((EPOCH, event)).expect("room");
     }
 
     /// What each node would keep, if the authority were queried now.
-    fn fill(&self, what: u64) -> Vec<EntryStamp> {
+    fn fill(&self, number: u64) -> Vec<EntryStamp> {
         let (now, head) = (self.clock.now(), self.facts.0.lock().len() as u64);
-        let fill = |view: &Arc<View>| view.fill(view.start_query(now), (EPOCH, head), &[tag(what)], now);
+        let fill = |view: &Arc<View>| view.fill(view.start_query(now), (EPOCH, head), &[tag(number)], now);
         self.views.iter().map(|view| fill(view).expect("kept")).collect()
     }
 
-    fn standing(&self, stamps: &[EntryStamp], what: u64) -> Vec<EntryState> {
+    fn standing(&self, stamps: &[EntryStamp], number: u64) -> Vec<EntryState> {
         let now = self.clock.now();
-        self.views.iter().zip(stamps).map(|(v, s)| v.entry_state(s, &[tag(what)], now)).collect()
+        self.views.iter().zip(stamps).map(|(v, s)| v.entry_state(s, &[tag(number)], now)).collect()
     }
 }
 
@@ -236,7 +237,8 @@ async fn what_is_revoked_is_refused_everywhere_at_once() {
 #[tokio::test(start_paused = true)]
 async fn what_is_verified_here_is_held_against_what_is_denied() {
     let town = fixture().await;
-    let verify = |what| town.views.iter().map(|v| v.check_credential(&[tag(what)], 0)).collect::<Vec<_>>();
+    let verify =
+        |number| town.views.iter().map(|v| v.check_credential(&[tag(number)], 0)).collect::<Vec<_>>();
     let good = |verdicts: Vec<CredentialCheck>| -> Vec<EntryStamp> {
         let stamps = verdicts.into_iter().map(|verdict| match verdict {
             CredentialCheck::NotRevoked(stamp) => stamp,
@@ -264,8 +266,8 @@ async fn what_is_verified_here_is_held_against_what_is_denied() {
     after(Duration::from_secs(1)).await;
     assert!(matches!(view.check_credential(&[tag(1)], 0), CredentialCheck::Denied));
     assert!(matches!(view.check_credential(&[tag(2)], 0), CredentialCheck::NotRevoked(_)));
-    for what in 10..30 {
-        town.revoke(what);
+    for number in 10..30 {
+        town.revoke(number);
     }
     after(Duration::from_millis(10)).await;
     assert!(
@@ -291,7 +293,7 @@ async fn without_the_way_nobody_believes_for_longer_than_the_lease() {
     after(Duration::from_secs(1)).await;
     assert_eq!((town.standing(&stamps[0], 1), town.standing(&stamps[1], 2)), (VOID.to_vec(), GOOD.to_vec()));
     assert!(
-        !town.notices.lock().iter().any(|told| matches!(told, AuthorityNotice::Flushed(_))),
+        !town.notices.lock().iter().any(|notice| matches!(notice, AuthorityNotice::Flushed(_))),
         "one event was told again"
     );
 }
@@ -301,8 +303,8 @@ async fn an_hour_of_messages_that_were_held_back_changes_nothing() {
     let town = fixture().await;
     let stamps = town.fill(1);
     town.valve.close();
-    for what in 2..50 {
-        town.revoke(what);
+    for number in 2..50 {
+        town.revoke(number);
         after(Duration::from_mins(1)).await;
     }
     town.revoke(1);
@@ -340,9 +342,9 @@ async fn who_has_no_key_is_heard_by_nobody() {
 async fn a_hundred_thousand_revocations_at_once_are_survived() {
     let town = fixture().await;
     let stamps = town.fill(1);
-    for what in 10..100_010 {
-        let seq = what - 9;
-        town.facts.0.lock().push(LogEvent { seq, tags: vec![tag(what)], not_before: None, until: 0 });
+    for number in 10..100_010 {
+        let seq = number - 9;
+        town.facts.0.lock().push(LogEvent { seq, tags: vec![tag(number)], not_before: None, until: 0 });
     }
     // They are not pushed, and are more than a node sends again.
     after(Duration::from_secs(3)).await;
@@ -366,7 +368,7 @@ async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
     let answered = async |writable: bool| {
         let facts = FakeStore::default();
         let end = MessageChannel { transport: Arc::new(Memory::default()), ..town.channel() };
-        let (questions, mut heard) = (
+        let (questions, mut answers) = (
             Topic::Questions(end.authority.clone()),
             end.transport.subscribe(Topic::Events(end.authority.clone())),
         );
@@ -381,7 +383,7 @@ async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
         after(Duration::from_secs(20)).await;
         running.abort();
         let mut answered = Vec::new();
-        while let Ok(bytes) = heard.try_recv() {
+        while let Ok(bytes) = answers.try_recv() {
             if let Some(Body::Echo { nonce, .. }) = end.read(&bytes) {
                 answered.push(nonce.0[0]);
             }
@@ -398,7 +400,7 @@ async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() 
     let town = fixture().await;
     town.revoke(1);
     let mut drawn = 0_u128;
-    let (asking, hearing) = MessageQueryClient::new(town.channel(), move || {
+    let (client, hearing) = MessageQueryClient::new(town.channel(), move || {
         drawn += 1;
         Some(Nonce((drawn << 64).to_le_bytes()))
     });
@@ -406,14 +408,14 @@ async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() 
     // More tags than one message holds.
     let tags: Vec<_> = (0..1000).map(tag).collect();
     let denied =
-        async || asking.query_denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
+        async || client.query_denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
     assert_eq!(denied().await, Some((1, 1)));
-    let asked = tokio::time::Instant::now();
+    let sent_at = tokio::time::Instant::now();
     town.valve.close();
     let open = async {
         after(Duration::from_millis(700)).await;
         town.valve.open(false);
     };
     assert_eq!(tokio::join!(denied(), open).0, Some((1, 1)));
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
 }

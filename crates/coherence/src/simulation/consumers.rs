@@ -43,8 +43,8 @@ pub(super) struct Load {
     query: LogQuery,
     /// Number of the page.
     number: u64,
-    asked: u64,
-    tries: u32,
+    sent_at: u64,
+    attempts: u32,
 }
 
 fn denied_by(log: &BTreeMap<u64, LogEvent>, as_of: u64) -> Vec<(Tag, DenylistEntry)> {
@@ -196,7 +196,7 @@ impl World {
     fn next_page(&mut self, at: usize, (ticket, copying): (u64, DenylistCopier)) {
         let query = LogQuery::new(&name(), self.nonce(), copying.question());
         self.next += 1;
-        let load = Load { ticket, copying, query, number: self.next, asked: self.tick, tries: 1 };
+        let load = Load { ticket, copying, query, number: self.next, sent_at: self.tick, attempts: 1 };
         self.caches[at].load = Some(load);
         self.ask_page(at);
     }
@@ -211,16 +211,16 @@ impl World {
     /// some attempts.
     pub(super) fn page_again(&mut self, at: usize) {
         let tick = self.tick;
-        if self.caches[at].load.as_ref().is_none_or(|load| tick - load.asked < PAGE_AGAIN) {
+        if self.caches[at].load.as_ref().is_none_or(|load| tick - load.sent_at < PAGE_AGAIN) {
             return;
         }
-        let Some(Load { ticket, copying, tries, .. }) = self.caches[at].load.take() else { return };
-        if tries >= TRIES {
+        let Some(Load { ticket, copying, attempts, .. }) = self.caches[at].load.take() else { return };
+        if attempts >= TRIES {
             return self.consumer(at, |machine, now, _, _| machine.denylist_loaded(now, ticket, None));
         }
         self.next_page(at, (ticket, copying));
         if let Some(load) = &mut self.caches[at].load {
-            load.tries = tries + 1;
+            load.attempts = attempts + 1;
         }
     }
 

@@ -298,10 +298,10 @@ impl World {
     pub(super) fn read_head(
         &mut self,
         node: usize,
-        asking: &[ConsumerId],
+        querying: &[ConsumerId],
     ) -> (Option<LogHead>, Vec<ConsumerId>) {
         let now = Boot(self.tick * TICK);
-        let due = self.rosters[node].to_record(now, asking);
+        let due = self.rosters[node].to_record(now, querying);
         let mut unlisted = Vec::new();
         if self.is_writable(node) {
             if !mutation::is_active(Mutation::UnrecordedConsumer) {
@@ -311,7 +311,7 @@ impl World {
         } else if !mutation::is_active(Mutation::UnrecordedReadOnly) {
             let stands =
                 |id: &ConsumerId| self.database.list.get(id).is_some_and(|entry| entry.marked.is_none());
-            unlisted = self.rosters[node].not_recently_recorded(now, asking);
+            unlisted = self.rosters[node].not_recently_recorded(now, querying);
             unlisted.retain(|id| !stands(id));
         }
         (self.prove(node), unlisted)

@@ -57,7 +57,7 @@ struct World {
     node: LogAuthority,
     consumer: Consumer,
     /// The open query, and the tick at which it began.
-    asked: Option<(RepeatedQuery, u64)>,
+    query: Option<(RepeatedQuery, u64)>,
     log: Vec<LogEvent>,
     name: PeerName,
     keys: Keys,
@@ -74,7 +74,7 @@ impl World {
             packets: BTreeMap::new(),
             node: LogAuthority::new(),
             consumer: super::consumer(1, 1000),
-            asked: None,
+            query: None,
             log: Vec::new(),
             name: PeerName::new("main").expect("a name"),
             keys: Keys::single(1, &[1; 32]),
@@ -139,8 +139,8 @@ impl World {
         match packet {
             Packet::ToNode(body) => self.node(|node, actions| node.on_message(&body, actions)),
             Packet::ToConsumer(body) => {
-                if let Some((asked, _)) = &mut self.asked {
-                    asked.on_message(&body, &self.keys);
+                if let Some((query, _)) = &mut self.query {
+                    query.on_message(&body, &self.keys);
                 }
                 self.consumer(|consumer, now, nonce, actions| {
                     consumer.on_message(now, &body, nonce, actions);
@@ -174,26 +174,26 @@ impl World {
     }
 
     fn ask(&mut self) -> Result<(), Broken> {
-        if self.asked.is_none() && self.random.chance(50) {
+        if self.query.is_none() && self.random.chance(50) {
             let tags: Vec<_> = (0..self.random.one_of(&[1, 7, 700])).map(|number| tag(1, number)).collect();
             let (mut drawn, tick) = (self.next, self.tick);
             let mut nonce = || {
                 drawn += 1;
                 Some(Nonce(tag_of(drawn)))
             };
-            self.asked = RepeatedQuery::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
+            self.query = RepeatedQuery::new(&self.name, &tags, &mut nonce).map(|query| (query, tick));
             self.next = drawn;
         }
         let (now, mut bodies) = (self.now(), Vec::new());
-        let Some((asked, began)) = &mut self.asked else { return Ok(()) };
-        if asked.answer().is_some() {
-            self.asked = None;
+        let Some((query, began)) = &mut self.query else { return Ok(()) };
+        if query.answer().is_some() {
+            self.query = None;
             return Ok(());
         }
         if self.tick - *began >= PATIENCE {
             return Err(Broken::Question);
         }
-        asked.tick(now, &mut bodies);
+        query.tick(now, &mut bodies);
         for body in bodies {
             self.send(Packet::ToNode(body));
         }
@@ -253,6 +253,6 @@ fn what_is_not_repeated_is_noticed() {
         mutation::set_active(Some(mutation));
         let found = first_broken(0..20, MOST_LOSS);
         mutation::set_active(None);
-        assert_eq!(found.map(|(_, (what, _))| what), Some(broken), "{mutation:?}");
+        assert_eq!(found.map(|(_, (violation, _))| violation), Some(broken), "{mutation:?}");
     }
 }

@@ -66,13 +66,13 @@ impl World {
         let last = *self.tokens.last_key_value().expect("some").1;
         self.revoke_token(last, true);
         // Issued after all tokens of the subject were revoked, and nothing happens afterwards.
-        let asked = self.issue_to(last.subject, false);
+        let remote = self.issue_to(last.subject, false);
         let local = self.issue_to(last.subject, true);
         (0..HEALED).for_each(|_| self.step());
-        self.all_are_admitted(&[asked, local]);
+        self.all_are_admitted(&[remote, local]);
         // For two leases and more, nothing can be written; this must have no effect.
         self.fill_up_for(u64::MAX);
         (0..HEALED).for_each(|_| self.step());
-        self.all_are_admitted(&[asked, local]);
+        self.all_are_admitted(&[remote, local]);
     }
 }

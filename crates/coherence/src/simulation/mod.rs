@@ -370,9 +370,9 @@ impl World {
         for action in actions {
             match action {
                 authority::AuthorityAction::Send(body) => self.publish(body),
-                authority::AuthorityAction::ReadHead(asking) => {
+                authority::AuthorityAction::ReadHead(querying) => {
                     // Read at once, and delivered late: the oldest head that may be sent.
-                    let (read, unlisted) = self.read_head(at, &asking);
+                    let (read, unlisted) = self.read_head(at, &querying);
                     let read = read.filter(|_| self.healed || !self.random.chance(20));
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
                     self.at(self.tick + after, Packet::HeadRead(process, read, unlisted));
@@ -432,12 +432,13 @@ impl World {
                     self.node(at, |node, actions| node.on_message(&body, actions));
                 }
             }
-            Packet::HeadRead(by, ..) | Packet::RangeRead(by, ..) if self.started[by.node] != by.started => {}
-            Packet::HeadRead(by, read, unlisted) => {
-                self.node(by.node, |node, actions| node.head_read(read, &unlisted, actions));
+            Packet::HeadRead(reader, ..) | Packet::RangeRead(reader, ..)
+                if self.started[reader.node] != reader.started => {}
+            Packet::HeadRead(reader, read, unlisted) => {
+                self.node(reader.node, |node, actions| node.head_read(read, &unlisted, actions));
             }
-            Packet::RangeRead(by, nonce, after, read) => {
-                self.node(by.node, |node, actions| node.range_read(nonce, after, read, actions));
+            Packet::RangeRead(reader, nonce, after, read) => {
+                self.node(reader.node, |node, actions| node.range_read(nonce, after, read, actions));
             }
             Packet::Commit(event, concerned) => self.commit(event, &concerned),
             Packet::Read { from, flight, token } => {

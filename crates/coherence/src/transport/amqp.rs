@@ -172,7 +172,7 @@ pub struct AmqpSettings {
 pub struct Amqp {
     shared: Arc<Shared>,
     /// Requests to the task; the task ends when this sender is dropped.
-    wanted: mpsc::UnboundedSender<LinkRequest>,
+    request_sender: mpsc::UnboundedSender<LinkRequest>,
 }
 
 impl Amqp {
@@ -186,10 +186,10 @@ impl Amqp {
             outgoing: Mutex::default(),
             subscribers: Subscribers::default(),
         });
-        let (wanted, heard) = mpsc::unbounded_channel();
-        let keeper = ConnectionTask { settings: Arc::new(settings), shared: shared.clone(), wanted: heard };
+        let (request_sender, requests) = mpsc::unbounded_channel();
+        let keeper = ConnectionTask { settings: Arc::new(settings), shared: shared.clone(), requests };
         tokio::spawn(keeper.run());
-        Self { shared, wanted }
+        Self { shared, request_sender }
     }
 }
 
@@ -207,12 +207,12 @@ impl Transport for Amqp {
         let (to, queue) = mpsc::channel(QUEUE);
         let _ = to.try_send(message);
         outgoing.insert(topic.clone(), to);
-        let _ = self.wanted.send(LinkRequest::Sender(topic.clone(), queue));
+        let _ = self.request_sender.send(LinkRequest::Sender(topic.clone(), queue));
     }
 
     fn subscribe(&self, topic: Topic) -> Subscription {
         let subscription = self.shared.subscribers.add(topic.clone());
-        let _ = self.wanted.send(LinkRequest::Receiver(topic));
+        let _ = self.request_sender.send(LinkRequest::Receiver(topic));
         subscription
     }
 
@@ -313,7 +313,7 @@ impl Shared {
 struct ConnectionTask {
     settings: Arc<AmqpSettings>,
     shared: Arc<Shared>,
-    wanted: mpsc::UnboundedReceiver<LinkRequest>,
+    requests: mpsc::UnboundedReceiver<LinkRequest>,
 }
 
 /// A connection with its session and links.
@@ -342,22 +342,22 @@ impl ConnectionTask {
     async fn run(mut self) {
         if self.settings.brokers.is_empty() {
             self.shared.publish_state(TransportState::Down("no broker is configured".into()));
-            return wait_dropped(&mut self.wanted).await;
+            return wait_dropped(&mut self.requests).await;
         }
         let settings = self.settings.clone();
-        let mut tries = Backoff::new(settings.seed);
+        let mut backoff = Backoff::new(settings.seed);
         let mut causes = Vec::new();
         for broker in settings.brokers.iter().cycle() {
             let live = tokio::select! {
                 biased;
-                () = wait_dropped(&mut self.wanted) => return,
+                () = wait_dropped(&mut self.requests) => return,
                 live = open(broker, &settings, &self.shared) => live,
             };
             match live {
                 Ok(live) => match self.serve_until_end(live).await {
                     Err(Dropped) => return,
                     Ok(ConnectionEnd { steady: true, .. }) => {
-                        tries.succeeded();
+                        backoff.succeeded();
                         causes.clear();
                     }
                     Ok(ConnectionEnd { why, .. }) => causes.push(why),
@@ -368,7 +368,7 @@ impl ConnectionTask {
             if causes.len() == settings.brokers.len() {
                 self.shared.publish_state(TransportState::Down(causes.join("; ").into()));
                 causes.clear();
-                if let Err(Dropped) = self.pause(&mut tries).await {
+                if let Err(Dropped) = self.pause(&mut backoff).await {
                     return;
                 }
             }
@@ -398,9 +398,9 @@ impl ConnectionTask {
             }
         }
         loop {
-            let wanted = tokio::select! {
-                wanted = self.wanted.recv() => match wanted {
-                    Some(wanted) => wanted,
+            let request = tokio::select! {
+                request = self.requests.recv() => match request {
+                    Some(request) => request,
                     None => {
                         let _ = timeout(CLOSE_TIMEOUT, live.connection.close()).await;
                         return Err(Dropped);
@@ -423,24 +423,24 @@ impl ConnectionTask {
                     return Ok(broker.ended(&outcome));
                 }
             };
-            if let Err(cause) = live.attach(wanted, &self.settings, &self.shared).await {
+            if let Err(cause) = live.attach(request, &self.settings, &self.shared).await {
                 return Ok(cause);
             }
         }
     }
 
-    async fn pause(&mut self, tries: &mut Backoff) -> Result<(), Dropped> {
+    async fn pause(&mut self, backoff: &mut Backoff) -> Result<(), Dropped> {
         tokio::select! {
-            () = wait_dropped(&mut self.wanted) => Err(Dropped),
-            () = tokio::time::sleep(tries.failed()) => Ok(()),
+            () = wait_dropped(&mut self.requests) => Err(Dropped),
+            () = tokio::time::sleep(backoff.failed()) => Ok(()),
         }
     }
 }
 
 /// Waits until the transport is dropped. Requests that arrive meanwhile are ignored: the next
 /// connection looks up what it needs.
-async fn wait_dropped(wanted: &mut mpsc::UnboundedReceiver<LinkRequest>) {
-    while wanted.recv().await.is_some() {}
+async fn wait_dropped(requests: &mut mpsc::UnboundedReceiver<LinkRequest>) {
+    while requests.recv().await.is_some() {}
 }
 
 /// Opens a connection with every link that is known to be needed; the error says why that failed.
@@ -526,11 +526,11 @@ impl ActiveConnection {
 
     async fn attach(
         &mut self,
-        wanted: LinkRequest,
+        request: LinkRequest,
         settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), String> {
-        match timeout(ANSWER_TIMEOUT, self.try_attach(wanted, settings, shared)).await {
+        match timeout(ANSWER_TIMEOUT, self.try_attach(request, settings, shared)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(self.cause(cause, settings).await),
             Err(_) => Err(Broker { address: &self.broker, login: &settings.login }.timed_out()),
@@ -539,13 +539,13 @@ impl ActiveConnection {
 
     async fn try_attach(
         &mut self,
-        wanted: LinkRequest,
+        request: LinkRequest,
         settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), Option<String>> {
         let broker = Broker { address: &self.broker, login: &settings.login };
         let context = link::Context { broker: self.broker.clone(), settings: settings.clone() };
-        match wanted {
+        match request {
             LinkRequest::Sender(topic, queue) => {
                 let address = settings.addressing.address(&topic);
                 let attached = link::sender(&topic, &address).attach(&mut self.session).await;

@@ -83,11 +83,11 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     let elsewhere = Topic::Events(name("https://id.example/realms/main#>*"));
     let mut at_one = one.subscribe(events.clone());
     let mut at_other = other.subscribe(events.clone());
-    let mut asked = other.subscribe(questions.clone());
+    let mut at_questions = other.subscribe(questions.clone());
     let mut strange = other.subscribe(elsewhere.clone());
     wait_subscribed(&one, &events, &mut at_one).await;
     wait_subscribed(&one, &events, &mut at_other).await;
-    wait_subscribed(&one, &questions, &mut asked).await;
+    wait_subscribed(&one, &questions, &mut at_questions).await;
     wait_subscribed(&one, &elsewhere, &mut strange).await;
     while at_one.try_recv().is_ok() {}
 
@@ -100,7 +100,7 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     }
     // Topics are separate.
     one.send(&questions, Bytes::from_static(b"asked"));
-    assert_eq!(next(&mut asked).await, "asked");
+    assert_eq!(next(&mut at_questions).await, "asked");
     assert!(is_empty(&mut at_other) && is_empty(&mut strange));
 
     // While no subscriber is slow, everything arrives, in order.

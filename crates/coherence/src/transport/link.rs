@@ -86,11 +86,12 @@ impl Link {
     /// outage.
     pub(super) fn start(server: impl Server, outage: Outage) -> Self {
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let (told, state) = watch::channel(TransportState::Starting);
+        let (state_sender, state) = watch::channel(TransportState::Starting);
         let subscribers = Arc::new(Subscribers::default());
         // A connection reports success only once, so it counts without a calm period.
         let outage = outage.with_recovery_period(Duration::ZERO);
-        let keeper = ConnectionTask { server, outgoing, told, subscribers: Arc::clone(&subscribers), outage };
+        let keeper =
+            ConnectionTask { server, outgoing, state_sender, subscribers: Arc::clone(&subscribers), outage };
         let task = tokio::spawn(keeper.run()).abort_handle();
         Self { queue, subscribers, state, task }
     }
@@ -123,7 +124,7 @@ impl Drop for Link {
 struct ConnectionTask<S> {
     server: S,
     outgoing: mpsc::Receiver<Outgoing>,
-    told: watch::Sender<TransportState>,
+    state_sender: watch::Sender<TransportState>,
     subscribers: Arc<Subscribers>,
     outage: Outage,
 }
@@ -154,14 +155,14 @@ impl<S: Server> ConnectionTask<S> {
     fn publish_state(&self, state: TransportState) {
         match &state {
             TransportState::Down(why) => self.outage.failed(why),
-            _ if *self.told.borrow() == TransportState::Starting => {
+            _ if *self.state_sender.borrow() == TransportState::Starting => {
                 tracing::info!(transport = S::KIND, "message transport connected");
             }
             _ => tracing::debug!(transport = S::KIND, "message transport reconnected"),
         }
-        self.told.send_if_modified(|told| {
-            let news = *told != state;
-            *told = state;
+        self.state_sender.send_if_modified(|current| {
+            let news = *current != state;
+            *current = state;
             news
         });
     }
@@ -268,7 +269,7 @@ mod tests {
         }
 
         async fn connect(&self, _: &Address, _: &Subscribers) -> Result<Nothing, String> {
-            self.1.send_modify(|tries| *tries += 1);
+            self.1.send_modify(|attempts| *attempts += 1);
             Err(format!("not there at try {}", *self.1.borrow()))
         }
     }
@@ -311,7 +312,7 @@ mod tests {
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let (server, mut tried) = absent();
         let _link = Link::start(server, Outage::new("broker nothing"));
-        tried.wait_for(|tries| *tries >= 8).await.unwrap();
+        tried.wait_for(|attempts| *attempts >= 8).await.unwrap();
         let log = String::from_utf8(log.0.lock().clone()).unwrap();
         assert_eq!(log.lines().count(), 1, "{log}");
         assert!(log.contains("WARN") && log.contains("Nothing at a:1: not there at try 1"), "{log}");

@@ -150,15 +150,17 @@ mod tests {
     #[tokio::test]
     async fn each_way_carries_and_one_that_is_down_shows() {
         let (one, other) = (Memory::default(), Memory::default());
-        let (say, said) = watch::channel(TransportState::Starting);
-        let several =
-            MultiTransport::new(vec![Arc::new(one.clone()), Arc::new(FixedState(other.clone(), said))]);
+        let (say, other_state) = watch::channel(TransportState::Starting);
+        let several = MultiTransport::new(vec![
+            Arc::new(one.clone()),
+            Arc::new(FixedState(other.clone(), other_state)),
+        ]);
         let topic = Topic::Events(PeerName::new("main").expect("a name"));
-        let mut heard = several.subscribe(topic.clone());
+        let mut messages = several.subscribe(topic.clone());
         one.send(&topic, Bytes::from_static(b"one"));
-        assert_eq!(heard.recv().await.as_deref(), Some(&b"one"[..]));
+        assert_eq!(messages.recv().await.as_deref(), Some(&b"one"[..]));
         other.send(&topic, Bytes::from_static(b"other"));
-        assert_eq!(heard.recv().await.as_deref(), Some(&b"other"[..]));
+        assert_eq!(messages.recv().await.as_deref(), Some(&b"other"[..]));
         let (mut at_one, mut at_other) = (one.subscribe(topic.clone()), other.subscribe(topic.clone()));
         several.send(&topic, Bytes::from_static(b"both"));
         assert_eq!(at_one.recv().await, at_other.recv().await);
@@ -167,7 +169,7 @@ mod tests {
         let (mut asked_one, mut asked_other) =
             (one.subscribe(questions.clone()), other.subscribe(questions.clone()));
         for _ in 0..2 {
-            assert_eq!(heard.recv().await.as_deref(), Some(&b"both"[..]));
+            assert_eq!(messages.recv().await.as_deref(), Some(&b"both"[..]));
         }
         // Only the kind counts: version, kind, and any other bytes.
         let (probe, echo, applied) = (b"\x01\x02", b"\x01\x03", b"\x01\x06");
@@ -178,7 +180,7 @@ mod tests {
             several.send(&questions, Bytes::from_static(applied));
         }
         one.send(&topic, Bytes::from_static(event));
-        assert_eq!(heard.recv().await.as_deref(), Some(&event[..]), "which answers nothing");
+        assert_eq!(messages.recv().await.as_deref(), Some(&event[..]), "which answers nothing");
         several.send(&questions, Bytes::from_static(probe));
         for sent in [probe, probe, applied, applied, applied, applied, applied, probe] {
             assert_eq!(asked_one.recv().await.as_deref(), Some(&sent[..]));
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(asked_other.recv().await.as_deref(), Some(&applied[..]));
         assert_eq!(asked_one.recv().await.as_deref(), Some(&applied[..]));
         one.send(&topic, Bytes::from_static(echo));
-        assert_eq!(heard.recv().await.as_deref(), Some(&echo[..]));
+        assert_eq!(messages.recv().await.as_deref(), Some(&echo[..]));
         several.send(&questions, Bytes::from_static(probe));
         assert_eq!(asked_one.recv().await.as_deref(), Some(&probe[..]));
         assert!(asked_other.try_recv().is_err());

@@ -82,7 +82,7 @@ impl Server for NatsConfig {
             speaker: NatsWriter {
                 writer,
                 out: Vec::new(),
-                wanted: RequestedTopics::new(subscribers),
+                requested_topics: RequestedTopics::new(subscribers),
                 next: 1,
             },
             shared: Shared::default(),
@@ -99,7 +99,7 @@ async fn greeting(stream: &mut Stream, arrived: &mut BytesMut) -> Result<Value, 
             Some(ServerMessage::Info(info)) => {
                 return serde_json::from_slice(&info).map_err(|_| "the server's INFO is not JSON".to_owned());
             }
-            Some(said) => return Err(format!("the server begins with {said:?} instead of INFO")),
+            Some(message) => return Err(format!("the server begins with {message:?} instead of INFO")),
             None => fill(stream, arrived).await?,
         }
     }
@@ -172,7 +172,7 @@ struct NatsReader {
 struct NatsWriter {
     writer: WriteHalf<Stream>,
     out: Vec<u8>,
-    wanted: RequestedTopics,
+    requested_topics: RequestedTopics,
     /// Number of the next subscription.
     next: u64,
 }
@@ -206,12 +206,13 @@ impl NatsReader {
     /// Delivers what arrives. The server is given up when it has answered no PING for too long,
     /// whatever else it sends: this client's bytes may not reach it.
     async fn read_loop(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<(), String> {
-        let mut answered = Instant::now();
+        let mut last_answer_at = Instant::now();
         loop {
-            let next = tokio::time::timeout_at(answered + ANSWER_TIMEOUT, self.next(shared, subscribers));
+            let next =
+                tokio::time::timeout_at(last_answer_at + ANSWER_TIMEOUT, self.next(shared, subscribers));
             match next.await {
-                Ok(Ok(ServerMessage::Pong)) => answered = Instant::now(),
-                Ok(said) => _ = said?,
+                Ok(Ok(ServerMessage::Pong)) => last_answer_at = Instant::now(),
+                Ok(message) => _ = message?,
                 Err(_) => return Err(no_answer(ANSWER_TIMEOUT)),
             }
         }
@@ -220,11 +221,11 @@ impl NatsReader {
     /// The next message of the protocol, after it is processed. Cancellation-safe.
     async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<ServerMessage, String> {
         loop {
-            let Some(said) = protocol::next(&mut self.arrived)? else {
+            let Some(parsed) = protocol::next(&mut self.arrived)? else {
                 fill(&mut self.reader, &mut self.arrived).await?;
                 continue;
             };
-            match &said {
+            match &parsed {
                 ServerMessage::Message(number, message) => {
                     if let Some(topic) = shared.topics.lock().get(number) {
                         subscribers.deliver(topic, message);
@@ -234,7 +235,7 @@ impl NatsReader {
                 ServerMessage::Error(fault) => return Err(explain_refusal(fault)),
                 _ => {}
             }
-            return Ok(said);
+            return Ok(parsed);
         }
     }
 }
@@ -267,7 +268,7 @@ impl NatsWriter {
             tokio::select! {
                 _ = beat.tick() => self.out.extend_from_slice(b"PING\r\n"),
                 () = shared.ping_received.notified() => self.out.extend_from_slice(b"PONG\r\n"),
-                () = self.wanted.changed() => self.subscribe(shared, subscribers),
+                () = self.requested_topics.changed() => self.subscribe(shared, subscribers),
                 // Never empty: the queue ends with the task.
                 _ = queue.recv_many(&mut batch, BATCH) => self.publish(&mut batch),
             }
@@ -282,7 +283,7 @@ impl NatsWriter {
     }
 
     fn subscribe(&mut self, shared: &Shared, subscribers: &Subscribers) {
-        let (more, less) = self.wanted.difference(subscribers);
+        let (more, less) = self.requested_topics.difference(subscribers);
         let mut topics = shared.topics.lock();
         for (number, _) in topics.extract_if(|_, topic| less.contains(topic)) {
             protocol::unsubscribe(&mut self.out, number);

@@ -118,8 +118,10 @@ impl Server for PostgresConfig {
         let connected = self.session.connect_raw(stream, NoTls).await;
         let (client, mut wire) = connected.map_err(|error| explain(&error))?;
         let topics = Arc::<Topics>::default();
-        let mut wishes =
-            TopicSubscriptions { wanted: RequestedTopics::new(subscribers), topics: Arc::clone(&topics) };
+        let mut wishes = TopicSubscriptions {
+            requested_topics: RequestedTopics::new(subscribers),
+            topics: Arc::clone(&topics),
+        };
         let ready = async {
             client.batch_execute(SESSION_SETUP).await?;
             wishes.update(&client, subscribers).await?;
@@ -141,12 +143,12 @@ async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<S
         return Ok(stream);
     }
     let mut answer = [0];
-    let asked = async {
+    let exchange = async {
         stream.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).await?;
         // One byte and no more: what follows it is encrypted.
         stream.read_exact(&mut answer).await
     };
-    asked.await.map_err(|error| socket::explain(&error))?;
+    exchange.await.map_err(|error| socket::explain(&error))?;
     match answer {
         [b'S'] => socket::start_tls(stream, &tls.config, address).await,
         [b'N'] if !tls.required => Ok(stream),
@@ -247,7 +249,7 @@ async fn with_timeout<T>(
 
 /// Topics that the server has been asked for.
 struct TopicSubscriptions {
-    wanted: RequestedTopics,
+    requested_topics: RequestedTopics,
     topics: Arc<Topics>,
 }
 
@@ -255,7 +257,7 @@ impl TopicSubscriptions {
     /// Listens to the subscribed topics, as they change.
     async fn update_on_change(&mut self, client: &Client, subscribers: &Subscribers) -> Result<(), String> {
         loop {
-            self.wanted.changed().await;
+            self.requested_topics.changed().await;
             with_timeout(self.update(client, subscribers)).await?;
         }
     }
@@ -270,7 +272,7 @@ impl TopicSubscriptions {
     }
 
     fn statements(&mut self, subscribers: &Subscribers) -> String {
-        let (more, less) = self.wanted.difference(subscribers);
+        let (more, less) = self.requested_topics.difference(subscribers);
         let (mut topics, mut statements) = (self.topics.lock(), String::new());
         for channel in less.iter().map(channel) {
             statements.extend(["UNLISTEN ", &channel, ";"]);
@@ -287,10 +289,10 @@ impl TopicSubscriptions {
 
 /// An error, with what to check.
 fn explain(error: &tokio_postgres::Error) -> String {
-    if let Some(told) = error.as_db_error() {
-        return match advice(told.code()) {
-            Some(look) => format!("{}; {look}", told.message()),
-            None => told.message().to_owned(),
+    if let Some(refusal) = error.as_db_error() {
+        return match advice(refusal.code()) {
+            Some(look) => format!("{}; {look}", refusal.message()),
+            None => refusal.message().to_owned(),
         };
     }
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());

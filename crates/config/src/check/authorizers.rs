@@ -21,9 +21,9 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Authorize
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.authorizer.as_ref()?.0.as_str()));
         if !is_referenced(&authorizer.name.0, references, &known) && !sound.has_unreadable("route") {
-            let what = format!("no route uses the authorizer {:?}", authorizer.name.0);
+            let message = format!("no route uses the authorizer {:?}", authorizer.name.0);
             let hint = "name it with `authorizer` in a route, or remove it";
-            context.faults.add(&path.key("name"), what, hint);
+            context.faults.add(&path.key("name"), message, hint);
         }
     }
     all.iter().filter_map(|(path, authorizer)| check_authorizer(authorizer, path, sound, context)).collect()
@@ -39,14 +39,14 @@ fn check_authorizer(
     let question = query_form(raw, path, context);
     let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
     let shown = request_headers(raw, path, context);
-    let given = response_headers(raw, path, sound, context);
+    let response_headers = response_headers(raw, path, sound, context);
     Some(AuthorizerConfig {
         name: raw.name.0.as_str().into(),
         upstream: upstream?,
         question: question?,
         timeout,
         shown_fields: shown?,
-        upstream_fields: given?,
+        upstream_fields: response_headers?,
         max_age: raw.max_age.0,
         max_age_with_revocation: raw.max_age_with_revocation.0,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
@@ -79,18 +79,18 @@ fn query_form(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) 
             Some(QuestionForm::SameRequest { prefix: prefix.into() })
         }
         (Asking::Envoy, prefix, Some(_)) => {
-            let what = "`path` has no effect with `http = \"envoy\"`: the query has the path of the original request";
+            let message = "`path` has no effect with `http = \"envoy\"`: the query has the path of the original request";
             let hint = match prefix {
                 Some(_) => "keep `path_prefix`, and remove `path`",
                 None => "write `http = \"x-original\"` or \"x-forwarded\" to query one path, or remove it",
             };
-            context.faults.add(&path.key("path"), what, hint);
+            context.faults.add(&path.key("path"), message, hint);
             None
         }
         (_, Some(_), _) => {
-            let what = format!("queries of the kind {word:?} all have the same path");
+            let message = format!("queries of the kind {word:?} all have the same path");
             let hint = "set it with `path`; a prefix needs `http = \"envoy\"`";
-            context.faults.add(&path.key("path_prefix"), what, hint);
+            context.faults.add(&path.key("path_prefix"), message, hint);
             None
         }
         (_, None, None) => {
@@ -98,7 +98,7 @@ fn query_form(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) 
             context.faults.add(path, "missing key `path`", hint);
             None
         }
-        (asking, None, Some(text)) => {
+        (protocol, None, Some(text)) => {
             let (plain, query) = text.split_once('?').map_or((text.as_str(), None), |(p, q)| (p, Some(q)));
             let whole = canonical(text);
             if whole.as_deref() != Ok(plain) || text.contains('#') || query.is_some_and(str::is_empty) {
@@ -111,7 +111,7 @@ fn query_form(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) 
                 return None;
             }
             let path = text.as_str().into();
-            Some(if asking == Asking::XOriginal {
+            Some(if protocol == Asking::XOriginal {
                 QuestionForm::XOriginal { path }
             } else {
                 QuestionForm::XForwarded { path }
@@ -168,7 +168,7 @@ fn response_headers(
     context: &mut Context<'_>,
 ) -> Option<Box<[Box<str>]>> {
     let assertion = sound.file.assertion.as_ref().map(|assertion| assertion.header.0.as_str());
-    let Some(wanted) = &raw.response_headers else {
+    let Some(configured) = &raw.response_headers else {
         let mut names: Vec<Box<str>> = Vec::new();
         let styles = [IdentityHeaders::x_forwarded(), IdentityHeaders::x_auth_request()];
         let fields = sound.file.identity_headers.fields.keys().map(String::as_str);
@@ -183,7 +183,7 @@ fn response_headers(
     let path = path.key("response_headers");
     let mut names: Vec<&str> = Vec::new();
     let mut good = true;
-    for (index, FieldName(name)) in wanted.iter().enumerate() {
+    for (index, FieldName(name)) in configured.iter().enumerate() {
         let ours = assertion.filter(|own| is_same_alias_class(own, name));
         let others = || names.iter().copied();
         let fault = if ours.is_some() {

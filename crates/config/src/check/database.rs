@@ -76,9 +76,9 @@ impl DatabaseKeys<'_> {
         match (self.url, self.file) {
             (Some(url), None) => {
                 if has_password(url) {
-                    let what = "the database's URL contains a password, but this file is not secret";
+                    let message = "the database's URL contains a password, but this file is not secret";
                     let hint = "write the URL into a separate file, and name that with `database_file`";
-                    context.faults.add(&at_url, what, hint);
+                    context.faults.add(&at_url, message, hint);
                     return None;
                 }
                 Some((url.to_owned(), at_url))
@@ -86,14 +86,18 @@ impl DatabaseKeys<'_> {
             (None, Some(file)) => {
                 let read = context.read(file, &at_file)?;
                 if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-                    let what = format!("{} can be read by every user of this machine", file.display());
-                    context.faults.warn(&at_file, what, "if its URL contains a password: chmod o= the file");
+                    let message = format!("{} can be read by every user of this machine", file.display());
+                    context.faults.warn(
+                        &at_file,
+                        message,
+                        "if its URL contains a password: chmod o= the file",
+                    );
                 }
                 Some((String::from_utf8_lossy(&read).trim().to_owned(), at_file))
             }
             (Some(_), Some(_)) => {
-                let what = "the database is named twice";
-                context.faults.add(&at_file, what, "remove `database` or `database_file`");
+                let message = "the database is named twice";
+                context.faults.add(&at_file, message, "remove `database` or `database_file`");
                 None
             }
             (None, None) => {
@@ -112,8 +116,8 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
     let memory =
         file.as_deref().is_some_and(|file| file.starts_with(b":memory:")) || query.contains("memory");
     let Some(file) = file.filter(|_| !memory) else {
-        let what = "the database is not a file, so its data would be lost";
-        context.faults.add(at, what, "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\"");
+        let message = "the database is not a file, so its data would be lost";
+        context.faults.add(at, message, "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\"");
         return None;
     };
     let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
@@ -131,9 +135,9 @@ fn warn_world_accessible(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
         file.push(beside);
         let file = PathBuf::from(file);
         if context.reader.access(&file).is_some_and(|access| access.mode & 0o007 != 0) {
-            let what = format!("{} can be read or changed by every user of this machine", file.display());
+            let message = format!("{} can be read or changed by every user of this machine", file.display());
             let hint = "it contains sessions, password hashes and keys: chmod o= it and the files next to it";
-            context.faults.warn(at, what, hint);
+            context.faults.warn(at, message, hint);
             return;
         }
     }

@@ -11,8 +11,7 @@ use http_engine::url::Url;
 use zeroize::Zeroizing;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, Claims, LoginKind, TokenAuthorityKind};
-use super::super::scalar::Timespan;
+use super::super::raw::{self, LoginKind, TokenAuthorityKind};
 use super::database::DatabaseKeys;
 use super::server_keys::ServerKeys;
 use super::{Context, DatabaseSettings, check_unique, issuers};
@@ -92,9 +91,9 @@ fn database(
     if sound.file.provider.is_some() {
         return Some(EventsDatabase::Provider);
     }
-    let what = "no database for security events; a restart would accept revoked tokens again";
+    let message = "no database for security events; a restart would accept revoked tokens again";
     let hint = "name a `database`, such as \"sqlite:///var/lib/postern/events.db?mode=rwc\"";
-    context.faults.add(path, what, hint);
+    context.faults.add(path, message, hint);
     None
 }
 
@@ -117,8 +116,8 @@ fn check_transmitter(
             None
         }
         (Some(_), Some(_)) => {
-            let what = "events are pushed and polled at the same time";
-            context.faults.add(&path.key("poll_url"), what, "keep `endpoint` or `poll_url`");
+            let message = "events are pushed and polled at the same time";
+            context.faults.add(&path.key("poll_url"), message, "keep `endpoint` or `poll_url`");
             None
         }
     };
@@ -136,21 +135,14 @@ fn check_transmitter(
 /// Converts a transmitter to an issuer, because its keys are checked like those of an issuer.
 fn as_issuer(raw: &raw::Transmitter) -> raw::Issuer {
     raw::Issuer {
-        name: raw.name.clone(),
-        issuer: raw.issuer.clone(),
-        audiences: raw.audiences.clone(),
         jwks_uri: raw.jwks_uri.clone(),
         jwks_file: raw.jwks_file.clone(),
         // Keys over plain http need no CA. The poll reports its own fault.
         ca: raw.ca.clone().filter(|_| keys_over_tls(raw)),
         insecure_http: raw.insecure_http,
         algorithms: raw.algorithms.clone(),
-        token_types: raw::TokenTypes::default(),
         clock_skew: raw.clock_skew,
-        refresh: Timespan(std::time::Duration::from_mins(5)),
-        max_stale: Timespan(std::time::Duration::from_hours(1)),
-        revocation: None,
-        claims: Claims::default(),
+        ..raw::Issuer::signer(raw.name.clone(), raw.issuer.clone(), raw.audiences.clone())
     }
 }
 
@@ -168,10 +160,10 @@ fn reported_issuers(
 ) -> Option<Vec<Box<str>>> {
     let file = &sound.file;
     let own = std::slice::from_ref(&raw.issuer);
-    let (all, given) = if raw.tokens_of.is_empty() { (own, false) } else { (&*raw.tokens_of, true) };
+    let (all, is_set) = if raw.tokens_of.is_empty() { (own, false) } else { (&*raw.tokens_of, true) };
     let mut good = true;
     for (at, issuer) in all.iter().enumerate() {
-        let path = if given { path.key("tokens_of").index(at) } else { path.key("issuer") };
+        let path = if is_set { path.key("tokens_of").index(at) } else { path.key("issuer") };
         let by_login = file
             .login
             .iter()
@@ -184,18 +176,18 @@ fn reported_issuers(
         let unfit =
             ["issuer", "token_authority", "login"].iter().any(|section| sound.has_unreadable(section));
         if !(by_login || by_issuer.is_some() || by_authority || unfit) {
-            let what = format!(
+            let message = format!(
                 "security events from {issuer:?} have no effect: no [[issuer]], [[token_authority]] or [[login.provider]] has that issuer"
             );
             let hint = "write the `issuer` of an [[issuer]] or [[token_authority]], or the `url` of a [[login.provider]], \
                         in `tokens_of`";
-            context.faults.add(&path, what, hint);
+            context.faults.add(&path, message, hint);
             good = false;
         }
         let followed = by_issuer.is_some_and(|known| known.revocation.is_some());
         if followed || file.provider.as_ref().is_some_and(|provider| provider.issuer == *issuer) {
-            let what = format!("{issuer:?} is already followed, which is faster and more complete");
-            context.faults.add(&path, what, "take the transmitter out, or `revocation` of the [[issuer]]");
+            let message = format!("{issuer:?} is already followed, which is faster and more complete");
+            context.faults.add(&path, message, "take the transmitter out, or `revocation` of the [[issuer]]");
             good = false;
         }
     }
@@ -210,14 +202,14 @@ fn push_delivery(
     context: &mut Context<'_>,
 ) -> Option<EventDelivery> {
     if raw.poll_token_file.is_some() {
-        let what = "the key has no effect: events are pushed";
-        context.faults.add(&path.key("poll_token_file"), what, "remove it, or `endpoint`");
+        let message = "the key has no effect: events are pushed";
+        context.faults.add(&path.key("poll_token_file"), message, "remove it, or `endpoint`");
     }
     let at = path.key("endpoint");
     let forwards = sound.file.listener.iter().any(|listener| listener.authorization.is_none());
     if !forwards && !sound.has_unreadable("listener") {
-        let what = "no listener accepts pushed events: each one has `authorization`";
-        context.faults.add(&at, what, "add a [[listener]] without `authorization`, or use `poll_url`");
+        let message = "no listener accepts pushed events: each one has `authorization`";
+        context.faults.add(&at, message, "add a [[listener]] without `authorization`, or use `poll_url`");
     }
     let place = endpoint_address(endpoint, &at, context);
     let Some(file) = &raw.endpoint_token_file else {
@@ -241,8 +233,8 @@ pub(super) fn bearer_tokens(
     let read = Zeroizing::new(context.read(file, at)?);
     let shown = context.reader.resolve(file);
     if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let what = format!("{} can be read by every user of this machine", shown.display());
-        context.faults.add(at, what, "it contains a credential: chmod o= the file");
+        let message = format!("{} can be read by every user of this machine", shown.display());
+        context.faults.add(at, message, "it contains a credential: chmod o= the file");
         return None;
     }
     let text = std::str::from_utf8(&read).unwrap_or_default();
@@ -252,16 +244,17 @@ pub(super) fn bearer_tokens(
         token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic())
     };
     if tokens.is_empty() || tokens.iter().any(unfit) {
-        let what = format!(
+        let message = format!(
             "{} must have a token of at least {SHORTEST_TOKEN} characters on each line",
             shown.display()
         );
-        context.faults.add(at, what, "write the output of openssl rand -base64 32");
+        context.faults.add(at, message, "write the output of openssl rand -base64 32");
         return None;
     }
     if tokens.iter().any(|token| looks_non_random(token.as_bytes())) {
-        let what = format!("{} contains no random token: its characters repeat or count up", shown.display());
-        context.faults.add(at, what, "write the output of openssl rand -base64 32");
+        let message =
+            format!("{} contains no random token: its characters repeat or count up", shown.display());
+        context.faults.add(at, message, "write the output of openssl rand -base64 32");
         return None;
     }
     Some(tokens)
@@ -278,8 +271,8 @@ fn endpoint_address(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> 
         }
     };
     if !url.is_https() && !url.is_loopback() {
-        let what = "over plain http, an attacker on the network can read the transmitter's token";
-        context.faults.add(at, what, "use https; plain http is only for this machine");
+        let message = "over plain http, an attacker on the network can read the transmitter's token";
+        context.faults.add(at, message, "use https; plain http is only for this machine");
         return None;
     }
     if url.target().contains('?') || matches!(url.target(), "" | "/") {
@@ -293,7 +286,8 @@ fn endpoint_address(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> 
         host: Some(url.authority().as_bytes()),
         target: url.target().as_bytes(),
     };
-    match Canonical::parse(&raw) {
+    let canonical = Canonical::parse(&raw);
+    match canonical.and_then(|canonical| canonical.strict_fault().map_or(Ok(canonical), Err)) {
         Ok(canonical) => Some((canonical.authority().into(), canonical.path().into())),
         Err(fault) => {
             context.faults.add(at, format!("{endpoint:?}: {fault}"), HINT);
@@ -309,8 +303,8 @@ fn poll_delivery(
     context: &mut Context<'_>,
 ) -> Option<EventDelivery> {
     if raw.endpoint_token_file.is_some() {
-        let what = "the key has no effect: events are polled";
-        context.faults.add(&path.key("endpoint_token_file"), what, "remove it, or `poll_url`");
+        let message = "the key has no effect: events are polled";
+        context.faults.add(&path.key("endpoint_token_file"), message, "remove it, or `poll_url`");
     }
     let interval = context.check_positive(raw.poll_interval.0, &path.key("poll_interval"));
     let timeout = context.check_positive(raw.poll_timeout.0, &path.key("poll_timeout"));
@@ -335,6 +329,7 @@ fn poll_delivery(
     let server = ServerConfig {
         tls,
         tls_version,
+        proxies: context.proxies.clone(),
         credential: ClientCredential::Bearer { token: context.reader.resolve(file) },
         timeout,
         max_requests: 1,

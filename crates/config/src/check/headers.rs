@@ -19,6 +19,14 @@ use crate::partial::Partial;
 /// Longest lifetime of an assertion, because an assertion cannot be revoked.
 const MAX_LIFETIME: Timespan = Timespan(std::time::Duration::from_mins(5));
 
+/// Endings of the header names of a style.
+const FAMILY: [(&str, HeaderSource); 4] = [
+    ("User", HeaderSource::User),
+    ("Email", HeaderSource::Email),
+    ("Groups", HeaderSource::Groups),
+    ("Preferred-Username", HeaderSource::PreferredUsername),
+];
+
 pub(super) fn check(
     sound: &Partial,
     authorizers: &[AuthorizerConfig],
@@ -31,15 +39,9 @@ pub(super) fn check(
         HeaderStyle::XAuthRequest => Some("X-Auth-Request-"),
         HeaderStyle::None => None,
     };
-    let family = [
-        ("User", HeaderSource::User),
-        ("Email", HeaderSource::Email),
-        ("Groups", HeaderSource::Groups),
-        ("Preferred-Username", HeaderSource::PreferredUsername),
-    ];
     let mut fields: Vec<(String, HeaderSource)> = Vec::new();
     if let Some(prefix) = prefix {
-        fields.extend(family.into_iter().map(|(name, source)| (format!("{prefix}{name}"), source)));
+        fields.extend(FAMILY.iter().map(|(name, source)| (format!("{prefix}{name}"), source.clone())));
     }
     for (name, text) in &raw.fields {
         let at = path.key("fields").key(name);
@@ -65,31 +67,56 @@ pub(super) fn check(
         .ok()?;
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
     // Remove the headers that an authorizer sets, so that a client cannot forge them.
-    let given = authorizers.iter().flat_map(|authorizer| &authorizer.upstream_fields).map(|name| &**name);
-    let given = given.filter(|name| !is_authorization(name));
+    let upstream_fields =
+        authorizers.iter().flat_map(|authorizer| &authorizer.upstream_fields).map(|name| &**name);
+    let upstream_fields = upstream_fields.filter(|name| !is_authorization(name));
     let removed = raw.remove.iter().map(|name| name.0.as_str());
-    let strip = headers.strip_set(removed.chain(assertion).chain(given));
+    let strip = headers.strip_set(removed.chain(assertion).chain(upstream_fields));
     Some((headers, strip))
 }
 
+/// Words of the configuration for what a header may say about the caller, besides claims.
+pub(super) const SOURCES: [(&str, HeaderSource); 8] = [
+    ("user", HeaderSource::User),
+    ("preferred_username", HeaderSource::PreferredUsername),
+    ("subject", HeaderSource::Subject),
+    ("issuer", HeaderSource::Issuer),
+    ("email", HeaderSource::Email),
+    ("client", HeaderSource::Client),
+    ("groups", HeaderSource::Groups),
+    ("scopes", HeaderSource::Scopes),
+];
+
+/// What a word stands for, `claims.PATH` included; `None`: nothing.
+pub(super) fn source(word: &str) -> Option<HeaderSource> {
+    match word.strip_prefix("claims.") {
+        Some(claim) => Some(HeaderSource::Claim(claim.into())),
+        None => SOURCES.iter().find(|(known, _)| *known == word).map(|(_, source)| source.clone()),
+    }
+}
+
+/// Names of the headers that carry the caller's identity.
+pub(super) fn field_names(sound: &Partial) -> Vec<String> {
+    let raw = &sound.file.identity_headers;
+    let prefix = match raw.style {
+        HeaderStyle::XForwarded => Some("X-Forwarded-"),
+        HeaderStyle::XAuthRequest => Some("X-Auth-Request-"),
+        HeaderStyle::None => None,
+    };
+    let family =
+        prefix.into_iter().flat_map(|prefix| FAMILY.iter().map(move |(name, _)| format!("{prefix}{name}")));
+    let assertion = sound.file.assertion.iter().map(|assertion| assertion.header.0.clone());
+    family.chain(raw.fields.keys().cloned()).chain(assertion).collect()
+}
+
 fn header_source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<HeaderSource> {
-    const WORDS: [(&str, HeaderSource); 8] = [
-        ("user", HeaderSource::User),
-        ("preferred_username", HeaderSource::PreferredUsername),
-        ("subject", HeaderSource::Subject),
-        ("issuer", HeaderSource::Issuer),
-        ("email", HeaderSource::Email),
-        ("client", HeaderSource::Client),
-        ("groups", HeaderSource::Groups),
-        ("scopes", HeaderSource::Scopes),
-    ];
     if let Some(claim) = text.strip_prefix("claims.") {
         return issuers::parse_claim_path(claim, path, context)
             .map(|claim| HeaderSource::Claim(claim.as_str().into()));
     }
-    let known = WORDS.iter().find(|(word, _)| *word == text).map(|(_, source)| source.clone());
+    let known = source(text);
     if known.is_none() {
-        let words = WORDS.iter().map(|(word, _)| *word);
+        let words = SOURCES.iter().map(|(word, _)| *word);
         let hint = match super::nearest(text, words.clone()) {
             Some(meant) => format!("did you mean {meant:?}?"),
             None => format!(
@@ -103,7 +130,7 @@ fn header_source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Optio
 }
 
 /// Notes a header that must not be removed, and a pattern that does not mean what it looks like.
-fn check_removable(name: &str, path: &KeyPath, faults: &mut Faults) {
+pub(super) fn check_removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     const SAME: &str = "the request would change its meaning";
     const HOP: &str = "it belongs to the connection";
     const INDISPENSABLE: [(&str, &str); 9] = [
@@ -152,10 +179,10 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
         );
     }
     if raw.lifetime > MAX_LIFETIME {
-        let what = format!("{} is longer than {MAX_LIFETIME}", raw.lifetime);
+        let message = format!("{} is longer than {MAX_LIFETIME}", raw.lifetime);
         context.faults.add(
             &path.key("lifetime"),
-            what,
+            message,
             "an assertion cannot be revoked; each request gets a new one",
         );
     }
@@ -173,11 +200,11 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
     let signer = match Signer::from_pkcs8_pem(&pem) {
         Ok(signer) if signer.algorithm() == Algorithm::Es256 => signer,
         Ok(signer) => {
-            let what = format!(
+            let message = format!(
                 "the key is for {}, but assertions are signed with ES256",
                 signer.algorithm().as_str()
             );
-            context.faults.add(&at, what, hint);
+            context.faults.add(&at, message, hint);
             return None;
         }
         Err(error) => {
@@ -213,9 +240,9 @@ fn jwks_path(jwks: &str, at: &KeyPath, sound: &Partial, context: &mut Context<'_
     for (path, route) in sound.paths("route", &sound.file.route) {
         let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
         if exact.is_some_and(|exact| paths::canonical(exact).is_ok_and(|path| path == jwks)) {
-            let what = format!("{jwks:?} is the path of the assertion's key set");
+            let message = format!("{jwks:?} is the path of the assertion's key set");
             let hint = format!("change the path of the route, or the path of the keys with `{at}`");
-            context.faults.add(&path.key("path").key("exact"), what, hint);
+            context.faults.add(&path.key("path").key("exact"), message, hint);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use auth::policy::review::{
-    NameSource, ReviewAttributes, ReviewSpec, ReviewSubject, ReviewTemplate, TemplateFault,
+    NameSource, ReviewAttributes, ReviewSet, ReviewSpec, ReviewSubject, ReviewTemplate, TemplateFault,
 };
 use gateway::config::KubernetesConfig;
 use http_engine::config::{ClientCredential, ServerConfig};
@@ -23,14 +23,14 @@ const DENY_ENTRIES: usize = 16 * 1024;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<KubernetesConfig> {
     let path = KeyPath::top_level("kubernetes");
-    let reviewed =
-        sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.access_review.is_some());
+    let mut routes = sound.paths("route", &sound.file.route).into_iter();
+    let reviewed = routes.find_map(|(path, route)| Some(path.key(review_key(route)?)));
     let Some(raw) = &sound.file.kubernetes else {
-        if let Some((route, _)) = reviewed
+        if let Some(review) = reviewed
             && !sound.has_unreadable("kubernetes")
         {
-            let what = "the route has a review, but there is no [kubernetes]";
-            context.faults.add(&route.key("access_review"), what, "add [kubernetes]");
+            let message = "the route has a review, but there is no [kubernetes]";
+            context.faults.add(&review, message, "add [kubernetes]");
         }
         return None;
     };
@@ -65,6 +65,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         server: ServerConfig {
             tls,
             tls_version,
+            proxies: context.proxies.clone(),
             credential: credential?,
             timeout,
             max_requests: raw.max_requests,
@@ -89,8 +90,8 @@ fn client_credential(
 ) -> Option<ClientCredential> {
     match (&raw.token_file, &raw.certificate) {
         (Some(_), Some(_)) => {
-            let what = "both a token and a certificate are set as the gateway's credential";
-            context.faults.add(&path.key("token_file"), what, "keep one");
+            let message = "both a token and a certificate are set as the gateway's credential";
+            context.faults.add(&path.key("token_file"), message, "keep one");
             None
         }
         (Some(file), None) => credential(Some(file), path, context),
@@ -128,15 +129,15 @@ fn check_cluster_authorities(
         let at = path.key("token_authorities").index(index);
         match sound.file.token_authority.iter().find(|authority| authority.name == *name) {
             Some(authority) if authority.kind == TokenAuthorityKind::Introspection => {
-                let what = format!("{:?} is not a Kubernetes authority", name.0);
+                let message = format!("{:?} is not a Kubernetes authority", name.0);
                 let hint =
                     "its names are not names of Kubernetes; use `user_prefix` and `group_prefix` instead";
-                context.faults.add(&at, what, hint);
+                context.faults.add(&at, message, hint);
             }
             Some(authority) if authority.kind == TokenAuthorityKind::OpenshiftUser => {
-                let what = "an OpenShift user name does not show the scopes of the token";
+                let message = "an OpenShift user name does not show the scopes of the token";
                 let hint = "OpenShift restricts tokens by scopes, which only a `token-review` returns";
-                context.faults.add(&at, what, hint);
+                context.faults.add(&at, message, hint);
             }
             Some(_) => {}
             None if sound.may_be_unreadable("token_authority", &name.0) => {}
@@ -148,21 +149,77 @@ fn check_cluster_authorities(
     }
 }
 
-/// Builds the access review of a route. `Err` when a fault was noted.
-pub(super) fn review(
+/// The key with the access reviews of a route, if it has any.
+pub(super) fn review_key(raw: &raw::Route) -> Option<&'static str> {
+    let single = raw.access_review.as_ref().map(|_| "access_review");
+    single.or_else(|| raw.access_reviews.as_ref().map(|_| "access_reviews"))
+}
+
+/// Makes a set of reviews.
+type Combine = fn(Box<[ReviewTemplate]>) -> ReviewSet;
+
+/// Builds the access reviews of a route. `Err` when a fault was noted.
+pub(super) fn reviews(
     raw: &raw::Route,
     path: &KeyPath,
     kubernetes: Option<&raw::Kubernetes>,
     context: &mut Context<'_>,
-) -> Result<Option<ReviewTemplate>, ()> {
-    let Some(review) = &raw.access_review else { return Ok(None) };
-    let path = path.key("access_review");
-    let attributes = attributes(review, &path, context)?;
+) -> Result<Option<ReviewSet>, ()> {
+    let several = path.key("access_reviews");
+    let (set, key, list): (Combine, _, _) = match (&raw.access_review, &raw.access_reviews) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            let message = "both `access_review` and `access_reviews` are set";
+            context.faults.add(&several, message, "move the review into the list of `access_reviews`");
+            return Err(());
+        }
+        (Some(one), None) => {
+            let template = review(raw, one, &path.key("access_review"), kubernetes, context)?;
+            return Ok(Some(template.into()));
+        }
+        (None, Some(raw::AccessReviews { all, any })) => match (&**all, &**any) {
+            ([], []) => {
+                let hint = "write `{ all = [...] }` or `{ any = [...] }`";
+                context.faults.add(&several, "there is no review", hint);
+                return Err(());
+            }
+            (all, []) => (ReviewSet::All, "all", all),
+            ([], any) => (ReviewSet::Any, "any", any),
+            (_, _) => {
+                let message = "only one of `all` and `any` may be set";
+                context.faults.add(&several, message, "keep one");
+                return Err(());
+            }
+        },
+    };
+    if list.len() > ReviewSet::MAX {
+        let message = format!("{} reviews are too many for one request", list.len());
+        context.faults.add(&several.key(key), message, format!("write at most {}", ReviewSet::MAX));
+        return Err(());
+    }
+    let at = several.key(key);
+    let built: Vec<_> = list
+        .iter()
+        .enumerate()
+        .map(|(index, one)| review(raw, one, &at.index(index), kubernetes, context))
+        .collect();
+    built.into_iter().collect::<Result<Box<[_]>, ()>>().map(|templates| Some(set(templates)))
+}
+
+/// Builds one access review. `Err` when a fault was noted.
+fn review(
+    route: &raw::Route,
+    raw: &raw::AccessReview,
+    path: &KeyPath,
+    kubernetes: Option<&raw::Kubernetes>,
+    context: &mut Context<'_>,
+) -> Result<ReviewTemplate, ()> {
+    let attributes = attributes(raw, path, context)?;
     let subject = kubernetes.map(subject).unwrap_or_default();
     let captures =
-        raw.path.as_ref().and_then(|path| path.template.as_deref()).map(captured_names).unwrap_or_default();
+        route.path.as_ref().and_then(|path| path.template.as_deref()).map(captured_names).unwrap_or_default();
     let built = ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures);
-    built.map(Some).map_err(|faults| {
+    built.map_err(|faults| {
         for (key, fault) in faults {
             note(&path.key(key), &fault, context);
         }
@@ -171,8 +228,8 @@ pub(super) fn review(
 
 fn note(path: &KeyPath, fault: &TemplateFault, context: &mut Context<'_>) {
     let text = fault.to_string();
-    let (what, hint) = text.split_once(": ").unwrap_or((&text, ""));
-    context.faults.add(path, what, hint);
+    let (message, hint) = text.split_once(": ").unwrap_or((&text, ""));
+    context.faults.add(path, message, hint);
 }
 
 fn attributes(
@@ -186,6 +243,7 @@ fn attributes(
             namespace: raw.namespace.clone(),
             verb,
             group: raw.api_group.clone(),
+            version: raw.api_version.clone(),
             resource: resource.clone(),
             subresource: raw.subresource.clone(),
             name: raw.name.clone(),
@@ -194,14 +252,15 @@ fn attributes(
             let of_objects = [
                 ("subresource", &raw.subresource),
                 ("api_group", &raw.api_group),
+                ("api_version", &raw.api_version),
                 ("namespace", &raw.namespace),
                 ("name", &raw.name),
             ];
             if let Some((key, _)) = of_objects.iter().find(|(_, text)| text.is_some()) {
-                let what = "the key has no effect with `path`";
+                let message = "the key has no effect with `path`";
                 context.faults.add(
                     &path.key(key),
-                    what,
+                    message,
                     "remove it, or name a `resource` instead of the `path`",
                 );
                 return Err(());
@@ -209,8 +268,8 @@ fn attributes(
             Ok(ReviewAttributes::NonResource { path: text.clone(), verb })
         }
         (Some(_), Some(_)) => {
-            let what = "a review has a `resource` or a `path`, not both";
-            context.faults.add(&path.key("path"), what, "keep one of the two");
+            let message = "a review has a `resource` or a `path`, not both";
+            context.faults.add(&path.key("path"), message, "keep one of the two");
             Err(())
         }
         (None, None) => {

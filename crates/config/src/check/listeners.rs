@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::config::{
-    AuthorizationService, Listener, ListenerService, ListenerTls, QuestionSource, ResponseCacheControl,
+    AuthorizationService, ForwardedSource, Listener, ListenerService, ListenerTls, QuestionSource,
+    ResponseCacheControl, TrustedProxies,
 };
 use http_engine::config::{Limits, ListenAddress, ListenerTimeouts};
 use http_engine::listen::MAX_PATH;
 use http_engine::tls::Protocols;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
+use super::super::raw::{self, ClientCertificateDemand as Demand, ForwardedHeader, Protocol};
 use super::super::scalar::{ByteSize, EndpointAddress};
+use super::listener_tls::ServerTls;
 use super::paths::plain_path;
 use super::trust::TrustList;
-use super::{Context, check_unique};
+use super::{Context, check_unique, rules};
 use crate::partial::Partial;
 
 /// Range of the size limit of a request head, in bytes.
@@ -51,12 +53,12 @@ fn check_addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], con
     let all: Vec<_> = admin.into_iter().chain(provider).chain(listeners).collect();
     for (at, (path, address)) in all.iter().enumerate() {
         if let Some((first, _)) = all[..at].iter().find(|(_, other)| other.overlaps(address)) {
-            let what = format!("the address {address} is already used by {first}");
+            let message = format!("the address {address} is already used by {first}");
             let hint = match address {
                 ListenAddress::Ip(_) => "give each its own port",
                 ListenAddress::Unix(_) => "give each its own path",
             };
-            context.faults.add(&path.key("address"), what, hint);
+            context.faults.add(&path.key("address"), message, hint);
         }
     }
 }
@@ -77,8 +79,9 @@ fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &
         }
         ListenAddress::Unix(file) if file.as_os_str().len() > MAX_PATH => {
             let long = file.as_os_str().len();
-            let what = format!("{address} has {long} bytes, but the path of a socket has at most {MAX_PATH}");
-            context.faults.add(&path.key("address"), what, "choose a shorter one");
+            let message =
+                format!("{address} has {long} bytes, but the path of a socket has at most {MAX_PATH}");
+            context.faults.add(&path.key("address"), message, "choose a shorter one");
         }
         _ => {}
     }
@@ -96,8 +99,9 @@ fn check_listener(
     let tls = raw.tls.as_ref().map(|tls| {
         let path = path.key("tls");
         demand(tls, &path, vouching, context);
-        let (server, authorities) = context.tls_server(tls, Protocols { http1, http2 }, &path)?;
-        Some(ListenerTls { server, client_authorities: authorities.filter(|_| vouching) })
+        let built = context.tls_server(tls, Protocols { http1, http2 }, &path)?;
+        let ServerTls { config: server, certificates, clients } = built;
+        Some(ListenerTls { server, certificates, client_authorities: clients.filter(|_| vouching) })
     });
     let proxy_protocol = TrustList {
         networks: &raw.proxy_protocol_from,
@@ -107,14 +111,30 @@ fn check_listener(
         consequence: "could claim to be any address",
     };
     let proxy_protocol = proxy_protocol.check(context);
+    if raw.https_redirect && raw.authorization.is_some() {
+        let message = "the listener only authorizes for other proxies, which answer themselves";
+        context.faults.add(
+            &path.key("https_redirect"),
+            message,
+            "configure it at these proxies, and remove it here",
+        );
+    }
+    if raw.https_redirect && raw.tls.is_some() {
+        let message = "the key has no effect: every request on this listener has TLS";
+        context.faults.add(&path.key("https_redirect"), message, "set it on the listener without `tls`");
+    }
+    let trusted_proxies = raw.trusted_proxies.as_ref();
+    let trusted_proxies =
+        trusted_proxies.map(|table| check_trusted_proxies(table, raw, &path.key("trusted_proxies"), context));
     let service = match &raw.authorization {
         None => ListenerService::Proxy,
-        Some(asked) => {
+        Some(table) => {
             let at = path.key("authorization");
-            ListenerService::Authorization(authorization(asked, http2, &at, sound, context))
+            ListenerService::Authorization(authorization(table, http2, &at, sound, context))
         }
     };
     let address = address(&raw.address, context);
+    warn_of_plain_text(raw, &address, path, sound, context);
     let mode = mode(raw, path, &address, context);
     let limits = limits(&raw.limits, &path.key("limits"), context);
     let at = path.key("timeouts");
@@ -138,9 +158,86 @@ fn check_listener(
         http1,
         http2,
         proxy_protocol,
+        https_redirect: raw.https_redirect,
+        trusted_proxies,
         limits,
         timeouts,
     })
+}
+
+/// Warns of a listener on which anyone on the network could read credentials. It is silent if other
+/// proxies are named that end TLS before it.
+fn warn_of_plain_text(
+    raw: &raw::Listener,
+    address: &ListenAddress,
+    path: &KeyPath,
+    sound: &Partial,
+    context: &mut Context<'_>,
+) {
+    let file = &sound.file;
+    let takes_credentials = !file.issuer.is_empty()
+        || !file.token_authority.is_empty()
+        || file.basic_auth.is_some()
+        || file.login.is_some();
+    let is_behind_proxies = raw.trusted_proxies.is_some()
+        || !raw.proxy_protocol_from.is_empty()
+        || raw.authorization.is_some()
+        || raw.https_redirect;
+    let is_outside = matches!(address, ListenAddress::Ip(address) if !address.ip().is_loopback());
+    if raw.tls.is_none() && is_outside && takes_credentials && !is_behind_proxies {
+        let message = "tokens, passwords and session cookies arrive here unencrypted, from other machines";
+        let hint =
+            "add `tls`, or listen on 127.0.0.1; if proxies end TLS before it, name them in `trusted_proxies`";
+        context.faults.warn(&path.key("address"), message, hint);
+    }
+}
+
+/// The proxies that report where requests come from, and the fields that are believed.
+fn check_trusted_proxies(
+    raw: &raw::TrustedProxies,
+    listener: &raw::Listener,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> TrustedProxies {
+    if listener.authorization.is_some() {
+        let message = "the listener only authorizes for other proxies, whose description of a request is trusted already";
+        context.faults.add(
+            path,
+            message,
+            "list these proxies in `authorization.from`, and remove this table",
+        );
+    }
+    let headers = path.key("headers");
+    for (index, header) in raw.headers.iter().enumerate() {
+        if raw.headers[..index].contains(header) {
+            context.faults.add(&headers.index(index), "the header occurs twice", "keep one");
+        }
+    }
+    let reads = |header| raw.headers.contains(&header);
+    if reads(ForwardedHeader::Forwarded) && raw.headers.iter().any(|h| *h != ForwardedHeader::Forwarded) {
+        let message = "`Forwarded` and the X-Forwarded- headers could name different clients";
+        context.faults.add(&headers, message, "keep `Forwarded`, or keep the others");
+    }
+    let networks = TrustList {
+        networks: &raw.from,
+        path: path.key("from"),
+        anyone: raw.from_anyone,
+        anyone_path: path.key("from_anyone"),
+        consequence: "could claim any address, and that a request came over TLS",
+    };
+    TrustedProxies {
+        networks: networks.check(context),
+        source: if reads(ForwardedHeader::Forwarded) {
+            ForwardedSource::Forwarded
+        } else {
+            ForwardedSource::XForwarded {
+                address: reads(ForwardedHeader::XForwardedFor),
+                scheme: reads(ForwardedHeader::XForwardedProto),
+                host: reads(ForwardedHeader::XForwardedHost),
+                port: reads(ForwardedHeader::XForwardedPort),
+            }
+        },
+    }
 }
 
 /// How other proxies send authorization requests, and which networks they may come from.
@@ -152,9 +249,9 @@ fn authorization(
     context: &mut Context<'_>,
 ) -> AuthorizationService {
     if raw.http.is_none() && !http2 {
-        let what = "no proxy can query: gRPC needs HTTP/2, and `http` is not set";
+        let message = "no proxy can query: gRPC needs HTTP/2, and `http` is not set";
         let hint = "add \"h2\" to the listener's `protocols`, or set `http`";
-        context.faults.add(path, what, hint);
+        context.faults.add(path, message, hint);
     }
     let from = TrustList {
         networks: &raw.from,
@@ -169,20 +266,20 @@ fn authorization(
             plain_path(prefix, &path.key("path_prefix"), context).unwrap_or_default()
         }
         (Some(_), _) => {
-            let what = "only Envoy's HTTP service adds a prefix to the path";
-            context.faults.add(&path.key("path_prefix"), what, "write `http = \"envoy\"`, or remove it");
+            let message = "only Envoy's HTTP service adds a prefix to the path";
+            context.faults.add(&path.key("path_prefix"), message, "write `http = \"envoy\"`, or remove it");
             String::new()
         }
     };
-    let http = raw.http.map(|asking| match asking {
+    let http = raw.http.map(|protocol| match protocol {
         raw::Asking::Envoy => QuestionSource::SameRequest { prefix: prefix.into() },
         raw::Asking::XOriginal => QuestionSource::XOriginal,
         raw::Asking::XForwarded => QuestionSource::XForwarded,
     });
     let keeping = raw.max_age.map(|max_age| {
         if raw.http.is_none() {
-            let what = "Envoy does not cache gRPC responses";
-            context.faults.add(&path.key("max_age"), what, "set `http`, or remove it");
+            let message = "Envoy does not cache gRPC responses";
+            context.faults.add(&path.key("max_age"), message, "set `http`, or remove it");
         }
         if max_age.0 < Duration::from_secs(1) {
             let hint = "responses state it in whole seconds; write at least \"1s\", or remove it";
@@ -190,13 +287,45 @@ fn authorization(
         }
         ResponseCacheControl { max_age: max_age.0, vary: vary(raw.http, sound) }
     });
-    AuthorizationService { trusted_proxies: from.check(context), http, caching: keeping }
+    let client_address_header = client_address_header(raw, path, sound, context);
+    AuthorizationService {
+        trusted_proxies: from.check(context),
+        http,
+        client_address_header,
+        caching: keeping,
+    }
+}
+
+/// The header that names the client's address. Where a rule reads the address, the file must name
+/// it: a proxy that is not configured to set the header may pass on the client's own.
+fn client_address_header(
+    raw: &raw::Authorization,
+    path: &KeyPath,
+    sound: &Partial,
+    context: &mut Context<'_>,
+) -> Option<Box<str>> {
+    let Some(header) = &raw.client_address_header else {
+        let condition = raw.http.and_then(|_| rules::first_address_condition(sound));
+        if let Some(condition) = condition {
+            let message = format!(
+                "`{condition}` reads the client's address, but no header is named in which the proxy states it"
+            );
+            let hint = "set `client_address_header`, and have the proxy replace that header";
+            context.faults.add(path, message, hint);
+        }
+        return None;
+    };
+    if raw.http.is_none() {
+        let message = "the key has no effect: over gRPC, Envoy states the client's address itself";
+        context.faults.add(&path.key("client_address_header"), message, "set `http`, or remove it");
+    }
+    Some(header.0.as_str().into())
 }
 
 /// Value of `Vary`: every header that a decision can depend on. These are the headers that describe
 /// the original request, credentials, and headers that select a route.
-fn vary(asking: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
-    let told: &[&str] = match asking {
+fn vary(protocol: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
+    let described_in: &[&str] = match protocol {
         Some(raw::Asking::XOriginal) => &["X-Original-Method", "X-Original-URL", "X-Original-URI"],
         Some(raw::Asking::XForwarded) => {
             &["X-Forwarded-Method", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Uri"]
@@ -204,7 +333,7 @@ fn vary(asking: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
         Some(raw::Asking::Envoy) | None => &[],
     };
     let mut names = vec!["Authorization", "Cookie"];
-    names.extend(told);
+    names.extend(described_in);
     for name in sound.file.route.iter().flat_map(|route| route.headers.keys()) {
         if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             names.push(name);
@@ -228,10 +357,15 @@ fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut 
             context.faults.add(&path.key("client_ca"), "missing key `client_ca`", hint);
         }
         (Demand::Optional, Some(_)) if !vouching => {
-            let what = "the listener requests client certificates, but there is no [client_certificates]";
-            context.faults.warn(&path.key("client_certificates"), what, "add [client_certificates]");
+            let message = "the listener requests client certificates, but there is no [client_certificates]";
+            context.faults.warn(&path.key("client_certificates"), message, "add [client_certificates]");
         }
         _ => {}
+    }
+    if tls.client_certificates == Demand::Off && !tls.client_crl.is_empty() {
+        let message = "the listener does not request client certificates";
+        let hint = "write `client_certificates = \"optional\"` or \"required\", or remove `client_crl`";
+        context.faults.add(&path.key("client_crl"), message, hint);
     }
 }
 
@@ -252,9 +386,9 @@ fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limit
     }
     // An absent `target_size` follows `header_size`. A written one is intended, so it is a fault.
     if good && target > header {
-        let what = format!("{target} is larger than `header_size` ({header})");
+        let message = format!("{target} is larger than `header_size` ({header})");
         let hint = "the target is part of the head: raise `header_size`, or remove `target_size`";
-        context.faults.add(&path.key("target_size"), what, hint);
+        context.faults.add(&path.key("target_size"), message, hint);
     }
     let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
     Limits {

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use auth::mapping::ClaimMapping;
 use auth::request::{Canonical, RawRequest, Scheme};
+use auth::token::MAX_CLOCK_SKEW;
 use credentials::config::KeySource;
 use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
 use login::config::{LoginConfig, LoginKind, LoginProvider, Origin};
 use login::keys::SessionKeys;
+use login::pages::LoginPages;
+use pages::Shell;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
 use super::database::DatabaseKeys;
+use super::pages::add_faults;
 use super::paths::plain_path;
 use super::server_keys::ServerKeys;
 use super::tls::{Client, KeyNames};
@@ -46,7 +50,12 @@ pub(super) struct Checked {
 }
 
 /// Checks the login. `None` when there is none, or a fault was noted.
-pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
+pub(super) fn check(
+    sound: &Partial,
+    claims: &[String],
+    shell: &Arc<Shell>,
+    context: &mut Context<'_>,
+) -> Option<Checked> {
     let path = KeyPath::top_level("login");
     let Some(raw) = &sound.file.login else {
         refuse_login_keys(sound, context);
@@ -72,14 +81,14 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
         context.check_positive(value.0, &path.key(key));
     }
     if raw.ttl.0 > MAX_TTL {
-        let what = format!("{} is more than an hour", raw.ttl);
+        let message = format!("{} is more than an hour", raw.ttl);
         let hint =
             "a session that another process ended would be valid after the database has deleted its sign-out";
-        context.faults.add(&path.key("ttl"), what, hint);
+        context.faults.add(&path.key("ttl"), message, hint);
     }
     if raw.refresh > raw.lifetime {
-        let what = format!("{} is longer than `lifetime` ({})", raw.refresh, raw.lifetime);
-        context.faults.add(&path.key("refresh"), what, "no session would ever be refreshed");
+        let message = format!("{} is longer than `lifetime` ({})", raw.refresh, raw.lifetime);
+        context.faults.add(&path.key("refresh"), message, "no session would ever be refreshed");
     }
     let providers: Vec<(KeyPath, &raw::LoginProvider)> =
         raw.provider.iter().enumerate().map(|(at, p)| (path.key("provider").index(at), p)).collect();
@@ -92,14 +101,15 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
         &mut context.faults,
     );
     check_unique_names(sound, &providers, context);
-    let checked: Vec<_> = providers.iter().map(|(path, p)| provider(p, path, wanted, context)).collect();
+    let checked: Vec<_> = providers.iter().map(|(path, p)| provider(p, path, claims, context)).collect();
     let providers: Vec<LoginProvider> = checked.into_iter().collect::<Option<_>>()?;
     let database = database?;
+    let pages = LoginPages::new(shell.clone()).map_err(|faults| add_faults(&faults, context)).ok()?;
     let tls: Vec<u64> = providers.iter().map(|provider| provider.server.tls_version).collect();
     let shaped = version([
         serde_json::to_vec(raw).unwrap_or_default().as_slice(),
         serde_json::to_vec(&tls).unwrap_or_default().as_slice(),
-        wanted.join("\n").as_bytes(),
+        claims.join("\n").as_bytes(),
         // Facts about a session that another key sealed are not valid any more.
         keys.as_ref().map(SessionKeys::names).unwrap_or_default().as_slice(),
     ]);
@@ -112,6 +122,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
         refresh: raw.refresh.0,
         ttl: raw.ttl.0,
         page: raw.sign_in_page,
+        pages: Arc::new(pages),
         providers,
         version: shaped,
     };
@@ -122,12 +133,16 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
 fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
-            let what = "a public route needs no login";
-            context.faults.add(&path.key("login"), what, "remove `login` or `public`");
+            let message = "a public route needs no login";
+            context.faults.add(&path.key("login"), message, "remove `login` or `public`");
         }
         if route.forward_access_token && !route.login {
-            let what = "a route without `login` has no session token to forward";
-            context.faults.add(&path.key("forward_access_token"), what, "add `login = true`, or remove it");
+            let message = "a route without `login` has no session token to forward";
+            context.faults.add(
+                &path.key("forward_access_token"),
+                message,
+                "add `login = true`, or remove it",
+            );
         }
         let here = |host: &String| {
             let suffix = host.strip_prefix('*').map(str::to_ascii_lowercase);
@@ -140,8 +155,8 @@ fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, c
             })
         };
         if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
-            let what = "none of the route's hosts is an origin, so no user could log in";
-            context.faults.add(&path.key("login"), what, "add its origin to `login.origins`");
+            let message = "none of the route's hosts is an origin, so no user could log in";
+            context.faults.add(&path.key("login"), message, "add its origin to `login.origins`");
         }
         let below = [
             route.path.as_ref().and_then(|path| path.prefix.as_deref()),
@@ -152,8 +167,8 @@ fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, c
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         if let Some(shadowed) = shadowed {
-            let what = format!("{shadowed:?} is used by the login at its origins");
-            context.faults.warn(&path.key("path"), what, "move the login with `login.path`");
+            let message = format!("{shadowed:?} is used by the login at its origins");
+            context.faults.warn(&path.key("path"), message, "move the login with `login.path`");
         }
     }
 }
@@ -166,12 +181,13 @@ fn warn_cookie_sessions_behind_proxy(
     path: &KeyPath,
     context: &mut Context<'_>,
 ) {
-    let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
-    if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
-        let what =
+    let answers_http =
+        |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
+    if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(answers_http) {
+        let message =
             "sessions are in cookies, and a proxy that queries over HTTP does not forward a renewed cookie";
         let hint = "name a `database`, or every user has to log in again after a few minutes";
-        context.faults.warn(&path.key("origins"), what, hint);
+        context.faults.warn(&path.key("origins"), message, hint);
     }
 }
 
@@ -181,10 +197,10 @@ fn refuse_login_keys(sound: &Partial, context: &mut Context<'_>) {
         return;
     }
     for (path, route) in sound.paths("route", &sound.file.route) {
-        for (key, given) in [("login", route.login), ("forward_access_token", route.forward_access_token)] {
-            if given {
-                let what = "browsers cannot log in: there is no [login]";
-                context.faults.add(&path.key(key), what, "add [login]");
+        for (key, is_set) in [("login", route.login), ("forward_access_token", route.forward_access_token)] {
+            if is_set {
+                let message = "browsers cannot log in: there is no [login]";
+                context.faults.add(&path.key(key), message, "add [login]");
             }
         }
     }
@@ -198,8 +214,8 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
         let at = path.index(at);
         match origin(text) {
             Ok(origin) if origins.iter().any(|other| other.authority == origin.authority) => {
-                let what = format!("{:?} occurs twice", origin.authority);
-                context.faults.add(&at, what, "keep one");
+                let message = format!("{:?} occurs twice", origin.authority);
+                context.faults.add(&at, message, "keep one");
                 sound = false;
             }
             Ok(origin) => {
@@ -210,15 +226,15 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
                         .map_or(origin.authority.to_string(), |(h, _)| h.to_owned())
                 };
                 if let Some(other) = origins.iter().find(|other| host(other) == host(&origin)) {
-                    let what = format!("{} and {} share cookies", other.text, origin.text);
+                    let message = format!("{} and {} share cookies", other.text, origin.text);
                     let hint =
                         "browsers ignore ports for cookies; a login at one ends the session at the other";
-                    context.faults.warn(&at, what, hint);
+                    context.faults.warn(&at, message, hint);
                 }
                 origins.push(origin);
             }
-            Err((what, hint)) => {
-                context.faults.add(&at, what, hint);
+            Err((message, hint)) => {
+                context.faults.add(&at, message, hint);
                 sound = false;
             }
         }
@@ -237,10 +253,10 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
 fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
     const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
     let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
-    let origin = parse_origin(text).map_err(|what| (what, HINT))?;
+    let origin = parse_origin(text).map_err(|message| (message, HINT))?;
     if !url.is_https() && !url.is_loopback() {
-        let what = "over plain http, an attacker on the network can read and set cookies";
-        return Err((what.to_owned(), "use https; plain http is only for this machine"));
+        let message = "over plain http, an attacker on the network can read and set cookies";
+        return Err((message.to_owned(), "use https; plain http is only for this machine"));
     }
     Ok(origin)
 }
@@ -269,8 +285,8 @@ fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<S
     let read = zeroize::Zeroizing::new(context.read(&raw.keys_file, &at)?);
     let file = context.reader.resolve(&raw.keys_file);
     if context.reader.access(&raw.keys_file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let what = format!("{} can be read by every user of this machine", file.display());
-        context.faults.add(&at, what, "a key permits logging in as any user: chmod o= the file");
+        let message = format!("{} can be read by every user of this machine", file.display());
+        context.faults.add(&at, message, "a key permits logging in as any user: chmod o= the file");
         return None;
     }
     let keys = SessionKeys::parse(std::str::from_utf8(&read).unwrap_or("?"));
@@ -305,11 +321,11 @@ fn check_unique_names(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], c
             }
         };
         if other || certificates.is_some() {
-            let what =
+            let message =
                 format!("the name {:?} is already used by a different issuer or authority", provider.name.0);
             context.faults.add(
                 &path.key("name"),
-                what,
+                message,
                 "rules could not distinguish the two; choose another name",
             );
         }
@@ -319,24 +335,28 @@ fn check_unique_names(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], c
 fn provider(
     raw: &raw::LoginProvider,
     path: &KeyPath,
-    wanted: &[String],
+    claims: &[String],
     context: &mut Context<'_>,
 ) -> Option<LoginProvider> {
     let credential = credential(raw, path, context);
     let mapping = match raw.kind {
-        Kind::Openid => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
+        Kind::Openid => issuers::mapping(&raw.claims, &path.key("claims"), claims, context),
         Kind::Openshift => ClaimMapping::default(),
     };
     let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
     let scopes = scopes(raw, path, context);
     for name in raw.parameters.keys().filter(|name| RESERVED_PARAMETERS.contains(&name.as_str())) {
-        let what = format!("{name:?} is set by the login itself");
-        context.faults.add(&path.key("parameters").key(name), what, "remove it");
+        let message = format!("{name:?} is set by the login itself");
+        context.faults.add(&path.key("parameters").key(name), message, "remove it");
     }
     for (key, text) in [("client_id", Some(&raw.client_id)), ("title", raw.title.as_ref())] {
         if text.is_some_and(|text| text.trim().is_empty()) {
             context.faults.add(&path.key(key), "the text is empty", "write a value, or remove it");
         }
+    }
+    if raw.clock_skew.0 > MAX_CLOCK_SKEW {
+        let message = format!("{} is more than 60s", raw.clock_skew);
+        context.faults.add(&path.key("clock_skew"), message, "correct the clocks instead");
     }
     let reach = ServerKeys {
         url: &raw.url,
@@ -388,11 +408,13 @@ fn provider(
         server: ServerConfig {
             tls,
             tls_version,
+            proxies: context.proxies.clone(),
             credential: credential?,
             timeout,
             max_requests: raw.max_requests,
             max_per_second: None,
         },
+        clock_skew: raw.clock_skew.0,
         mapping,
         ends_provider_session: raw.logs_out,
     })
@@ -412,13 +434,13 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
     };
     let mut sound = true;
     for (at, scope) in raw.scopes.iter().enumerate().filter(|(_, scope)| !is_scope(scope)) {
-        let what = format!("{scope:?} is not a scope");
-        context.faults.add(&path.index(at), what, "write one scope per string, without spaces and quotes");
+        let message = format!("{scope:?} is not a scope");
+        context.faults.add(&path.index(at), message, "write one scope per string, without spaces and quotes");
         sound = false;
     }
     if raw.kind == Kind::Openid && !raw.scopes.iter().any(|scope| scope == "openid") {
-        let what = "the scopes lack `openid`, without which there is no ID token";
-        context.faults.add(&path, what, "add \"openid\"");
+        let message = "the scopes lack `openid`, without which there is no ID token";
+        context.faults.add(&path, message, "add \"openid\"");
         sound = false;
     }
     sound.then(|| raw.scopes.join(" ").into())
@@ -431,10 +453,10 @@ fn credential(
     context: &mut Context<'_>,
 ) -> Option<ClientCredential> {
     let Some(file) = &raw.client_secret_file else {
-        if raw.client_authentication != ClientAuthentication::default() {
-            let what = "the client has no secret to authenticate with";
+        if raw.client_authentication.is_some() {
+            let message = "the client has no secret to authenticate with";
             let hint = "name `client_secret_file`, or remove it";
-            context.faults.add(&path.key("client_authentication"), what, hint);
+            context.faults.add(&path.key("client_authentication"), message, hint);
             return None;
         }
         return Some(ClientCredential::None);
@@ -442,7 +464,8 @@ fn credential(
     context.read(file, &path.key("client_secret_file"))?;
     let (id, secret) = (raw.client_id.as_str().into(), context.reader.resolve(file));
     Some(match raw.client_authentication {
-        ClientAuthentication::ClientSecretBasic => ClientCredential::Basic { id, secret },
-        ClientAuthentication::ClientSecretPost => ClientCredential::Post { id, secret },
+        None => ClientCredential::Discovered { id, secret },
+        Some(ClientAuthentication::ClientSecretBasic) => ClientCredential::Basic { id, secret },
+        Some(ClientAuthentication::ClientSecretPost) => ClientCredential::Post { id, secret },
     })
 }

@@ -3,14 +3,22 @@
 //! Each submodule checks one part of the file, alone and with the parts that it refers to. It notes
 //! every fault and does not stop at the first. The result is assembled only when there is no fault.
 
+mod actions;
+mod affinity;
 mod authorizers;
+mod basic_auth;
+mod cors;
 mod database;
 mod events;
+mod field_edits;
 mod headers;
 mod issuers;
 mod kubernetes;
+mod listener_tls;
 mod listeners;
 mod login;
+mod outbound;
+mod pages;
 mod paths;
 mod patterns;
 mod provider;
@@ -24,23 +32,28 @@ mod token_authorities;
 mod trust;
 mod upstreams;
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 
-use credentials::config::{Authentication, CacheLimits};
+use credentials::config::{Authentication, CacheLimits, TokenAuthority};
 pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
 use gateway::config::{Config, fields_read};
+use http_engine::outbound_proxy::OutboundProxies;
+use http_engine::tls::TrustAnchors;
+pub use outbound::OutboundSettings;
+pub use pages::messages;
 pub use provider::{ProviderSettings, SecretFile};
 pub use revocation::{Broker, FollowedIssuerConfig, RevocationSettings};
 pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
+use super::raw;
 use super::scalar::Name;
 use crate::partial::Partial;
 use crate::version::version;
@@ -51,12 +64,17 @@ pub(super) struct Context<'f> {
     pub(super) reader: Reader<'f>,
     files: &'f dyn Files,
     now: Timestamp,
+    /// Proxies for the requests of the process itself.
+    proxies: OutboundProxies,
+    /// What each CA file contains, by its path as written.
+    pub(super) trusted: BTreeMap<PathBuf, TrustAnchors>,
 }
 
 /// All checked values of a configuration.
 pub(super) struct Checked {
     pub(super) config: Config,
     pub(super) settings: ProcessSettings,
+    pub(super) outbound: OutboundSettings,
     pub(super) matchers: Vec<RouteMatch>,
     pub(super) provider: Option<ProviderSettings>,
     pub(super) sessions: Option<DatabaseSettings>,
@@ -66,7 +84,8 @@ pub(super) struct Checked {
 
 impl<'f> Context<'f> {
     pub(super) fn new(files: &'f dyn Files, base: &Path, now: Timestamp) -> Self {
-        Self { faults: Faults::default(), reader: Reader::new(files, base), files, now }
+        let (reader, proxies) = (Reader::new(files, base), OutboundProxies::default());
+        Self { faults: Faults::default(), reader, files, now, proxies, trusted: BTreeMap::new() }
     }
 
     /// Reads a file that the configuration names. Notes a fault when that fails.
@@ -77,13 +96,13 @@ impl<'f> Context<'f> {
         }
         match self.reader.read(file) {
             Ok(content) => Some(content),
-            Err(what) => {
+            Err(message) => {
                 let hint = if file.is_relative() {
                     "relative paths are resolved against the folder of this file"
                 } else {
                     "check the path, and that this user may read it"
                 };
-                self.faults.add(path, what, hint);
+                self.faults.add(path, message, hint);
                 None
             }
         }
@@ -98,25 +117,35 @@ impl<'f> Context<'f> {
     }
 }
 
+/// The proxies of the environment. Notes a fault when a variable is no proxy.
+pub(super) fn outbound_of_environment(context: &mut Context<'_>) -> OutboundSettings {
+    outbound::check(&raw::Outbound::default(), context)
+}
+
 /// Checks a whole file. `None` exactly when a fault was noted.
 pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
     let file = &sound.file;
+    let outbound = outbound::check(&file.outbound, context);
+    context.proxies = outbound.proxies.clone();
     let settings = settings::check(file, context);
     let listeners = listeners::check(sound, context);
-    let wanted = rules::referenced_claims(sound, context);
-    let issuers = issuers::check(sound, &wanted, context);
-    let certificates = issuers::certificates(sound, &wanted, context);
-    let authorities = token_authorities::check(sound, &wanted, context);
+    let claims = referenced_claims(sound, context);
+    let issuers = issuers::check(sound, &claims, context);
+    let certificates = issuers::certificates(sound, &claims, context);
+    let authorities = token_authorities::check(sound, &claims, context);
+    let basic = basic_auth::check(sound, context);
     let upstreams = upstreams::check(sound, context);
     let kubernetes = kubernetes::check(sound, context);
     let authorizers = authorizers::check(sound, context);
-    let login = login::check(sound, &wanted, context);
-    let policies = rules::policies(sound, &wanted, context);
-    let routes = routes::check(sound, &policies, &wanted, context);
+    let shell = pages::shell(&file.pages, context);
+    let pages = pages::error_pages(&shell, context);
+    let login = login::check(sound, &claims, &shell, context);
+    let shared = routes::Shared::new(sound, &claims, context);
+    let routes = routes::check(sound, &shared, context);
     let identity = headers::check(sound, &authorizers, context);
     let assertion = headers::assertion(sound, context);
     let server_timing = settings::server_timing(file, context);
-    let provider = provider::check(sound, context);
+    let provider = provider::check(sound, &shell, context);
     let revocation = revocation::check(sound, context);
     let events = events::check(sound, context);
     patterns::check(sound, context);
@@ -125,24 +154,13 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     }
     let routes::Routes { table, guards, list: routes, matchers } = routes?;
     let (identity_headers, strip) = identity?;
-    let version = version([
-        serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
-        serde_json::to_vec(&file.token_authority).unwrap_or_default().as_slice(),
-        // A change of an authority's CA drops the cached answers of that authority.
-        serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
-            .unwrap_or_default()
-            .as_slice(),
-        serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
-        // An issuer that starts to send security events drops its cached tokens: they depend on no
-        // event.
-        serde_json::to_vec(&file.security_events).unwrap_or_default().as_slice(),
-        wanted.join("\n").as_bytes(),
-    ]);
+    let version = authentication_version(file, &authorities, &claims);
     let cache = &file.cache;
     let authentication = Authentication {
         issuers,
         authorities,
         certificates,
+        basic,
         cache: CacheLimits {
             bytes: usize::try_from(cache.size.0).unwrap_or(usize::MAX),
             ttl: cache.ttl.0,
@@ -163,16 +181,20 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
         login,
         kubernetes,
         authorizers,
-        routes,
         upstreams,
         strip,
         identity_headers,
         assertion,
+        response_headers: field_edits::without_route(&shared.edits),
+        has_cors: routes.iter().any(|route| route.cors.is_some()),
+        routes,
+        pages: pages?,
         server_timing,
     };
     Some(Checked {
         config,
         settings: settings?,
+        outbound,
         matchers,
         provider,
         sessions,
@@ -181,14 +203,42 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     })
 }
 
+/// Changes with everything that shapes the cached facts of a credential.
+fn authentication_version(file: &raw::File, authorities: &[TokenAuthority], claims: &[String]) -> u64 {
+    version([
+        serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&file.token_authority).unwrap_or_default().as_slice(),
+        // A change of an authority's CA drops the cached answers of that authority.
+        serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
+            .unwrap_or_default()
+            .as_slice(),
+        serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
+        // The entries of its file are part of the cache keys instead.
+        serde_json::to_vec(&file.basic_auth).unwrap_or_default().as_slice(),
+        // An issuer that starts to send security events drops its cached tokens: they depend on no
+        // event.
+        serde_json::to_vec(&file.security_events).unwrap_or_default().as_slice(),
+        claims.join("\n").as_bytes(),
+    ])
+}
+
+/// The claims that rules and header values read, each once.
+fn referenced_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
+    let mut claims = rules::referenced_claims(sound, context);
+    claims.extend(field_edits::referenced_claims(sound, context));
+    claims.sort();
+    claims.dedup();
+    claims
+}
+
 /// Notes a fault for each name that occurs twice.
-fn check_unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
+fn check_unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, kind: &str, faults: &mut Faults) {
     let mut seen = Vec::<(&str, KeyPath)>::new();
     for (path, name) in names {
         match seen.iter().find(|(other, _)| *other == name.0) {
             Some((_, first)) => {
                 let hint = format!("{first} has that name too; names must be unique");
-                faults.add(&path.key("name"), format!("two {what} have the name {:?}", name.0), hint);
+                faults.add(&path.key("name"), format!("two {kind} have the name {:?}", name.0), hint);
             }
             None => seen.push((&name.0, path)),
         }

@@ -20,7 +20,7 @@ pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) 
 ///
 /// # Errors
 ///
-/// Returns why a request for this target is malformed.
+/// Returns why a request for this target is malformed, or what servers read differently in it.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
     let request = RawRequest {
         method: "GET",
@@ -30,5 +30,5 @@ pub(super) fn canonical(text: &str) -> Result<String, String> {
         target: text.as_bytes(),
     };
     let canonical = Canonical::parse(&request).map_err(|malformed| malformed.to_string())?;
-    Ok(canonical.path().to_owned())
+    canonical.strict_fault().map_or_else(|| Ok(canonical.path().to_owned()), |fault| Err(fault.to_string()))
 }

@@ -12,19 +12,21 @@ use std::sync::Arc;
 
 use clients::Clients;
 use coherence::secret::MAX_GENERATIONS;
-use http_engine::tls::Protocols;
-use idp::pages::brand::BrandFault;
+use http_engine::outbound_proxy::OutboundProxies;
+use http_engine::tls::{Protocols, ServerCertificates};
 use idp::passwords::lockout::{LimitFault, Limits};
 use idp::passwords::pool::PoolFault;
 use idp::passwords::{ParameterFault, Parameters, rules};
 use idp::{ConfigFault, ConfigReason, PasswordConfig};
 use ipnet::IpNet;
+use pages::Shell;
 use rustls::ServerConfig;
 pub use store::SecretFile;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::database::DatabaseKeys;
+use super::listener_tls::ServerTls;
 use super::trust::TrustList;
 use super::{Context, DatabaseSettings, rules as rule_checks};
 use crate::partial::Partial;
@@ -36,6 +38,8 @@ pub struct ProviderSettings {
     pub address: SocketAddr,
     /// TLS configuration. `None`: the provider is served in plain text.
     pub tls: Option<Arc<ServerConfig>>,
+    /// The certificate that `tls` presents.
+    pub certificates: Option<Arc<ServerCertificates>>,
     /// Networks of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// Database of the provider.
@@ -44,12 +48,18 @@ pub struct ProviderSettings {
     pub secret: SecretFile,
     /// Generations of the secret that the provider shares with the gateways that follow it.
     pub generations: Vec<u8>,
+    /// Proxies between the provider and the clients and receivers that it calls.
+    pub proxies: OutboundProxies,
     /// All other settings. They have passed [`idp::Config::check`].
     pub config: idp::Config,
 }
 
 /// Checks the provider. `None` when there is none or a fault was noted.
-pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<ProviderSettings> {
+pub(super) fn check(
+    sound: &Partial,
+    shell: &Arc<Shell>,
+    context: &mut Context<'_>,
+) -> Option<ProviderSettings> {
     let raw = sound.file.provider.as_ref()?;
     let path = KeyPath::top_level("provider");
     let tls = raw.tls.as_ref().map(|tls| tls_server(tls, &path.key("tls"), context));
@@ -62,16 +72,16 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
     };
     let trusted_proxies = trusted_proxies.check(context);
     if raw.tls.is_none() && raw.issuer.starts_with("https:") && raw.trusted_proxies.is_empty() {
-        let what = "a proxy terminates TLS, but no `X-Forwarded-For` is trusted";
+        let message = "a proxy terminates TLS, but no `X-Forwarded-For` is trusted";
         let hint = "name the proxy's address, or all wrong passwords count for one client";
-        context.faults.warn(&path.key("trusted_proxies"), what, hint);
+        context.faults.warn(&path.key("trusted_proxies"), message, hint);
     }
     let stated =
         DatabaseKeys { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
     let database = stated.check(context);
     let secret = store::secret(raw, database.as_ref(), &path, context);
     let clients = Clients::read(sound, raw, context);
-    let config = config(raw, clients.configs.clone(), &path, context);
+    let config = idp::Config { shell: shell.clone(), ..config(raw, clients.configs.clone(), &path, context) };
     match config.check() {
         Ok(checked) => {
             for warning in checked.warnings() {
@@ -86,16 +96,22 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
             }
         }
     }
+    let (tls, certificates) = match tls {
+        Some(tls) => {
+            let ServerTls { config, certificates, .. } = tls?;
+            (Some(config), Some(certificates))
+        }
+        None => (None, None),
+    };
     Some(ProviderSettings {
         address: raw.address.0,
-        tls: match tls {
-            Some(tls) => Some(tls?),
-            None => None,
-        },
+        tls,
+        certificates,
         trusted_proxies,
         database: database?,
         secret: secret?,
         generations: generations(raw, &path, context)?,
+        proxies: context.proxies.clone(),
         config,
     })
 }
@@ -122,23 +138,17 @@ fn add_idp_fault(path: &KeyPath, text: &str, context: &mut Context<'_>, warning:
     if !warning {
         return rule_checks::add_problem(path, text, &mut context.faults);
     }
-    let (what, hint) = text.split_once(": ").unwrap_or((text, ""));
-    context.faults.warn(path, what, hint);
+    let (message, hint) = text.split_once(": ").unwrap_or((text, ""));
+    context.faults.warn(path, message, hint);
 }
 
-fn tls_server(
-    raw: &raw::ProviderTls,
-    path: &KeyPath,
-    context: &mut Context<'_>,
-) -> Option<Arc<ServerConfig>> {
+fn tls_server(raw: &raw::ProviderTls, path: &KeyPath, context: &mut Context<'_>) -> Option<ServerTls> {
     let tls = raw::ListenerTls {
-        certificate: raw.certificate.clone(),
-        key: raw.key.clone(),
-        client_ca: None,
-        client_certificates: raw::ClientCertificateDemand::Off,
+        certificate: Some(raw.certificate.clone()),
+        key: Some(raw.key.clone()),
+        ..raw::ListenerTls::default()
     };
-    let (server, _) = context.tls_server(&tls, Protocols { http1: true, http2: true }, path)?;
-    Some(server)
+    context.tls_server(&tls, Protocols { http1: true, http2: true }, path)
 }
 
 fn config(
@@ -147,15 +157,6 @@ fn config(
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> idp::Config {
-    let mut languages = Vec::new();
-    for (tag, file) in &raw.languages {
-        let at = path.key("languages").key(tag);
-        let Some(read) = context.read(file, &at) else { continue };
-        match String::from_utf8(read) {
-            Ok(text) => languages.push((tag.clone(), text)),
-            Err(_) => context.faults.add(&at, format!("{} is not UTF-8", file.display()), "save it as UTF-8"),
-        }
-    }
     let mut config = idp::Config::new(raw.issuer.as_str());
     config.audiences.clone_from(&raw.audiences);
     config.access_token_algorithm = algorithm(raw.access_token_algorithm);
@@ -163,10 +164,6 @@ fn config(
     config.access_token_lifetime = raw.access_token_lifetime.0;
     config.lifetimes = lifetimes(&raw.lifetimes);
     config.passwords = passwords(&raw.passwords, &path.key("passwords"), context);
-    config.brand.name.clone_from(&raw.brand.name);
-    config.brand.logo.clone_from(&raw.brand.logo);
-    config.brand.colour.clone_from(&raw.brand.colour);
-    config.languages = languages;
     config.clients = clients;
     config.receivers = receivers::read(raw, path, context);
     config
@@ -250,13 +247,7 @@ fn key_path(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &
         ConfigReason::Pool(_) => passwords.key("retry_after"),
         ConfigReason::Limit(_) => passwords.key("lockout_network").key("failures"),
         ConfigReason::VerifiedCache => passwords.key("remember_verified"),
-        ConfigReason::Brand(BrandFault::Name) => path.key("brand").key("name"),
-        ConfigReason::Brand(BrandFault::Colour(_)) => path.key("brand").key("colour"),
-        ConfigReason::Brand(_) => path.key("brand").key("logo"),
-        ConfigReason::Language(_) => match fault.path.strip_prefix("languages.") {
-            Some(tag) => path.key("languages").key(tag),
-            None => path.key("languages"),
-        },
+        ConfigReason::Language(fault) => KeyPath::top_level("pages").key("languages").key(fault.tag()),
         _ => match fault.path.strip_prefix("clients[") {
             Some(rest) => return clients.key_path(rest, raw),
             None => path.join(&fault.path),

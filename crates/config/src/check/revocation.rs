@@ -70,9 +70,9 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Revoca
     let raw = &sound.file.revocation;
     let lease = raw.lease.0;
     if !LEASE_RANGE.contains(&lease) {
-        let what = format!("the lease {} is out of range", raw.lease);
+        let message = format!("the lease {} is out of range", raw.lease);
         let hint = "write from \"1s\" to \"60s\": a revoked token is accepted for at most this time";
-        context.faults.add(&path.key("lease"), what, hint);
+        context.faults.add(&path.key("lease"), message, hint);
     }
     let broker = broker(raw, &path, context);
     let follows = followed_issuers(sound, context);
@@ -100,10 +100,10 @@ fn broker(raw: &raw::Revocation, path: &KeyPath, context: &mut Context<'_>) -> O
             return None;
         };
         if *seen.get_or_insert((kind, tls)) != (kind, tls) {
-            let what = "the brokers have different protocols";
+            let message = "the brokers have different protocols";
             context.faults.add(
                 &at,
-                what,
+                message,
                 "they must carry the same messages: list the brokers of one cluster",
             );
             return None;
@@ -111,7 +111,7 @@ fn broker(raw: &raw::Revocation, path: &KeyPath, context: &mut Context<'_>) -> O
         servers.push((host, port));
     }
     let Some((kind, tls)) = seen else {
-        for (key, given) in [
+        for (key, is_set) in [
             ("user", raw.user.is_some()),
             ("password_file", raw.password_file.is_some()),
             ("token_file", raw.token_file.is_some()),
@@ -120,9 +120,9 @@ fn broker(raw: &raw::Revocation, path: &KeyPath, context: &mut Context<'_>) -> O
             ("certificate", raw.certificate.is_some()),
             ("key", raw.key.is_some()),
         ] {
-            if given {
-                let what = "the key has no effect without a broker";
-                context.faults.add(&path.key(key), what, "list one in `brokers`, or remove it");
+            if is_set {
+                let message = "the key has no effect without a broker";
+                context.faults.add(&path.key(key), message, "list one in `brokers`, or remove it");
                 return None;
             }
         }
@@ -137,15 +137,15 @@ fn broker(raw: &raw::Revocation, path: &KeyPath, context: &mut Context<'_>) -> O
             Some(Some(Broker::Nats(nats::NatsConfig { servers, tls, login })))
         }
         Kind::Amqp => {
-            for (key, given) in [
+            for (key, is_set) in [
                 ("token_file", raw.token_file.is_some()),
                 ("credentials_file", raw.credentials_file.is_some()),
             ] {
-                if given {
-                    let what = "the key is for NATS, but the broker uses AMQP";
+                if is_set {
+                    let message = "the key is for NATS, but the broker uses AMQP";
                     context.faults.add(
                         &path.key(key),
-                        what,
+                        message,
                         "use `user` and `password_file`, or `certificate`",
                     );
                     return None;
@@ -208,16 +208,16 @@ fn tls(
         (given, _) => {
             let (given, missing) =
                 if given.is_some() { ("certificate", "key") } else { ("key", "certificate") };
-            let what = format!("missing key `{missing}`");
-            context.faults.add(&path.key(given), what, "a certificate needs its private key");
+            let message = format!("missing key `{missing}`");
+            context.faults.add(&path.key(given), message, "a certificate needs its private key");
             return None;
         }
     };
     if !spoken {
-        for (key, given) in [("ca", raw.ca.is_some()), ("certificate", identity.is_some())] {
-            if given {
-                let what = "the brokers are not used over TLS";
-                context.faults.add(&path.key(key), what, "remove it, or use tls:// or amqps://");
+        for (key, is_set) in [("ca", raw.ca.is_some()), ("certificate", identity.is_some())] {
+            if is_set {
+                let message = "the brokers are not used over TLS";
+                context.faults.add(&path.key(key), message, "remove it, or use tls:// or amqps://");
                 return None;
             }
         }
@@ -264,9 +264,9 @@ fn nats_login(
     context: &mut Context<'_>,
 ) -> Option<nats::NatsLogin> {
     let ways = [password.is_some(), raw.token_file.is_some(), raw.credentials_file.is_some()];
-    if ways.into_iter().filter(|given| *given).count() > 1 {
-        let what = "more than one credential is set";
-        context.faults.add(path, what, "keep one of `user`, `token_file` and `credentials_file`");
+    if ways.into_iter().filter(|is_set| *is_set).count() > 1 {
+        let message = "more than one credential is set";
+        context.faults.add(path, message, "keep one of `user`, `token_file` and `credentials_file`");
         return None;
     }
     if let Some((user, password)) = password {
@@ -282,8 +282,8 @@ fn nats_login(
         Ok(credentials) => Some(nats::NatsLogin::Credentials(credentials)),
         Err(error) => {
             let text = error.to_string();
-            let (what, hint) = text.split_once("; ").unwrap_or((&text, "create new ones"));
-            context.faults.add(&at, what, hint);
+            let (message, hint) = text.split_once("; ").unwrap_or((&text, "create new ones"));
+            context.faults.add(&at, message, hint);
             None
         }
     }
@@ -293,8 +293,8 @@ fn nats_login(
 fn secret(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<String> {
     let read = context.read(file, at)?;
     if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let what = format!("{} can be read by every user of this machine", file.display());
-        context.faults.warn(at, what, "it contains a secret: chmod o= the file");
+        let message = format!("{} can be read by every user of this machine", file.display());
+        context.faults.warn(at, message, "it contains a secret: chmod o= the file");
     }
     match String::from_utf8(read) {
         Ok(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
@@ -312,8 +312,8 @@ fn followed_issuers(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<Fo
         let Some(revocation) = &issuer.revocation else { continue };
         let at = path.key("revocation");
         if own == Some(issuer.issuer.as_str()) {
-            let what = "this is the issuer of the provider in this process, which needs no secret";
-            context.faults.add(&at, what, "remove it");
+            let message = "this is the issuer of the provider in this process, which needs no secret";
+            context.faults.add(&at, message, "remove it");
             follows = None;
             continue;
         }
@@ -355,6 +355,7 @@ fn followed_issuer(
     let server = ServerConfig {
         tls,
         tls_version,
+        proxies: context.proxies.clone(),
         credential: ClientCredential::None,
         timeout: QUERY_TIMEOUT,
         max_requests: MAX_QUERIES,

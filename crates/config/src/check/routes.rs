@@ -1,16 +1,23 @@
 //! Checks `[[route]]`: which requests a route matches, who may pass, and where requests go.
 
+use std::time::Duration;
+
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
 use gateway::config::{OnExpiry, Rewrite, Route};
 
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
-use super::super::scalar::Name;
+use super::super::scalar::{Bound, Name, Timespan};
 use super::authorizers::is_authorization;
+use super::cors::CorsPolicies;
+use super::field_edits::SharedEdits;
 use super::paths::plain_path;
 use super::rules::{self, Policies};
-use super::{Context, check_unique, kubernetes, name_hint, names};
+use super::{
+    Context, actions, affinity, basic_auth, check_unique, cors, field_edits, kubernetes, name_hint, names,
+    pages,
+};
 use crate::partial::Partial;
 
 /// The routes and their lookup tables.
@@ -22,12 +29,28 @@ pub(super) struct Routes {
     pub(super) matchers: Vec<RouteMatch>,
 }
 
-pub(super) fn check(
-    sound: &Partial,
-    policies: &Policies,
-    wanted: &[String],
-    context: &mut Context<'_>,
-) -> Option<Routes> {
+/// What several routes share.
+pub(super) struct Shared<'c> {
+    pub(super) policies: Policies,
+    /// Claims that are kept from tokens.
+    pub(super) claims: &'c [String],
+    pub(super) cors: CorsPolicies,
+    pub(super) edits: SharedEdits,
+}
+
+impl<'c> Shared<'c> {
+    /// Checks what routes share.
+    pub(super) fn new(sound: &Partial, claims: &'c [String], context: &mut Context<'_>) -> Self {
+        Self {
+            policies: rules::policies(sound, claims, context),
+            claims,
+            cors: cors::policies(sound, context),
+            edits: field_edits::shared(sound, context),
+        }
+    }
+}
+
+pub(super) fn check(sound: &Partial, shared: &Shared<'_>, context: &mut Context<'_>) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
     if routes.is_empty() && !sound.has_unreadable("route") && !sound.is_provider_only() {
         let hint = "add [[route]] with name, path, upstream and policy";
@@ -40,8 +63,8 @@ pub(super) fn check(
     let built: Vec<_> = routes
         .iter()
         .map(|(path, route)| {
-            let policy = policy(route, path, sound, (policies, wanted), context);
-            one(route, path, sound, policy, context)
+            let policy = policy(route, path, sound, (&shared.policies, shared.claims), context);
+            one(route, path, sound, (policy, shared), context)
         })
         .collect();
     let list: Vec<Route> = built.into_iter().collect::<Option<_>>()?;
@@ -93,25 +116,28 @@ fn check_authentication_configured(
     let somebody = !file.issuer.is_empty()
         || !file.token_authority.is_empty()
         || file.client_certificates.is_some()
-        || file.login.is_some();
+        || file.login.is_some()
+        || file.basic_auth.is_some();
     if somebody
         || sound.has_unreadable("issuer")
         || sound.has_unreadable("token_authority")
         || sound.has_unreadable("client_certificates")
         || sound.has_unreadable("login")
+        || sound.has_unreadable("basic_auth")
     {
         return;
     }
     if let Some((path, route)) =
-        routes.iter().find(|(_, route)| route.policy.is_some() || route.access_review.is_some())
+        routes.iter().find(|(_, route)| route.policy.is_some() || kubernetes::review_key(route).is_some())
     {
-        let what =
+        let message =
             format!("the route {:?} needs a credential, but nothing authenticates callers", route.name.0);
-        let key = if route.policy.is_some() { "policy" } else { "access_review" };
+        let review = kubernetes::review_key(route).filter(|_| route.policy.is_none());
+        let key = review.unwrap_or("policy");
         context.faults.add(
             &path.key(key),
-            what,
-            "add [[issuer]], [[token_authority]], [client_certificates] or [login]",
+            message,
+            "add [[issuer]], [[token_authority]], [client_certificates], [basic_auth] or [login]",
         );
     }
 }
@@ -122,10 +148,10 @@ fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Rou
             HeaderValue::Exact(value) => Some(value.clone()),
             HeaderValue::Present(present) => {
                 if !present.present {
-                    let what = "a route cannot match the absence of a header";
+                    let message = "a route cannot match the absence of a header";
                     context.faults.add(
                         &path.key("headers").key(name),
-                        what,
+                        message,
                         "write `{ present = true }` or a value",
                     );
                 }
@@ -155,8 +181,8 @@ fn path_match(raw: Option<&raw::Path>, path: &KeyPath, context: &mut Context<'_>
             PathMatch::Any
         }
         _ => {
-            let what = "only one of `prefix`, `exact` and `template` may be set";
-            context.faults.add(&path.key("path"), what, "keep one, or write several routes");
+            let message = "only one of `prefix`, `exact` and `template` may be set";
+            context.faults.add(&path.key("path"), message, "keep one, or write several routes");
             PathMatch::Any
         }
     }
@@ -201,57 +227,57 @@ fn policy(
     route: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
-    (policies, wanted): (&Policies, &[String]),
+    (policies, claims): (&Policies, &[String]),
     context: &mut Context<'_>,
 ) -> Option<Policy> {
-    let review = kubernetes::review(route, path, sound.file.kubernetes.as_ref(), context).ok()?;
-    if let (Some(review), false, None) = (&review, route.public, &route.policy) {
-        return Some(Policy::Rules(RuleSet::with_review_only(review.clone())));
+    let reviews = kubernetes::reviews(route, path, sound.file.kubernetes.as_ref(), context).ok()?;
+    if let (Some(reviews), false, None) = (&reviews, route.public, &route.policy) {
+        return Some(Policy::Rules(RuleSet::with_reviews_only(reviews.clone())));
     }
-    let rules = rules_policy(route, path, sound, (policies, wanted), context);
-    match (rules, review) {
+    let rules = rules_policy(route, path, sound, (policies, claims), context);
+    match (rules, reviews) {
         (Some(Policy::Public), Some(_)) => {
-            let what = format!("the route {:?} is public and has a review", route.name.0);
+            let message = format!("the route {:?} is public and has a review", route.name.0);
             context.faults.add(
-                &path.key("access_review"),
-                what,
+                &path.key(kubernetes::review_key(route).unwrap_or_default()),
+                message,
                 "a public route checks nothing; keep one of the two",
             );
             None
         }
-        (Some(Policy::Rules(rules)), Some(review)) => Some(Policy::Rules(rules.with_review(review))),
+        (Some(Policy::Rules(rules)), Some(reviews)) => Some(Policy::Rules(rules.with_reviews(reviews))),
         (rules, _) => rules,
     }
 }
 
-/// The route's policy without its access review.
+/// The route's policy without its access reviews.
 fn rules_policy(
     route: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
-    (policies, wanted): (&Policies, &[String]),
+    (policies, claims): (&Policies, &[String]),
     context: &mut Context<'_>,
 ) -> Option<Policy> {
     let at = path.key("policy");
     match (&route.policy, route.public) {
         (None, true) => Some(Policy::Public),
         (None, false) => {
-            let what = format!("the route {:?} has no policy", route.name.0);
+            let message = format!("the route {:?} has no policy", route.name.0);
             let hint = "set `policy`, or write `public = true` if no credential is needed";
-            context.faults.add(path, what, hint);
+            context.faults.add(path, message, hint);
             None
         }
         (Some(_), true) => {
-            let what = format!("the route {:?} is public and has a policy", route.name.0);
+            let message = format!("the route {:?} is public and has a policy", route.name.0);
             context.faults.add(
                 &path.key("public"),
-                what,
+                message,
                 "a public route checks nothing; keep one of the two",
             );
             None
         }
         (Some(PolicyChoice::Inline(policy)), false) => {
-            rules::build(policy, &at, sound, wanted, &mut context.faults).map(Policy::Rules)
+            rules::build(policy, &at, sound, claims, &mut context.faults).map(Policy::Rules)
         }
         (Some(PolicyChoice::Named(name)), false) => {
             let known = policies.get(name);
@@ -269,15 +295,39 @@ fn one(
     raw: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
-    policy: Option<Policy>,
+    (policy, shared): (Option<Policy>, &Shared<'_>),
     context: &mut Context<'_>,
 ) -> Option<Route> {
-    let upstream = upstream(raw, path, sound, context);
+    let action = actions::check(raw, path, sound, context);
+    let upstream = match &action {
+        Ok(None) => upstream(raw, path, sound, context),
+        Ok(Some(_)) => Ok(None),
+        Err(()) => Err(()),
+    };
+    let cors = cors::of_route(raw, path, sound, &shared.cors, context);
+    let request_headers = field_edits::of_request(raw, path, &shared.edits, sound, context);
+    let response_headers = field_edits::of_response(raw, path, &shared.edits, context);
+    only_where_forwarded(raw, path, sound, context);
+    application_authorization(raw, path, sound, context);
+    let mut bound = |value: Option<Bound<Timespan>>, key: &str| {
+        let limit = value.map(|value| value.0.map_or(Duration::MAX, |limit| limit.0));
+        limit.map(|limit| context.check_positive(limit, &path.key(key)))
+    };
+    let response_header_timeout = bound(raw.response_header_timeout, "response_header_timeout");
+    let idle_timeout = bound(raw.idle_timeout, "idle_timeout");
     let authorizer = authorizer(raw, path, sound, context);
     if let Some(timeout) = raw.request_timeout.0 {
         context.check_positive(timeout.0, &path.key("request_timeout"));
     }
     let rewrite = rewrite(raw, path, context);
+    if raw.rewrite_responses && raw.strip_prefix.is_none() && raw.replace_prefix.is_none() {
+        let message = "the key has no effect: the path is forwarded as it is";
+        context.faults.add(&path.key("rewrite_responses"), message, "add `strip_prefix`, or remove it");
+    }
+    if raw.websocket_bearer && (raw.public || !raw.upgrades.iter().any(|name| name == "websocket")) {
+        let message = "the key has no effect: the route needs no credential, or accepts no WebSocket";
+        context.faults.add(&path.key("websocket_bearer"), message, "remove it");
+    }
     for (index, protocol) in raw.upgrades.iter().enumerate() {
         let token = super::super::scalar::is_token(&protocol.replace('/', ""));
         let problem = match protocol.as_str() {
@@ -288,22 +338,35 @@ fn one(
             _ => None,
         };
         if let Some(hint) = problem {
-            let what = format!("{protocol:?} is not a protocol to switch to");
-            context.faults.add(&path.key("upgrades").index(index), what, hint);
+            let message = format!("{protocol:?} is not a protocol to switch to");
+            context.faults.add(&path.key("upgrades").index(index), message, hint);
         }
     }
     let websocket_origins = websocket_origins(raw, path, sound, context);
+    let basic_auth = basic_auth::route_use(raw, path, sound, context);
     Some(Route {
         name: raw.name.0.as_str().into(),
         policy: policy?,
+        denied_detail: pages::denied_detail(raw, path, context),
         authorizer: authorizer.ok()?,
         upstream: upstream.ok()?,
+        action: action.ok()?,
+        response_header_timeout,
+        idle_timeout,
+        request_headers,
+        response_headers,
+        cors: cors.ok()?,
+        application_authorization: raw.application_authorization,
         rewrite: rewrite.ok()?,
+        rewrite_responses: raw.rewrite_responses,
+        websocket_bearer: raw.websocket_bearer,
         login: raw.login,
+        basic_auth: basic_auth.ok()?,
         forward_authorization: raw.forward_authorization,
         forward_access_token: raw.forward_access_token,
         body_bytes: raw.body_size.0.map(|size| size.0),
         request_timeout: raw.request_timeout.0.map(|timeout| timeout.0),
+        strict_paths: raw.paths == raw::Paths::Strict,
         on_expiry: match raw.on_expiry {
             raw::OnExpiry::Close => OnExpiry::Close,
             raw::OnExpiry::Keep => OnExpiry::Keep,
@@ -311,7 +374,60 @@ fn one(
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         websocket_origins: websocket_origins?,
         preserve_host: raw.preserve_host,
+        affinity: affinity::check(raw, path, context),
     })
+}
+
+/// Notes a fault for keys about responses beside a listener that forwards nothing.
+fn only_where_forwarded(raw: &raw::Route, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
+    let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_some()) else {
+        return;
+    };
+    let keys = [
+        ("response_headers", raw.response_headers.is_some()),
+        ("security_headers", raw.security_headers.is_some()),
+        ("request_headers", raw.request_headers.is_some()),
+        ("cors", raw.cors.is_some()),
+        ("application_authorization", raw.application_authorization),
+        ("affinity", raw.affinity.is_some()),
+    ];
+    for (key, _) in keys.iter().filter(|(_, is_set)| *is_set) {
+        let message = format!(
+            "the listener {:?} only authorizes for other proxies, which forward themselves",
+            listener.name.0
+        );
+        let hint = "configure it at these proxies, or move that listener to another file";
+        context.faults.add(&path.key(key), message, hint);
+    }
+}
+
+/// Checks that what is not for the gateway can be told from what is.
+fn application_authorization(raw: &raw::Route, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
+    if !raw.application_authorization {
+        return;
+    }
+    let at = path.key("application_authorization");
+    if !raw.login {
+        let message = "the key has no effect: a session is no credential on this route";
+        context.faults.add(&at, message, "add `login = true`, or remove it");
+    }
+    if raw.basic_auth.is_some() {
+        let message = "with `basic_auth`, a user name and password are for the gateway";
+        context.faults.add(&at, message, "keep one of the two, or write several routes");
+    }
+    if raw.forward_authorization {
+        let message = "`forward_authorization` forwards every `Authorization` header already";
+        context.faults.add(&at, message, "keep one of the two");
+    }
+    let rest =
+        |authority: &&raw::TokenAuthority| authority.prefixes.is_empty() && authority.issuers.is_empty();
+    if let Some(authority) = sound.file.token_authority.iter().find(rest) {
+        let message = format!(
+            "the token authority {:?} validates every token that nobody else does, so none is left for the application",
+            authority.name.0
+        );
+        context.faults.add(&at, message, "give the authority `prefixes` or `issuers`, or remove the key");
+    }
 }
 
 /// Additional origins whose pages may open a WebSocket. `None` when a fault was noted.
@@ -325,9 +441,10 @@ fn websocket_origins(
     let at = path.key("websocket_origins");
     let certificates =
         sound.file.client_certificates.is_some() || sound.has_unreadable("client_certificates");
-    if !raw.websocket_origins.is_empty() && (raw.public || !(raw.login || certificates)) {
-        let what = "the key has no effect: the route accepts neither sessions nor client certificates";
-        context.faults.add(&at, what, "add `login = true`, or remove it");
+    let sent_by_browsers = raw.login || raw.basic_auth.is_some() || certificates;
+    if !raw.websocket_origins.is_empty() && (raw.public || !sent_by_browsers) {
+        let message = "the key has no effect: the route accepts neither sessions nor client certificates";
+        context.faults.add(&at, message, "add `login = true`, or remove it");
         return None;
     }
     let mut origins: Vec<Box<str>> = Vec::new();
@@ -341,7 +458,7 @@ fn websocket_origins(
                 origins.push(origin.text);
                 continue;
             }
-            Err(what) => (what, HINT),
+            Err(message) => (message, HINT),
         };
         context.faults.add(&at.index(index), fault.0, fault.1);
         good = false;
@@ -359,12 +476,12 @@ fn authorizer(
     let Some(Name(name)) = &raw.authorizer else { return Ok(None) };
     let path = path.key("authorizer");
     if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_some()) {
-        let what = format!(
+        let message = format!(
             "the listener {:?} only authorizes for other proxies, which forward themselves",
             listener.name.0
         );
         let hint = "configure the authorizer at these proxies and remove it here, or move that listener to another file";
-        context.faults.add(&path, what, hint);
+        context.faults.add(&path, message, hint);
         return Err(());
     }
     let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
@@ -375,11 +492,11 @@ fn authorizer(
     }
     let given = at.and_then(|at| sound.file.authorizer[at].response_headers.as_ref());
     if raw.forward_authorization && given.is_some_and(|names| names.iter().any(|n| is_authorization(&n.0))) {
-        let what = format!(
+        let message = format!(
             "the service would get two `Authorization` headers: the client's and that of the authorizer {name:?}"
         );
         let hint = "remove `forward_authorization`, or remove `Authorization` from the authorizer's `response_headers`";
-        context.faults.add(&path, what, hint);
+        context.faults.add(&path, message, hint);
         return Err(());
     }
     at.map(Some).ok_or(())
@@ -394,19 +511,19 @@ fn upstream(
 ) -> Result<Option<usize>, ()> {
     let Some(Name(name)) = &raw.upstream else {
         if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_none()) {
-            let what = format!("the route {:?} has no upstream", raw.name.0);
+            let message = format!("the route {:?} has no upstream", raw.name.0);
             let hint = format!(
                 "name an upstream: the listener {:?} has no `authorization`, so it forwards requests",
                 listener.name.0
             );
-            context.faults.add(path, what, hint);
+            context.faults.add(path, message, hint);
             return Err(());
         }
         let rewrites =
             [("strip_prefix", raw.strip_prefix.is_some()), ("replace_prefix", raw.replace_prefix.is_some())];
-        if let Some((key, _)) = rewrites.iter().find(|(_, given)| *given) {
-            let what = "the key has no effect: the route has no upstream";
-            context.faults.add(&path.key(key), what, "change the path at the proxy in front");
+        if let Some((key, _)) = rewrites.iter().find(|(_, is_set)| *is_set) {
+            let message = "the key has no effect: the route has no upstream";
+            context.faults.add(&path.key(key), message, "change the path at the proxy in front");
             return Err(());
         }
         return Ok(None);
@@ -426,8 +543,8 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
     let (from, to, at) = match (&raw.strip_prefix, &raw.replace_prefix) {
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => {
-            let what = "both `strip_prefix` and `replace_prefix` change the path";
-            context.faults.add(&strip, what, "keep one");
+            let message = "both `strip_prefix` and `replace_prefix` change the path";
+            context.faults.add(&strip, message, "keep one");
             return Err(());
         }
         (Some(prefix), None) => (prefix, None, strip),
@@ -444,9 +561,9 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
         return Err(());
     }
     if !covers(&from, raw.path.as_ref()) {
-        let what = format!("not every path of the route begins with {from:?}");
+        let message = format!("not every path of the route begins with {from:?}");
         let hint = format!("give the route a path below it, such as `path = {{ prefix = {from:?} }}`");
-        context.faults.add(&at, what, hint);
+        context.faults.add(&at, message, hint);
         return Err(());
     }
     Ok(Some(match to {

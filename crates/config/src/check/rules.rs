@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use auth::policy::rule::{Attribute, ConditionSpec, RuleSet, RuleSpec, TestSpec, Vocabulary};
+use auth::policy::rule::{
+    Attribute, ConditionSpec, RuleSet, RuleSpec, TestSpec, Vocabulary, Weekday, WindowSpec,
+};
 use auth::policy::{PolicyFault, PolicyProblem};
 
 use super::super::fault::{Faults, KeyPath};
@@ -13,17 +15,17 @@ use crate::partial::Partial;
 /// The shared policies by name. `None`: the policy has a fault.
 pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
 
-/// Claims that rules and headers use, sorted. They are kept from a token even when `keep` does not
+/// Claims that rules and identity headers use. They are kept from a token even when `keep` does not
 /// list them.
 pub(super) fn referenced_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
     let file = &sound.file;
-    let mut wanted = Vec::new();
+    let mut claims = Vec::new();
     for (path, policy) in all_policies(sound) {
         for (list, rules) in [("allow", &policy.allow), ("deny", &policy.deny)] {
             for (index, rule) in rules.iter().enumerate() {
                 for claim in rule.claims.keys() {
                     let at = path.key(list).index(index).key("claims").key(claim);
-                    wanted.extend(
+                    claims.extend(
                         issuers::parse_claim_path(claim, &at, context).map(|claim| claim.as_str().to_owned()),
                     );
                 }
@@ -32,10 +34,8 @@ pub(super) fn referenced_claims(sound: &Partial, context: &mut Context<'_>) -> V
     }
     let of_headers =
         file.identity_headers.fields.values().filter_map(|source| source.strip_prefix("claims."));
-    wanted.extend(of_headers.map(str::to_owned));
-    wanted.sort();
-    wanted.dedup();
-    wanted
+    claims.extend(of_headers.map(str::to_owned));
+    claims
 }
 
 /// Every policy in the file, shared or inline in a route.
@@ -51,8 +51,19 @@ pub(super) fn all_policies(sound: &Partial) -> Vec<(KeyPath, &raw::Policy)> {
     shared.chain(own).collect()
 }
 
+/// Path of the first rule condition on the client's address.
+pub(super) fn first_address_condition(sound: &Partial) -> Option<KeyPath> {
+    all_policies(sound).into_iter().find_map(|(path, policy)| {
+        let lists = [("allow", &policy.allow), ("deny", &policy.deny)];
+        lists.into_iter().find_map(|(list, rules)| {
+            let index = rules.iter().position(|rule| !rule.addresses.is_empty())?;
+            Some(path.key(list).index(index).key("addresses"))
+        })
+    })
+}
+
 /// Builds the shared policies.
-pub(super) fn policies(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Policies {
+pub(super) fn policies(sound: &Partial, claims: &[String], context: &mut Context<'_>) -> Policies {
     let file = &sound.file;
     let mut built = Policies::new();
     let known: Vec<&str> = file.policies.keys().map(String::as_str).collect();
@@ -66,7 +77,7 @@ pub(super) fn policies(sound: &Partial, wanted: &[String], context: &mut Context
             let hint = "name it in a route's `policy`, or remove it";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
         }
-        built.insert(name.clone(), build(policy, &path, sound, wanted, &mut context.faults));
+        built.insert(name.clone(), build(policy, &path, sound, claims, &mut context.faults));
     }
     built
 }
@@ -76,7 +87,7 @@ pub(super) fn build(
     policy: &raw::Policy,
     path: &KeyPath,
     sound: &Partial,
-    wanted: &[String],
+    referenced: &[String],
     faults: &mut Faults,
 ) -> Option<RuleSet> {
     let mut issuers = names(&sound.file.issuer, |issuer| &issuer.name);
@@ -85,7 +96,8 @@ pub(super) fn build(
         sound.file.login.iter().flat_map(|login| &login.provider).map(|provider| provider.name.0.as_str());
     issuers.extend(login);
     issuers.extend(sound.file.client_certificates.as_ref().map(|c| c.name.0.as_str()));
-    let claims: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    issuers.extend(sound.file.basic_auth.as_ref().map(|basic| basic.name.0.as_str()));
+    let claims: Vec<&str> = referenced.iter().map(String::as_str).collect();
     let known = Vocabulary { issuers: &issuers, claims: &claims };
     let (allow, deny) = (specs(&policy.allow), specs(&policy.deny));
     empty_choices(policy, path, faults);
@@ -113,7 +125,8 @@ fn add_policy_fault(
         PolicyProblem::Issuer { issuer, .. } => {
             let unfit =
                 ["issuer", "token_authority"].iter().any(|section| sound.may_be_unreadable(section, issuer))
-                    || sound.has_unreadable("client_certificates");
+                    || sound.has_unreadable("client_certificates")
+                    || sound.has_unreadable("basic_auth");
             if !unfit {
                 let hint = name_hint(issuer, issuers, sound, "issuer");
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
@@ -128,7 +141,9 @@ fn add_policy_fault(
 /// Notes a fault of the policy code. Its messages carry the hint after a colon.
 pub(super) fn add_problem(path: &KeyPath, text: &str, faults: &mut Faults) {
     match text.split_once(": ") {
-        Some((what, hint)) if what.matches('"').count().is_multiple_of(2) => faults.add(path, what, hint),
+        Some((message, hint)) if message.matches('"').count().is_multiple_of(2) => {
+            faults.add(path, message, hint);
+        }
         _ => faults.add(path, text, ""),
     }
 }
@@ -150,11 +165,13 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
         raw::Credential::Opaque => "opaque".to_owned(),
         raw::Credential::Session => "session".to_owned(),
         raw::Credential::Certificate => "certificate".to_owned(),
+        raw::Credential::Basic => "basic".to_owned(),
     });
     let lists = [
         (Attribute::Users, rule.users.clone()),
         (Attribute::Subjects, rule.subjects.clone()),
         (Attribute::Emails, rule.emails.clone()),
+        (Attribute::EmailDomains, rule.email_domains.clone()),
         (Attribute::Clients, rule.clients.clone()),
         (Attribute::Issuers, rule.issuers.iter().map(|name| name.0.clone()).collect()),
         (Attribute::Credentials, credentials.collect()),
@@ -163,7 +180,32 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
     for (attribute, values) in lists.into_iter().filter(|(_, values)| !values.is_empty()) {
         conditions.push(ConditionSpec { attribute, test: TestSpec::Any(values) });
     }
+    if !rule.addresses.is_empty() {
+        let networks = rule.addresses.iter().map(|network| network.0).collect();
+        conditions.push(ConditionSpec { attribute: Attribute::Addresses, test: TestSpec::In(networks) });
+    }
+    if let Some(time) = &rule.time {
+        conditions.push(ConditionSpec { attribute: Attribute::Time, test: TestSpec::Within(window(time)) });
+    }
     RuleSpec { authenticated: rule.authenticated, conditions }
+}
+
+fn window(raw: &raw::TimeWindow) -> WindowSpec {
+    let day = |day: &raw::Day| match day {
+        raw::Day::Mon => Weekday::Mon,
+        raw::Day::Tue => Weekday::Tue,
+        raw::Day::Wed => Weekday::Wed,
+        raw::Day::Thu => Weekday::Thu,
+        raw::Day::Fri => Weekday::Fri,
+        raw::Day::Sat => Weekday::Sat,
+        raw::Day::Sun => Weekday::Sun,
+    };
+    WindowSpec {
+        days: raw.days.iter().map(day).collect(),
+        from: raw.from.map(|time| time.0),
+        to: raw.to.map(|time| time.0),
+        offset: raw.zone.0,
+    }
 }
 
 /// Conditions of a choice on an attribute, one test each.
@@ -214,28 +256,30 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
     for (index, rule) in policy.allow.iter().enumerate() {
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
         let signed = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
-        let asked = if shown(raw::Credential::Opaque) { file.token_authority.len() } else { 0 };
+        let opaque = if shown(raw::Credential::Opaque) { file.token_authority.len() } else { 0 };
         let people = if shown(raw::Credential::Session) { login_only_providers(file) } else { 0 };
-        let tokens = signed + asked + people;
+        let tokens = signed + opaque + people;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
-        // A certificate has no such attributes, so only issuers of tokens count.
+        let passwords = file.basic_auth.is_some() && shown(raw::Credential::Basic);
+        // Certificates and passwords have only some of these attributes.
+        let (certificates, passwords) = (usize::from(certificates), usize::from(passwords));
+        let both = certificates + passwords;
         let by_name = [
-            ("users", !rule.users.is_empty(), true),
-            ("subjects", !rule.subjects.is_empty(), true),
-            ("clients", !rule.clients.is_empty(), false),
-            ("groups", rule.groups.is_some(), true),
-            ("emails", !rule.emails.is_empty(), false),
-            ("scopes", rule.scopes.is_some(), false),
-            ("claims", !rule.claims.is_empty(), true),
+            ("users", !rule.users.is_empty(), both),
+            ("subjects", !rule.subjects.is_empty(), both),
+            ("clients", !rule.clients.is_empty(), 0),
+            ("groups", rule.groups.is_some(), both),
+            ("emails", !rule.emails.is_empty(), 0),
+            ("email_domains", !rule.email_domains.is_empty(), 0),
+            ("scopes", rule.scopes.is_some(), 0),
+            ("claims", !rule.claims.is_empty(), certificates),
         ];
-        let several = |in_certificates| tokens + usize::from(in_certificates && certificates) > 1;
-        let ambiguous =
-            by_name.iter().find(|(_, named, in_certificates)| *named && several(*in_certificates));
+        let ambiguous = by_name.iter().find(|(_, named, others)| *named && tokens + others > 1);
         let Some((key, ..)) = ambiguous else { continue };
         if rule.issuers.is_empty() {
-            let what = format!("every issuer could grant these {key}");
+            let message = format!("every issuer could grant these {key}");
             let hint = "add `issuers` to the rule, so that one issuer cannot grant the values of another";
-            faults.warn(&path.key("allow").index(index).key(key), what, hint);
+            faults.warn(&path.key("allow").index(index).key(key), message, hint);
         }
     }
 }

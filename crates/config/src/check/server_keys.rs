@@ -75,8 +75,8 @@ impl ServerKeys<'_> {
             let (tls, version) = context.tls_client(&client)?;
             return Some((Some(tls), version));
         }
-        for (key, given) in [("ca", self.ca.is_some()), ("certificate", identity.is_some())] {
-            if given {
+        for (key, is_set) in [("ca", self.ca.is_some()), ("certificate", identity.is_some())] {
+            if is_set {
                 context.faults.add(
                     &path.key(key),
                     "this server is not used over TLS",

@@ -47,22 +47,22 @@ pub struct Otlp {
     pub service: String,
 }
 
+/// Refuses a realm that a challenge cannot quote.
+pub(super) fn check_realm(realm: &str, path: &KeyPath, context: &mut Context<'_>) {
+    if realm.is_empty() || realm.chars().any(|c| !c.is_ascii_graphic() && c != ' ' || c == '"' || c == '\\') {
+        let message = format!("{realm:?} cannot be quoted in a challenge");
+        context.faults.add(path, message, "use printable ASCII without \" and \\");
+    }
+}
+
 pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<ProcessSettings> {
     let admin = &file.admin;
     if admin.enabled && !admin.address.0.ip().is_loopback() {
-        let what = "the admin listener needs no credentials and can be reached from other machines";
+        let message = "the admin listener needs no credentials and can be reached from other machines";
         let hint = "keep it on loopback, or permit only operators and probes to reach it";
-        context.faults.warn(&KeyPath::top_level("admin").key("address"), what, hint);
+        context.faults.warn(&KeyPath::top_level("admin").key("address"), message, hint);
     }
-    let realm = &file.server.realm;
-    if realm.is_empty() || realm.chars().any(|c| !c.is_ascii_graphic() && c != ' ' || c == '"' || c == '\\') {
-        let what = format!("{realm:?} cannot be quoted in a challenge");
-        context.faults.add(
-            &KeyPath::top_level("server").key("realm"),
-            what,
-            "use printable ASCII without \" and \\",
-        );
-    }
+    check_realm(&file.server.realm, &KeyPath::top_level("server").key("realm"), context);
     let telemetry = &file.telemetry;
     let otlp = otlp(telemetry, context);
     let mut access_log = file.access_log.clone();
@@ -84,9 +84,9 @@ pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Proce
 
 fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
     if output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        let what = format!("{:?} is not a file", output.display().to_string());
+        let message = format!("{:?} is not a file", output.display().to_string());
         let hint = "write \"stdout\", \"stderr\" or the path of a file; `format = \"off\"` turns the log off";
-        context.faults.add(&KeyPath::top_level("access_log").key("output"), what, hint);
+        context.faults.add(&KeyPath::top_level("access_log").key("output"), message, hint);
     }
     context.reader.resolve(output)
 }
@@ -99,10 +99,10 @@ const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; put credentials into 
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
     let path = KeyPath::top_level("telemetry");
     let Some(endpoint) = &raw.otlp_endpoint else {
-        for (key, given) in
+        for (key, is_set) in
             [("otlp_headers_file", raw.otlp_headers_file.is_some()), ("otlp_ca", raw.otlp_ca.is_some())]
         {
-            if given {
+            if is_set {
                 context.faults.add(
                     &path.key(key),
                     "there is no `otlp_endpoint`",
@@ -135,7 +135,10 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         }
     };
     match CollectorEndpoint::new(endpoint, &headers, tls) {
-        Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone() })),
+        Ok(endpoint) => {
+            let endpoint = endpoint.through(context.proxies.clone());
+            Ok(Some(Otlp { endpoint, service: raw.service.clone() }))
+        }
         Err(fault) => {
             collector_fault(&fault, raw, &path, &mut context.faults);
             Err(())
@@ -149,9 +152,9 @@ fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, 
     match fault {
         EndpointFault::Header(name) => {
             let file = raw.otlp_headers_file.as_deref().unwrap_or(Path::new("")).display();
-            let what = format!("the header {name:?} in {file} cannot be sent");
+            let message = format!("the header {name:?} in {file} cannot be sent");
             let hint = "values may not contain control characters; host, type and length of the request cannot be set";
-            faults.add(&path.key("otlp_headers_file"), what, hint);
+            faults.add(&path.key("otlp_headers_file"), message, hint);
         }
         EndpointFault::UserInformation => {
             let hint = "put credentials into `otlp_headers_file`";
@@ -183,8 +186,8 @@ fn headers(
             }
             // The line may be the secret itself, so the message does not show it.
             _ => {
-                let what = format!("line {} of {} is not a header", number + 1, file.display());
-                context.faults.add(&at, what, "write one `name: value` per line");
+                let message = format!("line {} of {} is not a header", number + 1, file.display());
+                context.faults.add(&at, message, "write one `name: value` per line");
                 return Err(());
             }
         }

@@ -6,13 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use http_engine::tls::{
-    BuiltServer, BuiltTls, CertificateFiles, ClientCas, ClientCertificates, Protocols, TlsError, TlsWarning,
-};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use http_engine::tls::{BuiltTls, CertificateFiles, Protocols, TlsError, TlsWarning, TrustAnchors};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::super::fault::KeyPath;
-use super::super::raw;
 use super::Context;
 use crate::version::version;
 
@@ -40,16 +37,16 @@ impl KeyNames {
     pub(super) const DEFAULT: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
 }
 
-/// Trusted authorities, and the content of the file that they were read from.
+/// Trusted certificates, and the content of the file that they were read from.
 pub(super) struct Roots {
-    pub(super) store: Arc<RootCertStore>,
+    pub(super) anchors: TrustAnchors,
     ca_pem: Vec<u8>,
 }
 
 impl Roots {
     /// No authorities: for a server whose certificate chain is not verified.
     pub(super) fn empty() -> Self {
-        Self { store: Arc::new(RootCertStore::empty()), ca_pem: Vec::new() }
+        Self { anchors: RootCertStore::empty().into(), ca_pem: Vec::new() }
     }
 }
 
@@ -60,18 +57,18 @@ impl Context<'_> {
         self.tls_client_with_roots(&roots, client)
     }
 
-    /// Authorities that the server's certificate must chain to: those in the file, or those that
+    /// What the server's certificate is verified with: the certificates in the file, or those that
     /// the system trusts.
     pub(super) fn roots(&mut self, client: &Client<'_>) -> Option<Roots> {
         let Some(ca) = client.ca else {
-            return Some(Roots { store: self.system_roots(client.path)?, ca_pem: Vec::new() });
+            return Some(Roots { anchors: self.system_roots(client.path)?, ca_pem: Vec::new() });
         };
         let path = client.path.key(client.keys.ca);
         let read = self.read(ca, &path)?;
-        let ca = self.reader.resolve(ca);
-        let store =
-            http_engine::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?;
-        Some(Roots { store, ca_pem: read })
+        let anchors = TrustAnchors::from_file(&self.reader.resolve(ca));
+        let anchors = anchors.map_err(|error| self.tls_fault(&path, &error)).ok()?;
+        self.trusted.insert(ca.to_owned(), anchors.clone());
+        Some(Roots { anchors, ca_pem: read })
     }
 
     /// Like [`Self::tls_client`], with authorities that were already read.
@@ -91,7 +88,7 @@ impl Context<'_> {
             resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
         }
         let files = resolved.as_ref().map(|(certificate, key)| CertificateFiles { certificate, key });
-        match http_engine::tls::client_config(roots.store.clone(), files, client.protocols, self.now) {
+        match http_engine::tls::client_config(&roots.anchors, files, client.protocols, self.now) {
             Ok(BuiltTls { config, warnings }) => {
                 self.tls_warnings(path, &warnings);
                 Some((config, version(material.iter().map(Vec::as_slice))))
@@ -107,7 +104,7 @@ impl Context<'_> {
         }
     }
 
-    fn system_roots(&mut self, path: &KeyPath) -> Option<Arc<RootCertStore>> {
+    fn system_roots(&mut self, path: &KeyPath) -> Option<TrustAnchors> {
         match self.files.system_roots() {
             Ok((roots, warnings)) => {
                 self.tls_warnings(path, &warnings);
@@ -120,69 +117,29 @@ impl Context<'_> {
         }
     }
 
-    /// TLS configuration of a listener, and the authorities for client certificates.
-    pub(super) fn tls_server(
-        &mut self,
-        tls: &raw::ListenerTls,
-        protocols: Protocols,
-        path: &KeyPath,
-    ) -> Option<(Arc<ServerConfig>, Option<ClientCas>)> {
-        let certificate = self.read(&tls.certificate, &path.key("certificate"));
-        let key = self.read(&tls.key, &path.key("key"));
-        let ca = match (&tls.client_ca, tls.client_certificates) {
-            (Some(ca), raw::ClientCertificateDemand::Optional | raw::ClientCertificateDemand::Required) => {
-                self.read(ca, &path.key("client_ca"))?;
-                Some(self.reader.resolve(ca))
-            }
-            _ => None,
-        };
-        let (_, _) = (certificate?, key?);
-        let clients = match (&ca, tls.client_certificates) {
-            (Some(ca), raw::ClientCertificateDemand::Optional) => ClientCertificates::Optional(ca),
-            (Some(ca), raw::ClientCertificateDemand::Required) => ClientCertificates::Required(ca),
-            _ => ClientCertificates::Ignored,
-        };
-        let (certificate, key) = (self.reader.resolve(&tls.certificate), self.reader.resolve(&tls.key));
-        let files = CertificateFiles { certificate: &certificate, key: &key };
-        match http_engine::tls::server_config(files, clients, protocols, self.now) {
-            Ok(BuiltServer { config, clients, warnings }) => {
-                self.tls_warnings(path, &warnings);
-                Some((config, clients))
-            }
-            Err(error) => {
-                let at = match error_path(&error) {
-                    Some(file) if Some(file) == ca.as_ref() => "client_ca",
-                    Some(file) if *file == key => "key",
-                    _ => "certificate",
-                };
-                self.tls_fault(&path.key(at), &error);
-                None
-            }
-        }
-    }
-
-    fn tls_fault(&mut self, path: &KeyPath, error: &TlsError) {
+    pub(super) fn tls_fault(&mut self, path: &KeyPath, error: &TlsError) {
         let text = error.to_string();
-        let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
-        self.faults.add(path, what, hint);
+        let (message, hint) = text.split_once("; ").unwrap_or((&text, ""));
+        self.faults.add(path, message, hint);
     }
 
-    fn tls_warnings(&mut self, path: &KeyPath, warnings: &[TlsWarning]) {
+    pub(super) fn tls_warnings(&mut self, path: &KeyPath, warnings: &[TlsWarning]) {
         for warning in warnings {
             let text = warning.to_string();
-            let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
-            self.faults.warn(path, what, hint);
+            let (message, hint) = text.split_once("; ").unwrap_or((&text, ""));
+            self.faults.warn(path, message, hint);
         }
     }
 }
 
 /// The file that an error concerns.
-fn error_path(error: &TlsError) -> Option<&PathBuf> {
+pub(super) fn error_path(error: &TlsError) -> Option<&PathBuf> {
     match error {
         TlsError::Unreadable { path, .. }
         | TlsError::NotPem { path, .. }
         | TlsError::NoCertificate { path }
         | TlsError::BadCertificate { path, .. }
+        | TlsError::BadRevocationList { path, .. }
         | TlsError::NoKey { path }
         | TlsError::EncryptedKey { path }
         | TlsError::BadKey { path, .. }

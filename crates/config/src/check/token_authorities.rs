@@ -25,12 +25,12 @@ const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Path of the `OpenShift` API that returns the user of a token.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
 
-pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<TokenAuthority> {
+pub(super) fn check(sound: &Partial, claims: &[String], context: &mut Context<'_>) -> Vec<TokenAuthority> {
     let all = sound.paths("token_authority", &sound.file.token_authority);
     check_unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorities", &mut context.faults);
     namesakes(sound, &all, context);
     check_overlapping_tokens(sound, &all, context);
-    all.iter().filter_map(|(path, authority)| one(authority, path, wanted, context)).collect()
+    all.iter().filter_map(|(path, authority)| one(authority, path, claims, context)).collect()
 }
 
 /// Refuses names that an issuer has too, because rules refer to both by name.
@@ -38,11 +38,11 @@ fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::TokenAuthority)], context: 
     let issuers = sound.file.issuer.iter().map(|issuer| &issuer.name);
     let taken: Vec<_> = issuers.chain(sound.file.client_certificates.as_ref().map(|c| &c.name)).collect();
     for (path, authority) in all.iter().filter(|(_, authority)| taken.contains(&&authority.name)) {
-        let what =
+        let message =
             format!("the name {:?} is already used by an issuer or [client_certificates]", authority.name.0);
         context.faults.add(
             &path.key("name"),
-            what,
+            message,
             "rules could not distinguish the two; choose another name",
         );
     }
@@ -64,9 +64,9 @@ fn check_overlapping_tokens(
     for (path, authority) in all {
         if authority.prefixes.is_empty() && authority.issuers.is_empty() {
             if let Some(first) = rest {
-                let what = "two authorities accept every token that no other one claims";
+                let message = "two authorities accept every token that no other one claims";
                 let hint = format!("{first} does so already; set `prefixes` or `issuers` for this one");
-                context.faults.add(path, what, hint);
+                context.faults.add(path, message, hint);
             }
             rest.get_or_insert(path);
         }
@@ -82,10 +82,10 @@ fn check_overlapping_tokens(
                         "write the prefix or issuer of the tokens, or remove it",
                     );
                 } else if let Some((_, first)) = seen.iter().find(|(other, _)| other == text) {
-                    let what = format!("{text:?} occurs twice");
+                    let message = format!("{text:?} occurs twice");
                     context.faults.add(
                         &at,
-                        what,
+                        message,
                         format!("{first} has it already; each token belongs to one authority"),
                     );
                 } else {
@@ -99,7 +99,7 @@ fn check_overlapping_tokens(
 fn one(
     raw: &raw::TokenAuthority,
     path: &KeyPath,
-    wanted: &[String],
+    claims: &[String],
     context: &mut Context<'_>,
 ) -> Option<TokenAuthority> {
     let audiences = audiences(raw, path, context);
@@ -107,7 +107,7 @@ fn one(
     let credential = credential(raw, path, context);
     check_introspection_only_keys(raw, path, context);
     let mapping = match raw.kind {
-        Kind::Introspection => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
+        Kind::Introspection => issuers::mapping(&raw.claims, &path.key("claims"), claims, context),
         Kind::TokenReview | Kind::OpenshiftUser => ClaimMapping::default(),
     };
     let watch = watch(raw, path, context);
@@ -148,6 +148,7 @@ fn one(
         server: ServerConfig {
             tls,
             tls_version,
+            proxies: context.proxies.clone(),
             credential: credential?,
             timeout,
             max_requests: raw.max_requests,
@@ -167,18 +168,18 @@ fn watch(raw: &raw::TokenAuthority, path: &KeyPath, context: &mut Context<'_>) -
     let known = raw.token_file.is_some() || raw.certificate.is_some();
     match raw.watch {
         Some(_) if raw.kind == Kind::Introspection => {
-            let what = "`watch` has no effect for an introspection endpoint";
+            let message = "`watch` has no effect for an introspection endpoint";
             context.faults.add(
                 &path.key("watch"),
-                what,
+                message,
                 "remove it; `ttl` limits how long an answer is valid",
             );
             false
         }
         Some(true) if !known => {
-            let what = "no credential for watching deletions";
+            let message = "no credential for watching deletions";
             let hint = "name `token_file`, or `certificate` and `key`";
-            context.faults.add(&path.key("watch"), what, hint);
+            context.faults.add(&path.key("watch"), message, hint);
             false
         }
         wanted => raw.kind != Kind::Introspection && known && wanted.unwrap_or(true),
@@ -195,8 +196,12 @@ fn audiences(
     if raw.kind == Kind::OpenshiftUser {
         if !raw.audiences.is_empty() || raw.any_audience {
             let key = if raw.any_audience { "any_audience" } else { "audiences" };
-            let what = "tokens of OpenShift have no audience";
-            context.faults.add(&path.key(key), what, "remove it; grant the client only the scope user:info");
+            let message = "tokens of OpenShift have no audience";
+            context.faults.add(
+                &path.key(key),
+                message,
+                "remove it; grant the client only the scope user:info",
+            );
             return None;
         }
         return Some(None);
@@ -205,15 +210,15 @@ fn audiences(
         (false, false) => Some(Some(raw.audiences.iter().map(|audience| audience.as_str().into()).collect())),
         (true, true) => Some(None),
         (true, false) => {
-            let what = "no audience that tokens must have";
+            let message = "no audience that tokens must have";
             let hint =
                 "list the gateway's own with `audiences`, or accept all tokens with `any_audience = true`";
-            context.faults.add(path, what, hint);
+            context.faults.add(path, message, hint);
             None
         }
         (false, true) => {
-            let what = "`audiences` and `any_audience` exclude each other";
-            context.faults.add(&path.key("any_audience"), what, "keep one of the two");
+            let message = "`audiences` and `any_audience` exclude each other";
+            context.faults.add(&path.key("any_audience"), message, "keep one of the two");
             None
         }
     }
@@ -254,13 +259,17 @@ fn credential(
     let idle = raw.kind == Kind::OpenshiftUser && token.is_some() && raw.watch == Some(false);
     if idle || (raw.kind == Kind::OpenshiftUser && client.is_some()) {
         let key = if idle { "token_file" } else { "client_id" };
-        let what = "OpenShift is queried with the client's own token, so the gateway needs no credential";
-        context.faults.add(&path.key(key), what, "remove it");
+        let message = "OpenShift is queried with the client's own token, so the gateway needs no credential";
+        context.faults.add(&path.key(key), message, "remove it");
         return None;
     }
     if client.is_some() && raw.kind == Kind::TokenReview {
-        let what = "Kubernetes has no clients with secrets";
-        context.faults.add(&path.key("client_id"), what, "name a service account's token with `token_file`");
+        let message = "Kubernetes has no clients with secrets";
+        context.faults.add(
+            &path.key("client_id"),
+            message,
+            "name a service account's token with `token_file`",
+        );
         return None;
     }
     if raw.client_id.is_none() && raw.client_authentication != ClientAuthentication::default() {
@@ -270,8 +279,8 @@ fn credential(
     }
     match (client, token) {
         (Some(_), Some(_)) => {
-            let what = "both a client and a token are set as the gateway's credential";
-            context.faults.add(&path.key("token_file"), what, "keep one");
+            let message = "both a client and a token are set as the gateway's credential";
+            context.faults.add(&path.key("token_file"), message, "keep one");
             None
         }
         (Some((id, secret)), None) => Some(match raw.client_authentication {
@@ -282,10 +291,10 @@ fn credential(
         (None, None) => {
             let certificate = raw.certificate.is_some();
             if raw.kind != Kind::OpenshiftUser && !certificate {
-                let what = "no credential for the authority is set; most authorities refuse such queries";
+                let message = "no credential for the authority is set; most authorities refuse such queries";
                 let hint =
                     "name `client_id` and `client_secret_file`, `token_file`, or `certificate` and `key`";
-                context.faults.warn(path, what, hint);
+                context.faults.warn(path, message, hint);
             }
             Some(ClientCredential::None)
         }
@@ -307,20 +316,15 @@ fn signed(
         return None;
     };
     let issuer = raw::Issuer {
-        name: raw.name.clone(),
-        issuer: signed.issuer.clone(),
-        audiences: vec![audience.clone()],
         jwks_uri: signed.jwks_uri.clone(),
         jwks_file: signed.jwks_file.clone(),
         ca: signed.ca.clone(),
         insecure_http: signed.insecure_http,
         algorithms: signed.algorithms.clone(),
-        token_types: raw::TokenTypes::default(),
         clock_skew: signed.clock_skew,
         refresh: Timespan(REFRESH),
         max_stale: Timespan(MAX_STALE),
-        revocation: None,
-        claims: raw::Claims::default(),
+        ..raw::Issuer::signer(raw.name.clone(), signed.issuer.clone(), vec![audience.clone()])
     };
     issuers::check_issuer(&issuer, &path, &[], context).map(Some)
 }
@@ -337,7 +341,7 @@ fn check_introspection_only_keys(raw: &raw::TokenAuthority, path: &KeyPath, cont
         ("claims", serde_json::to_value(&raw.claims).ok() != serde_json::to_value(claims).ok()),
     ];
     for (key, _) in given.iter().filter(|(_, given)| *given) {
-        let what = "only introspection has configurable members";
-        context.faults.add(&path.key(key), what, "remove it; the members of this kind are fixed");
+        let message = "only introspection has configurable members";
+        context.faults.add(&path.key(key), message, "remove it; the members of this kind are fixed");
     }
 }

@@ -27,16 +27,17 @@ impl TrustList<'_> {
         match (everyone, self.anyone) {
             (Some(net), false) => {
                 let family = if net.network().is_ipv4() { "IPv4" } else { "IPv6" };
-                let what = format!("the list covers every {family} address, so anyone {}", self.consequence);
+                let message =
+                    format!("the list covers every {family} address, so anyone {}", self.consequence);
                 let key = self.anyone_path.last_key().unwrap_or_default();
                 let hint = format!("list the intended networks, or write `{key} = true` for all");
-                context.faults.add(&self.path, what, hint);
+                context.faults.add(&self.path, message, hint);
             }
             (None, true) => {
-                let what = "the key has no effect: the list does not cover every address";
+                let message = "the key has no effect: the list does not cover every address";
                 context.faults.add(
                     &self.anyone_path,
-                    what,
+                    message,
                     "remove this key, or add \"0.0.0.0/0\" and \"::/0\"",
                 );
             }

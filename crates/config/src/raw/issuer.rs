@@ -16,11 +16,31 @@ pub struct Issuer {
     /// Name of the issuer in rules, logs and metrics.
     pub name: Name,
     /// Exact value of the tokens' `iss` claim. Without `jwks_uri` and `jwks_file`, it is also the
-    /// base URL for discovery: the document of OIDC discovery, or else that of RFC 8414.
+    /// base URL for discovery: the document of OIDC discovery, or else that of RFC 8414. For
+    /// applications of several tenants of Microsoft Entra ID, `{tenantid}` stands for the tenant,
+    /// such as `https://login.microsoftonline.com/{tenantid}/v2.0`; it must also be the token's
+    /// `tid` claim. Discovery then uses `common` in its place.
     pub issuer: String,
+    /// Tenants whose tokens are accepted, if `issuer` contains `{tenantid}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<String>,
+    /// Confirms that tokens of every tenant are accepted. Danger: everyone with an account of any
+    /// organization then has a valid token; rules must not allow all users of this issuer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any_tenant: bool,
     /// Audiences, one of which a token's `aud` claim must contain.
     #[schemars(length(min = 1))]
     pub audiences: Vec<String>,
+    /// Claim that contains the audience, if it is not `aud`. For access tokens of Amazon Cognito:
+    /// `client_id`. Danger: a client ID says who requested a token, not for which service. Tokens
+    /// that these clients got for other services are then accepted too.
+    #[serde(default = "audience_claim", skip_serializing_if = "is_aud")]
+    pub audience_claim: String,
+    /// Whether ID tokens are accepted like access tokens, as kubectl and kubelogin send them. Needed
+    /// for Dex, whose access tokens have the form of ID tokens (`at_hash`). Danger: everyone to whom
+    /// a client of these audiences shows its user's ID token can then act as that user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub id_tokens: bool,
     /// URL of the issuer's key set (JWKS), instead of discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
@@ -40,7 +60,8 @@ pub struct Issuer {
     #[schemars(length(min = 1))]
     pub algorithms: Vec<Algorithm>,
     /// Which tokens count as access tokens, by the `typ` of their header. The prefix `application/`
-    /// makes no difference. ID tokens, logout tokens and request objects never count.
+    /// makes no difference. Logout tokens and request objects never count, and ID tokens only with
+    /// `id_tokens`.
     #[serde(default)]
     pub token_types: TokenTypes,
     /// Clock skew of the issuer that is tolerated when `exp` and `nbf` are checked. At most 60s.
@@ -61,6 +82,40 @@ pub struct Issuer {
     /// Claims that identify the caller.
     #[serde(default)]
     pub claims: Claims,
+}
+
+fn audience_claim() -> String {
+    "aud".into()
+}
+
+fn is_aud(claim: &str) -> bool {
+    claim == "aud"
+}
+
+impl Issuer {
+    /// A signer that is no issuer of access tokens: the keys that say so have their defaults.
+    pub(crate) fn signer(name: Name, issuer: String, audiences: Vec<String>) -> Self {
+        Self {
+            name,
+            issuer,
+            tenants: Vec::new(),
+            any_tenant: false,
+            audiences,
+            audience_claim: audience_claim(),
+            id_tokens: false,
+            jwks_uri: None,
+            jwks_file: None,
+            ca: None,
+            insecure_http: false,
+            algorithms: algorithms(),
+            token_types: TokenTypes::default(),
+            clock_skew: secs::<30>(),
+            refresh: secs::<300>(),
+            max_stale: secs::<3600>(),
+            revocation: None,
+            claims: Claims::default(),
+        }
+    }
 }
 
 /// Default of the accepted signature algorithms.

@@ -122,6 +122,9 @@ pub struct AccessReview {
     /// API group: `kubeflow.org`. Default: the core group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
+    /// Version of the API, such as `v1`. Default: none is stated, which RBAC does not need.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
     /// Namespace. Default: the whole cluster, which only a `ClusterRole` with a cluster-wide
     /// binding permits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,4 +135,19 @@ pub struct AccessReview {
     /// Path that belongs to no object, such as `/metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+}
+
+/// Several access reviews. Exactly one of the keys must be set, with at most 8 reviews.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessReviews {
+    /// Reviews that must all be answered positively.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 8))]
+    pub all: Vec<AccessReview>,
+    /// Reviews of which one must be answered positively. They are sent one after the other. A review
+    /// for which the request lacks a value counts as negative.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 8))]
+    pub any: Vec<AccessReview>,
 }

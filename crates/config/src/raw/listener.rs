@@ -1,12 +1,11 @@
 //! Tables of `[[listener]]`: sockets that accept requests.
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::scalar::{ByteSize, EndpointAddress, Mode, Name, Network, Timespan};
+use super::super::scalar::{ByteSize, EndpointAddress, FieldName, Mode, Name, Network, Timespan};
 use super::default::{count, count32, kib, secs};
+use super::listener_tls::ListenerTls;
 
 /// Socket that accepts requests.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +39,16 @@ pub struct Listener {
     /// then claim any address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxy_protocol_from_anyone: bool,
+    /// Redirects requests without TLS to the same address with `https` at its default port (308),
+    /// before anything else is decided. Behind a trusted proxy that ends TLS, the scheme that it
+    /// reports counts. Not allowed with `authorization`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub https_redirect: bool,
+    /// Proxies in front (load balancers that end TLS) that report where their requests come from.
+    /// Default: forwarding fields are believed from nobody, and replaced. Not allowed with
+    /// `authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_proxies: Option<TrustedProxies>,
     /// Authorization service: other proxies query this listener whether their requests may pass:
     /// Envoy (`ext_authz`), nginx, Traefik, Caddy, `HAProxy`. Nothing that arrives on the listener
     /// is then forwarded. Default: requests are forwarded.
@@ -55,6 +64,52 @@ pub struct Listener {
 
 fn protocols() -> Vec<Protocol> {
     vec![Protocol::Http1, Protocol::Http2]
+}
+
+/// Proxies in front of a listener, and the fields that are believed from them. The client's address
+/// is used in rules, logs and for `Server-Timing`, the scheme wherever a request's scheme is. Both
+/// are passed on to the upstream. The same fields from other peers are replaced.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrustedProxies {
+    /// Their networks.
+    #[schemars(length(min = 1))]
+    pub from: Vec<Network>,
+    /// Confirms that a `from` that covers every address is intended. Any client can then claim any
+    /// address and `https`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_anyone: bool,
+    /// Fields that each of these proxies sets or appends to. A field that a proxy passes on as the
+    /// client sent it must not be listed: the client could then write it. `Forwarded` excludes the
+    /// others.
+    #[serde(default = "forwarded_headers")]
+    #[schemars(length(min = 1))]
+    pub headers: Vec<ForwardedHeader>,
+}
+
+fn forwarded_headers() -> Vec<ForwardedHeader> {
+    vec![ForwardedHeader::XForwardedFor, ForwardedHeader::XForwardedProto]
+}
+
+/// Field in which a proxy reports where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ForwardedHeader {
+    /// Address of the client: the right-most one that is not in `from`.
+    #[serde(rename = "X-Forwarded-For")]
+    XForwardedFor,
+    /// Scheme of the client's request.
+    #[serde(rename = "X-Forwarded-Proto")]
+    XForwardedProto,
+    /// Host of the client's request. It is passed on to the upstream and never selects a route, a
+    /// redirect or a cookie.
+    #[serde(rename = "X-Forwarded-Host")]
+    XForwardedHost,
+    /// Port of the client's request. It is passed on to the upstream.
+    #[serde(rename = "X-Forwarded-Port")]
+    XForwardedPort,
+    /// All of these in one field (RFC 7239). The element that names the client also names scheme
+    /// and host.
+    Forwarded,
 }
 
 /// Authorization service for other proxies: over HTTP in the form that `http` selects, otherwise
@@ -74,12 +129,20 @@ pub struct Authorization {
     /// queries over HTTP are accepted. One listener serves one or the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Asking>,
+    /// Header in which a query over HTTP names the client's address, such as `X-Real-IP`. Of
+    /// `X-Forwarded-For` the last address counts. The proxy must set the header, or append to
+    /// `X-Forwarded-For`: a proxy that passes the client's value on lets clients choose their
+    /// address. Needed for rules with `addresses`. Default: `X-Forwarded-For`, for the log only.
+    /// Over gRPC Envoy states the address itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_address_header: Option<FieldName>,
     /// How long a proxy may cache a response that authorizes a request. A changed rule takes effect
     /// there only after this time. Each such response states its own `max-age`, never longer than
     /// its credential stays valid here, and the headers that it depends on. If the issuer of the
     /// credential is followed here, the response also states which revocations end it. Another
-    /// Postern then drops it. Responses for a route with an `access_review`, or based on a session
-    /// of `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
+    /// Postern then drops it. A response by a rule with `time` is cached at most until the rule may
+    /// change its result. Responses for a route with access reviews or a rule with `addresses`, or
+    /// based on a session of `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
     /// `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Timespan>,
@@ -113,35 +176,6 @@ pub enum Protocol {
     Http2,
 }
 
-/// TLS of a listener. Its files are read again when they change.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListenerTls {
-    /// PEM file with the certificate, followed by the chain up to the certificate authority.
-    pub certificate: PathBuf,
-    /// PEM file with the certificate's private key (PKCS#8, PKCS#1 or SEC1).
-    pub key: PathBuf,
-    /// PEM file with the certificate authorities that verify client certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_ca: Option<PathBuf>,
-    /// Whether the listener requests client certificates.
-    #[serde(default)]
-    pub client_certificates: ClientCertificateDemand,
-}
-
-/// Whether the listener requests client certificates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientCertificateDemand {
-    /// The listener does not request a certificate.
-    #[default]
-    Off,
-    /// The listener requests a certificate. A client without one may still send a token.
-    Optional,
-    /// The listener requests a certificate, and the handshake fails without one.
-    Required,
-}
-
 /// Limits of one connection and of the listener.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -158,7 +192,7 @@ pub struct Limits {
     /// Number of fields in one request head, including each part of a split cookie.
     #[schemars(range(min = 1, max = 128))]
     pub header_fields: usize,
-    /// Size of the request target (path and query). From 64B to 8KiB, and no larger than
+    /// Size of the request target (path and query). From 64B to 64KiB, and no larger than
     /// `header_size`, because the target is part of the head. Default: 8KiB, or `header_size` if
     /// that is smaller.
     #[serde(skip_serializing_if = "Option::is_none")]

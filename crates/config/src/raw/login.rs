@@ -96,9 +96,10 @@ pub struct LoginProvider {
     /// use. Default: a public client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_file: Option<PathBuf>,
-    /// How the client authenticates. Default: `client_secret_basic`.
-    #[serde(default, skip_serializing_if = "ClientAuthentication::is_default")]
-    pub client_authentication: ClientAuthentication,
+    /// How the client authenticates. Default: as the provider's metadata says, with preference for
+    /// `client_secret_basic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_authentication: Option<ClientAuthentication>,
     /// Scopes to request. Default: `openid profile email`; for `OpenShift`,
     /// `user:info user:check-access`. Some providers require `offline_access` before a session can
     /// be refreshed.
@@ -116,6 +117,10 @@ pub struct LoginProvider {
     /// Logout). Tokens are revoked in any case, if the provider has an endpoint for it.
     #[serde(default = "super::default::yes")]
     pub logs_out: bool,
+    /// Clock skew of the provider that is tolerated when times of ID tokens and logout tokens are
+    /// checked. At most 60s.
+    #[serde(default = "secs::<30>")]
+    pub clock_skew: Timespan,
     /// Signature algorithms that are accepted for ID tokens.
     #[serde(default = "super::issuer::algorithms")]
     #[schemars(length(min = 1))]

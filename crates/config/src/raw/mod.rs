@@ -5,13 +5,19 @@
 //! values are consistent. The parent's `check` decides that. Nothing here reads a file.
 
 mod authorizer;
+mod basic_auth;
+mod cors;
 mod event_receiver;
 mod events;
+mod headers;
 mod identity;
 mod issuer;
 mod kubernetes;
 mod listener;
+mod listener_tls;
 mod login;
+mod outbound;
+mod pages;
 mod provider;
 mod revocation;
 mod route;
@@ -23,30 +29,42 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use authorizer::Authorizer;
+pub use basic_auth::BasicAuth;
+pub use cors::{Cors, CorsChoice};
 pub use event_receiver::{EventReceiver, EventType};
 pub use events::{SecurityEvents, Transmitter};
+pub use headers::{HeaderText, RequestHeaders, ResponseHeaders, SecurityHeaders, SecurityHeadersChoice};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{
     Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, IssuerRevocation, SubjectPart, TokenTypes,
 };
-pub use kubernetes::{AccessReview, Kubernetes, ReviewedName};
+pub use kubernetes::{AccessReview, AccessReviews, Kubernetes, ReviewedName};
 pub use listener::{
-    Asking, Authorization, ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol,
+    Asking, Authorization, ForwardedHeader, Limits, Listener, ListenerTimeouts, Protocol, TrustedProxies,
+};
+pub use listener_tls::{
+    CipherSuite, ClientCertificateDemand, KeyExchangeGroup, ListenerTls, ServerCertificate, TlsProfile,
+    TlsVersion,
 };
 pub use login::{Login, LoginKind, LoginProvider};
+pub use outbound::Outbound;
+pub use pages::{Brand, Pages};
 pub use provider::{
-    Brand, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderRevocation,
+    AccessTokenTyp, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderRevocation,
     ProviderTls, RememberVerified, SigningAlgorithm, Strength, TokenFormat,
 };
 pub use revocation::{Addressing, Revocation};
 pub use route::{
-    Choice, Credential, HeaderValue, OnExpiry, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route,
-    Rule, Sets,
+    Affinity, BasicAuthUse, Choice, Credential, Day, HeaderValue, OnExpiry, Path, Paths, Policy,
+    PolicyChoice, Present, Redirect, ReplacePrefix, Respond, Route, Rule, Sets, TimeWindow, UrlScheme,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use token_authority::{ClientAuthentication, Signed, TokenAuthority, TokenAuthorityKind};
-pub use upstream::{Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
+pub use upstream::{
+    HealthCheck, Retries, RetryCondition, Upstream, UpstreamEndpoint, UpstreamProtocol, UpstreamTimeouts,
+    UpstreamTls, WeightedEndpoint,
+};
 
 use super::scalar::{Address, ByteSize, Network, Timespan, Workers};
 
@@ -106,6 +124,9 @@ pub struct File {
     /// also sends a bearer token, the token alone counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
+    /// User names and passwords as a credential (HTTP Basic).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub basic_auth: Option<BasicAuth>,
     /// Revocation: how nodes exchange what is revoked.
     #[serde(skip_serializing_if = "is_default")]
     pub revocation: Revocation,
@@ -126,6 +147,18 @@ pub struct File {
     /// Policies that several routes share: `[policies.NAME]`, named by a route's `policy = "NAME"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, Policy>,
+    /// CORS policies that several routes share: `[cors.NAME]`, named by a route's `cors = "NAME"`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cors: BTreeMap<String, Cors>,
+    /// Changes of request headers for all routes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub request_headers: RequestHeaders,
+    /// Changes of response headers for all routes, and for requests that no route matches.
+    #[serde(skip_serializing_if = "is_default")]
+    pub response_headers: ResponseHeaders,
+    /// Security headers of all responses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_headers: Option<SecurityHeadersChoice>,
     /// Kubernetes API server that authorizes callers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
@@ -140,6 +173,12 @@ pub struct File {
     /// OpenID provider in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
+    /// Pages for people: errors of the gateway, the login, and the provider.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pages: Pages,
+    /// Requests that the process itself sends, and the proxy that they pass.
+    #[serde(skip_serializing_if = "is_default")]
+    pub outbound: Outbound,
     /// Access log with one line per request. Read at start only.
     pub access_log: AccessLog,
     /// Logs, traces and timing.

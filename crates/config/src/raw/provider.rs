@@ -1,6 +1,5 @@
 //! Tables of `[provider]`: the OpenID provider of this process.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -67,13 +66,6 @@ pub struct Provider {
     /// How passwords are hashed, checked and protected against guessing.
     #[serde(default)]
     pub passwords: Passwords,
-    /// Name, logo and colour of the pages.
-    #[serde(default)]
-    pub brand: Brand,
-    /// Languages of the pages in addition to English and German: `tag = "file"`, with files like
-    /// `locales/en.toml` of the source.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub languages: BTreeMap<String, PathBuf>,
     /// Clients of the provider. More may be registered in the database.
     #[serde(default)]
     pub client: Vec<Client>,
@@ -288,28 +280,6 @@ pub struct RememberVerified {
     pub accounts: usize,
 }
 
-/// Name, logo and colour of the pages.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Brand {
-    /// Name of the site that users know.
-    pub name: String,
-    /// A path on the provider's host (`/assets/logo.svg`), or the image itself
-    /// (`data:image/svg+xml;base64,…`, also png, webp, jpeg). Default: the first letter of the
-    /// name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub logo: Option<String>,
-    /// Colour of the main button, `#rrggbb`. Any colour is possible, because the text on it is made
-    /// readable.
-    pub colour: String,
-}
-
-impl Default for Brand {
-    fn default() -> Self {
-        Self { name: "Postern".into(), logo: None, colour: "#2f5bd0".into() }
-    }
-}
-
 /// Client of the provider. It authenticates with secrets or keys, or is `public`. It may do only
 /// what these keys permit.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -341,7 +311,10 @@ pub struct Client {
     /// Grants that the client may use.
     #[schemars(length(min = 1))]
     pub grants: Vec<Grant>,
-    /// Exact URIs that a user may be sent back to.
+    /// URIs that a user may be sent back to, compared exactly. Only the port of `http://127.0.0.1`,
+    /// `http://[::1]` and `http://localhost` may differ, as native apps need it (RFC 8252). The
+    /// scheme of a native app is permitted too, such as `com.example.app:/callback` or
+    /// `vscode://callback`; the client then needs PKCE.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redirect_uris: Vec<String>,
     /// Exact URIs that a user may be sent to after signing out.
@@ -379,6 +352,10 @@ pub struct Client {
     /// Format of the client's access tokens.
     #[serde(default)]
     pub access_token: TokenFormat,
+    /// The `typ` in the header of the client's JWT access tokens. Some resource servers accept only
+    /// `JWT`, such as Spring Security's with its defaults.
+    #[serde(default)]
+    pub access_token_typ: AccessTokenTyp,
     /// Lifetime of the client's access tokens. Default: the provider's `access_token_lifetime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_token_lifetime: Option<Timespan>,
@@ -423,6 +400,18 @@ pub enum Introspects {
     Audience,
     /// All tokens: what a gateway needs in front of services with their own audiences.
     All,
+}
+
+/// The `typ` of a JWT access token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AccessTokenTyp {
+    /// `at+jwt` (RFC 9068), which no other kind of token has.
+    #[default]
+    #[serde(rename = "at+jwt")]
+    AtJwt,
+    /// `JWT`, as ID tokens have. Resource servers must check the audience to distinguish them.
+    #[serde(rename = "JWT")]
+    Jwt,
 }
 
 /// Format of an access token.

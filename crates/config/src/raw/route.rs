@@ -1,17 +1,22 @@
 //! Tables of `[[route]]` and `[policies]`: protected resources, and who may reach them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::scalar::{Bound, ByteSize, Method, Name, Timespan};
-use super::AccessReview;
+use super::super::scalar::{
+    Bound, ByteSize, ClockTime, FieldName, Method, Name, Network, Timespan, ZoneOffset,
+};
 use super::default::{bound_mib, bound_secs, yes};
+use super::{
+    AccessReview, AccessReviews, CorsChoice, RequestHeaders, ResponseHeaders, SecurityHeadersChoice,
+};
 
 /// Protected resource: which requests it matches, who may pass, and where they go. A route has a
-/// `policy` or an `access_review`, or both, or it has `public = true`. A route without any of these
-/// is refused.
+/// `policy` or access reviews, or both, or it has `public = true`. A route without any of these is
+/// refused.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(
@@ -29,6 +34,10 @@ pub struct Route {
     /// Paths that the route matches. Default: every path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Path>,
+    /// Which paths the route serves that servers read in different ways, such as `/a%2Fb`, `/a//b`
+    /// or `/a/../b`.
+    #[serde(default)]
+    pub paths: Paths,
     /// Methods that the route matches. Default: every method. GET covers HEAD.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
@@ -42,13 +51,23 @@ pub struct Route {
     /// `authorization`, because other proxies then forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Name>,
-    /// Opens the route to every client, without a credential. Excludes `policy`, `access_review`
-    /// and `login`.
+    /// Answers with a redirect instead of forwarding. Excludes `upstream`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirect: Option<Redirect>,
+    /// Answers with a fixed response instead of forwarding. Excludes `upstream`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub respond: Option<Respond>,
+    /// Opens the route to every client, without a credential. Excludes `policy`, access reviews and
+    /// `login`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
     /// Who may pass: the name of a policy, or a policy written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyChoice>,
+    /// Text for clients that the policy forbids the route (403): the `detail` of the problem
+    /// document, and a part of the page that browsers get. Plain text. Default: a general text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denied_detail: Option<String>,
     /// Name of an authorizer that is queried in addition, once the policy permits, or for every
     /// request if the route is public. It is queried about the original request, before its path is
     /// changed. Not allowed in a file with a listener that has an `authorization`.
@@ -58,27 +77,63 @@ pub struct Route {
     /// it is sent for every caller with a valid credential. Needs `[kubernetes]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_review: Option<AccessReview>,
-    /// Path prefix to remove before forwarding, on a segment boundary. All routes to the same
+    /// Several access reviews in place of `access_review`: `{ all = [...] }` or `{ any = [...] }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_reviews: Option<AccessReviews>,
+    /// Path prefix to remove before forwarding, on a segment boundary. The upstream receives it as
+    /// `X-Forwarded-Prefix`. All routes to the same
     /// upstream that match the new path, for any host, must permit the request too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strip_prefix: Option<String>,
     /// Path prefix to replace before forwarding. Otherwise like `strip_prefix`, and excludes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_prefix: Option<ReplacePrefix>,
+    /// Whether paths in the response change back: `Location`, `Content-Location`, and the `Path` of
+    /// cookies. Bodies stay as they are. Needs `strip_prefix` or `replace_prefix`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rewrite_responses: bool,
     /// Whether a browser session is a credential here, and a browser without one is sent to log in.
     /// A browser sends its session with every request that any page triggers, so do not set this on
     /// a route for programs only. Needs `[login]`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub login: bool,
+    /// Whether a user name and a password of `[basic_auth]` are a credential here (HTTP Basic).
+    /// Browsers send a password again with every request that any page triggers. Default: they are
+    /// not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic_auth: Option<BasicAuthUse>,
     /// Whether the upstream receives the access token of a session, as `X-Forwarded-Access-Token`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forward_access_token: bool,
     /// Whether the client's `Authorization` header is forwarded to the upstream.
     #[serde(default)]
     pub forward_authorization: bool,
+    /// Whether an `Authorization` header that is not for the gateway is forwarded beside a valid
+    /// session: Basic, or a token that no issuer and no token authority is configured for. For
+    /// applications with tokens of their own. Needs `login`. Not allowed beside a token authority
+    /// that validates all other tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub application_authorization: bool,
+    /// Changes of request headers, in addition to those for all routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_headers: Option<RequestHeaders>,
+    /// Changes of response headers, in addition to those for all routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_headers: Option<ResponseHeaders>,
+    /// Security headers of responses, instead of those for all routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_headers: Option<SecurityHeadersChoice>,
+    /// Which pages of other origins may read responses: the name of a CORS policy, or a policy
+    /// written here. Default: CORS headers of the upstream pass unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cors: Option<CorsChoice>,
     /// Whether the upstream receives the client's `Host` instead of the endpoint's own name.
     #[serde(default = "yes")]
     pub preserve_host: bool,
+    /// Sends the requests of one client to the same endpoint. Default: each request goes to the
+    /// endpoint with the fewest requests in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
     /// Largest request body, or `"unlimited"`.
     #[serde(default = "bound_mib::<64>")]
     pub body_size: Bound<ByteSize>,
@@ -87,6 +142,15 @@ pub struct Route {
     /// heads, and 5s for each wait for keys.
     #[serde(default = "bound_secs::<60>")]
     pub request_timeout: Bound<Timespan>,
+    /// Time limit from the request sent to the head of the response, or `"unlimited"`. Default: the
+    /// upstream's `timeouts.response_header`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_header_timeout: Option<Bound<Timespan>>,
+    /// How long no byte of a response, or of a tunnel (WebSocket) in either direction, may move, or
+    /// `"unlimited"` for streams that may be silent, such as Kubernetes watches. Default: the
+    /// upstream's `timeouts.stall` for responses, the listener's `timeouts.idle` for tunnels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Bound<Timespan>>,
     /// What happens to a WebSocket, an event stream or a long response when its token or client
     /// certificate expires. A revocation closes it in any case, also after the expiry, and so does
     /// the end of a session.
@@ -95,6 +159,12 @@ pub struct Route {
     /// Protocols that a connection may be switched to (`Upgrade`).
     #[serde(default = "upgrades")]
     pub upgrades: Vec<String>,
+    /// Whether the handshake of a WebSocket may carry its bearer token as a protocol
+    /// (`Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.TOKEN`, in base64url),
+    /// because pages cannot set `Authorization`. It is removed before forwarding. Proxies in front
+    /// may log it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub websocket_bearer: bool,
     /// Origins, such as `https://app.example:8443`, whose pages may open a WebSocket here with a
     /// session or a client certificate. A browser sends both for any page. Pages with the scheme,
     /// host and port of the request are always allowed. Other pages are refused with 403. A request
@@ -102,6 +172,28 @@ pub struct Route {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub websocket_origins: Vec<String>,
+}
+
+/// Which paths a route serves that servers read in different ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Paths {
+    /// Those that lead to the same decision in every reading. They are forwarded unchanged.
+    #[default]
+    Consistent,
+    /// None with an escaped `/ \ ; ? #`, an empty segment or a dot segment.
+    Strict,
+}
+
+/// How a route uses user names and passwords.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BasicAuthUse {
+    /// They are accepted from clients that send them unasked. A browser never asks its user for a
+    /// password.
+    Accept,
+    /// They are accepted, and 401 asks for them: a browser shows its password dialog.
+    Challenge,
 }
 
 /// What happens to an exchange when its credential expires.
@@ -117,6 +209,25 @@ pub enum OnExpiry {
 
 fn upgrades() -> Vec<String> {
     vec!["websocket".into()]
+}
+
+/// What identifies a client whose requests go to the same endpoint: exactly one of `cookie`,
+/// `header` and `user`. If the endpoint is gone or unhealthy, its clients are spread over the
+/// others; no other client moves.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Affinity {
+    /// Name of a cookie that the gateway sets. Its value is random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<String>,
+    /// How long browsers keep the cookie. Default: until they are closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Timespan>,
+    /// Header whose value identifies the client. Requests without it have no affinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<FieldName>,
+    /// Whether the authenticated caller is the client.
+    pub user: bool,
 }
 
 /// Value that a header must have.
@@ -162,6 +273,71 @@ pub struct ReplacePrefix {
     pub from: String,
     /// Prefix to insert in its place.
     pub to: String,
+}
+
+/// Redirect to another URL. At least one of the keys besides `status` must be set; parts that are
+/// absent are those of the request. The query stays.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Redirect {
+    /// Scheme: `http` or `https`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<UrlScheme>,
+    /// Host, without a port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port. Default: the scheme's if `scheme` or `host` is set, otherwise the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// Path that replaces the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Path that replaces the prefix of the route. Excludes `path`, and needs a route with
+    /// `path.prefix`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Status: 301, 302, 303, 307 or 308. 301 and 308 are permanent: browsers keep them for an
+    /// hour. With 307 and 308 the method stays.
+    #[serde(default = "found")]
+    #[schemars(range(min = 301, max = 308))]
+    pub status: u16,
+}
+
+fn found() -> u16 {
+    302
+}
+
+/// Scheme of a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UrlScheme {
+    /// Plain text.
+    Http,
+    /// TLS.
+    Https,
+}
+
+/// Fixed response.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Respond {
+    /// Status, from 200 to 599.
+    #[schemars(range(min = 200, max = 599))]
+    pub status: u16,
+    /// Body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// File with the body, instead of `body`. It is read again when it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// `Content-Type` of the body.
+    #[serde(default = "plain_text")]
+    pub content_type: String,
+}
+
+fn plain_text() -> String {
+    "text/plain; charset=utf-8".into()
 }
 
 /// Name of a policy, or a policy itself.
@@ -211,12 +387,17 @@ pub struct Rule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub emails: Vec<String>,
+    /// Domains such as `example.com`, one of which the caller's e-mail address must have.
+    /// Subdomains do not match.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub email_domains: Vec<String>,
     /// OAuth clients, one of which the token must be issued to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub clients: Vec<String>,
-    /// Names of issuers, authorities, login providers or of `[client_certificates]`, one of which
-    /// must have authenticated the caller.
+    /// Names of issuers, authorities, login providers, of `[client_certificates]` or of
+    /// `[basic_auth]`, one of which must have authenticated the caller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub issuers: Vec<Name>,
@@ -228,6 +409,14 @@ pub struct Rule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub methods: Vec<Method>,
+    /// Networks, one of which must contain the client's address, as the access log has it. An
+    /// unknown address never matches an `allow` rule, and is in every network for a `deny` rule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub addresses: Vec<Network>,
+    /// Part of the week in which the request must arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeWindow>,
     /// Further claims by path. Such a claim is kept from the token, also when `keep` does not list
     /// it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -236,6 +425,46 @@ pub struct Rule {
     /// differently, refuses the request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, Choice>,
+}
+
+/// Part of the week. At least one of `days`, `from` and `to`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeWindow {
+    /// Days on which the window begins. Default: every day.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub days: Vec<Day>,
+    /// Beginning, which belongs to the window. Default: midnight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<ClockTime>,
+    /// End, which no longer belongs to the window. If it is earlier than `from`, it is on the next
+    /// day. Default: the end of the day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<ClockTime>,
+    /// Time zone of the times and days: `"UTC"`, or an offset from it such as `"+01:00"`. There is
+    /// no daylight saving time.
+    pub zone: ZoneOffset,
+}
+
+/// Day of the week.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Day {
+    /// Monday.
+    Mon,
+    /// Tuesday.
+    Tue,
+    /// Wednesday.
+    Wed,
+    /// Thursday.
+    Thu,
+    /// Friday.
+    Fri,
+    /// Saturday.
+    Sat,
+    /// Sunday.
+    Sun,
 }
 
 /// Values, one of which must occur, or a more specific choice.
@@ -277,4 +506,6 @@ pub enum Credential {
     Session,
     /// TLS client certificate.
     Certificate,
+    /// User name and password.
+    Basic,
 }

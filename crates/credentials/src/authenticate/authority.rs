@@ -225,7 +225,7 @@ impl AuthorityClient {
         let (a, b) = (&self.server, &other.server);
         self.config.name == other.config.name
             && self.question == other.question
-            && a.tls_version == b.tls_version
+            && a.has_same_path(b)
             && a.credential == b.credential
             && a.timeout == b.timeout
             && (a.max_requests, a.max_per_second) == (b.max_requests, b.max_per_second)
@@ -256,23 +256,23 @@ impl AuthorityClient {
         }
     }
 
-    /// Asks about a token. `asked` is the current time, and `now` reads the clock. `None`: there is
-    /// no usable answer, which has been logged.
+    /// Asks about a token. `sent_at` is the current time, and `now` reads the clock. `None`: there
+    /// is no usable answer, which has been logged.
     pub(super) async fn query(
         &self,
         token: &[u8],
-        asked: Now,
+        sent_at: Now,
         now: &impl Fn() -> Now,
     ) -> Option<AuthorityAnswer> {
         let began = Instant::now();
         let verdict = match &self.followed_issuer {
-            None => self.try_query(token, asked, now).await,
+            None => self.try_query(token, sent_at, now).await,
             // Without an answer from the issuer, no answer of the authority would authorize a
             // request.
             Some(followed) => tokio::select! {
                 biased;
                 () = followed.query_desk.wait_silent() => Err(AuthorityError::Issuer),
-                verdict = self.try_query(token, asked, now) => verdict,
+                verdict = self.try_query(token, sent_at, now) => verdict,
             },
         };
         let counts = &self.counts;
@@ -299,12 +299,12 @@ impl AuthorityClient {
     async fn try_query(
         &self,
         token: &[u8],
-        asked: Now,
+        sent_at: Now,
         now: &impl Fn() -> Now,
     ) -> Result<AuthorityAnswer, AuthorityError> {
         let token = std::str::from_utf8(token).map_err(|_| AuthorityError::Token)?;
         let answer = self.client.ask(self.question(token)?).await?;
-        let verdict = self.read(&answer, asked, now).await?;
+        let verdict = self.read(&answer, sent_at, now).await?;
         let field =
             answer.headers.get(revocation_tags::REVOCATION_FIELD).and_then(|field| field.to_str().ok());
         let statement = field.and_then(RevocationTags::parse);
@@ -316,7 +316,7 @@ impl AuthorityClient {
             .filter(|_| matches!(self.question, AuthorityQuestion::Introspection { .. }))
             .map(|followed| {
                 introspection::lineage(&answer.body, |lineage| {
-                    followed.revocable(lineage, TokenEvidence::FromQuery, asked.wall)
+                    followed.revocable(lineage, TokenEvidence::FromQuery, sent_at.wall)
                 })
                 .ok_or(AuthorityError::Unclear(AnswerUnclear::NotAnObject))
             });
@@ -326,14 +326,14 @@ impl AuthorityClient {
     async fn read(
         &self,
         answer: &HttpResponse,
-        asked: Now,
+        sent_at: Now,
         now: &impl Fn() -> Now,
     ) -> Result<AuthorityVerdict, AuthorityError> {
         match &self.question {
             AuthorityQuestion::Introspection { .. } => match answer.status {
                 StatusCode::OK => match &self.signed {
-                    None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
-                    Some(signer) => self.read_signed(signer, answer, asked, now).await,
+                    None => Ok(introspection::read(answer.body.to_vec(), &self.config, sent_at.wall)?),
+                    Some(signer) => self.read_signed(signer, answer, sent_at, now).await,
                 },
                 status => Err(self.status_error(status)),
             },
@@ -352,7 +352,7 @@ impl AuthorityClient {
         &self,
         signer: &IssuerKeys,
         answer: &HttpResponse,
-        asked: Now,
+        sent_at: Now,
         now: &impl Fn() -> Now,
     ) -> Result<AuthorityVerdict, AuthorityError> {
         let kind = answer.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
@@ -364,7 +364,7 @@ impl AuthorityClient {
         for _ in 0..=MAX_RENEWALS {
             let mut seen = 0;
             if let Some(held) = signer.keys.current(now()) {
-                let at = QueryTimes { sent_at: asked.wall, read_at: now().wall };
+                let at = QueryTimes { sent_at: sent_at.wall, read_at: now().wall };
                 match signed_introspection::read(&answer.body, &signer.config, &held.set, &self.config, at) {
                     Err(AnswerUnclear::Keys(error)) => {
                         seen = held.attempt;
@@ -482,12 +482,12 @@ pub(super) fn select_by_prefix(
     let length = |authority: &AuthorityClient| {
         authority.selection.prefixes.iter().map(|prefix| &**prefix).filter(fits).map(str::len).max()
     };
-    let found = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
+    let longest = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
     let kind = || std::str::from_utf8(token).ok().and_then(opaque::parse_kind);
     if token.starts_with(b"ptn_") && kind() != Some(opaque::OpaqueKind::Access) {
         return Err(TokenError::Inactive);
     }
-    Ok(found.map(|(_, at)| at))
+    Ok(longest.map(|(_, at)| at))
 }
 
 /// Index of the authority for all tokens that no other rule selects.

@@ -88,11 +88,11 @@ fn fields<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<Field<'a>>, Ce
         let text = attribute.as_str().map_err(|_| CertificateError::UnreadableName("subject"))?;
         fields.push((field, text.into()));
     }
-    for (field, name, what) in [
+    for (field, name, label) in [
         (CertificateField::SubjectDn, certificate.subject(), "subject"),
         (CertificateField::IssuerDn, certificate.issuer(), "issuer"),
     ] {
-        let spelling = rfc4514(name).ok_or(CertificateError::UnreadableName(what))?;
+        let spelling = rfc4514(name).ok_or(CertificateError::UnreadableName(label))?;
         fields.push((field, spelling.into()));
     }
     let names = certificate.subject_alternative_name().map_err(|_| CertificateError::Unparsable)?;

@@ -13,6 +13,7 @@ use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOC
 use http::{HeaderMap, Request, StatusCode};
 use http_engine::config::ServerConfig;
 use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse, HttpVersion};
+use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::url::Url;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
@@ -131,6 +132,7 @@ impl FetchError {
             // Without a limit of requests, and without a credential.
             CallError::Busy(_)
             | CallError::Throttled(_)
+            | CallError::ProxyCredentials(_)
             | CallError::Secret { .. }
             | CallError::NoSecret { .. } => Self::Http { url, error: error.to_string() },
         }
@@ -144,9 +146,11 @@ impl FetchError {
 pub(super) async fn get(
     url: &Url,
     tls: Option<&Arc<ClientConfig>>,
+    proxies: &OutboundProxies,
     bounds: Bounds,
 ) -> Result<Bytes, FetchError> {
-    let server = ServerConfig { timeout: bounds.overall, ..ServerConfig::anonymous(tls.cloned()) };
+    let server = ServerConfig::anonymous(tls.cloned(), proxies.clone());
+    let server = ServerConfig { timeout: bounds.overall, ..server };
     let options = ClientOptions {
         connect_timeout: Some(bounds.connect),
         max_body: bounds.bytes,
@@ -219,7 +223,8 @@ mod tests {
             stream.write_all(answer).await.unwrap();
             String::from_utf8(request).unwrap()
         };
-        tokio::join!(get(&url, None, bounds), serve)
+        let direct = OutboundProxies::default();
+        tokio::join!(get(&url, None, &direct, bounds), serve)
     }
 
     async fn refused(answer: &str) -> FetchError {
@@ -300,7 +305,7 @@ mod tests {
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         // The kernel accepts for the listener, but no process answers.
         let bounds = Bounds { overall: Duration::from_millis(50), ..BOUNDS };
-        let error = get(&url, None, bounds).await.unwrap_err();
+        let error = get(&url, None, &OutboundProxies::default(), bounds).await.unwrap_err();
         assert!(matches!(error, FetchError::Timeout { .. }) && error.to_string().contains("50ms"), "{error}");
     }
 
@@ -309,7 +314,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/keys", listener.local_addr().unwrap());
         drop(listener);
-        let error = get(&Url::parse(&url).unwrap(), None, BOUNDS).await.unwrap_err();
+        let error =
+            get(&Url::parse(&url).unwrap(), None, &OutboundProxies::default(), BOUNDS).await.unwrap_err();
         assert!(
             matches!(error, FetchError::Connect { .. }) && error.to_string().starts_with(&url),
             "{error}"

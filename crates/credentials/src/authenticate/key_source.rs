@@ -11,6 +11,8 @@ use std::sync::Arc;
 use auth::json::{Document, JsonError, Value};
 use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkippedKey};
 use auth::time::Timestamp;
+use auth::token::TENANT;
+use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::tls::{self, TlsError};
 use http_engine::url::{Url, UrlFault};
 use rustls::ClientConfig;
@@ -27,10 +29,10 @@ pub enum SourceError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// An address from the configuration or the metadata is unusable.
-    #[error("{what}: {fault}")]
+    #[error("{purpose}: {fault}")]
     Url {
         /// What the address is for.
-        what: &'static str,
+        purpose: &'static str,
         /// What is wrong with the address.
         fault: UrlFault,
     },
@@ -115,6 +117,7 @@ pub struct KeyOrigin {
     issuer: Box<str>,
     keys: KeySource,
     tls: Option<Arc<ClientConfig>>,
+    proxies: OutboundProxies,
     bounds: Bounds,
 }
 
@@ -136,26 +139,31 @@ pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
 /// When the file is unreadable, is not a key set, or has no usable key.
 pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
     let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
-    let found = DiscoveredKeys { document, at: path.display().to_string() };
-    let (set, skipped) = read(&found)?;
-    if set.is_empty() { Err(no_usable_key(&found, skipped)) } else { Ok((set, skipped)) }
+    let discovered = DiscoveredKeys { document, at: path.display().to_string() };
+    let (set, skipped) = read(&discovered)?;
+    if set.is_empty() { Err(no_usable_key(&discovered, skipped)) } else { Ok((set, skipped)) }
 }
 
-fn read(found: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
-    KeySet::from_jwks_json(&found.document)
-        .map_err(|fault| SourceError::KeySet { at: found.at.clone(), fault })
+fn read(discovered: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+    KeySet::from_jwks_json(&discovered.document)
+        .map_err(|fault| SourceError::KeySet { at: discovered.at.clone(), fault })
 }
 
-fn no_usable_key(found: &DiscoveredKeys, skipped: Vec<SkippedKey>) -> SourceError {
-    SourceError::NoUsableKey { at: found.at.clone(), skipped }
+fn no_usable_key(discovered: &DiscoveredKeys, skipped: Vec<SkippedKey>) -> SourceError {
+    SourceError::NoUsableKey { at: discovered.at.clone(), skipped }
 }
 
 impl KeyOrigin {
     /// The source of the keys of `issuer`; `tls` is for fetching, `None` means the system's trust
-    /// store.
-    pub fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
+    /// store. `proxies` are those between the process and the issuer.
+    pub fn new(
+        issuer: &str,
+        keys: KeySource,
+        tls: Option<Arc<ClientConfig>>,
+        proxies: OutboundProxies,
+    ) -> Self {
         let bounds = Bounds { bytes: MAX_KEY_SET_BYTES, ..Bounds::default() };
-        Self { issuer: issuer.into(), keys, tls, bounds }
+        Self { issuer: issuer.into(), keys, tls, proxies, bounds }
     }
 
     /// Whether both have the same issuer and source.
@@ -163,23 +171,30 @@ impl KeyOrigin {
         self.issuer == other.issuer && self.keys == other.keys
     }
 
-    /// Whether both have the same issuer and source and trust the same CAs.
+    /// Whether both have the same issuer and source, trust the same CAs and use the same proxies.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let same_tls = match (&self.tls, &other.tls) {
             (None, None) => true,
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => false,
         };
-        self.has_same_origin(other) && same_tls
+        self.has_same_origin(other) && same_tls && self.proxies == other.proxies
     }
 
     /// The usable keys of a document from this source. An issuer that publishes an empty set has
     /// withdrawn all its keys. A file without a key is a mistake, and so is a set without any
     /// usable key: then the last valid set stays in use.
-    pub(super) fn keys_of(&self, found: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
-        let (set, skipped) = read(found)?;
+    pub(super) fn keys_of(
+        &self,
+        discovered: &DiscoveredKeys,
+    ) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+        let (set, skipped) = read(discovered)?;
         let withdrawn = skipped.is_empty() && !self.is_file();
-        if set.is_empty() && !withdrawn { Err(no_usable_key(found, skipped)) } else { Ok((set, skipped)) }
+        if set.is_empty() && !withdrawn {
+            Err(no_usable_key(discovered, skipped))
+        } else {
+            Ok((set, skipped))
+        }
     }
 
     pub(super) fn is_file(&self) -> bool {
@@ -188,12 +203,12 @@ impl KeyOrigin {
 
     /// Whether the keys are fetched unencrypted from another machine.
     pub(super) fn is_exposed(&self) -> bool {
-        let asked: &str = match &self.keys {
+        let address: &str = match &self.keys {
             KeySource::Discovery => &self.issuer,
             KeySource::Uri(uri) => uri,
             KeySource::File(_) => return false,
         };
-        Url::parse(asked).is_ok_and(|url| !url.is_https() && !url.is_loopback())
+        Url::parse(address).is_ok_and(|url| !url.is_https() && !url.is_loopback())
     }
 
     /// Fetches the document once.
@@ -211,7 +226,7 @@ impl KeyOrigin {
     /// `tls` is the configured one, or the system's trust store, which is read on first use.
     async fn get(&self, url: &Url, tls: &OnceCell<Arc<ClientConfig>>) -> Result<bytes::Bytes, SourceError> {
         let tls = if url.is_https() { Some(tls.get_or_try_init(system_tls).await?) } else { None };
-        Ok(fetch::get(url, tls, self.bounds).await?)
+        Ok(fetch::get(url, tls, &self.proxies, self.bounds).await?)
     }
 
     /// Finds the key set's address in the provider's metadata.
@@ -248,7 +263,9 @@ impl KeyOrigin {
 /// The metadata URLs of an issuer. OpenID's path is appended to the issuer, RFC 8414's is inserted
 /// between host and path.
 pub fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
-    let bad = |fault| SourceError::Url { what: "issuer", fault };
+    let bad = |fault| SourceError::Url { purpose: "issuer", fault };
+    // Microsoft publishes the metadata of all tenants as those of the tenant `common`.
+    let issuer = &issuer.replace(TENANT, "common");
     let base = Url::parse(issuer).map_err(bad)?;
     if base.target().contains('?') {
         // RFC 8414 section 2 allows no query component.
@@ -262,8 +279,8 @@ pub fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
 }
 
 /// Parses a key set's address, which must be as well protected as the issuer's own.
-pub fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
-    let url = Url::parse(text).map_err(|fault| SourceError::Url { what, fault })?;
+pub fn key_url(purpose: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
+    let url = Url::parse(text).map_err(|fault| SourceError::Url { purpose, fault })?;
     let development = Url::parse(issuer).is_ok_and(|issuer| !issuer.is_https());
     if !url.is_https() && !development {
         return Err(SourceError::Unprotected { url: url.to_string() });
@@ -277,7 +294,7 @@ async fn system_tls() -> Result<Arc<ClientConfig>, SourceError> {
         let (roots, _) = tls::system_roots()?;
         let protocols = tls::Protocols { http1: true, http2: false };
         // Without a client identity there is no certificate whose dates could be checked.
-        tls::client_config(roots, None, protocols, Timestamp::MAX)
+        tls::client_config(&roots, None, protocols, Timestamp::MAX)
     });
     match built.await {
         Ok(built) => Ok(built?.config),

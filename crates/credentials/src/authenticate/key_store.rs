@@ -312,7 +312,7 @@ impl Progress {
 }
 
 fn outage_of(name: &str) -> Arc<Outage> {
-    let effect = "known keys stay in use for `max_stale`, then its tokens get 503";
+    let effect = "using known keys for `max_stale`, then answering 503 to requests with its tokens";
     Arc::new(Outage::new(format!("key set of {name}")).with_effect(effect))
 }
 
@@ -320,8 +320,8 @@ async fn run(shared: Arc<KeyStoreState>, mut pause: Duration) {
     loop {
         shared.wait_until_due(pause).await;
         let began = shared.begin();
-        let found = shared.source.fetch().await;
-        pause = shared.conclude(found, began);
+        let discovered = shared.source.fetch().await;
+        pause = shared.conclude(discovered, began);
     }
 }
 
@@ -353,8 +353,8 @@ impl KeyStoreState {
     }
 
     /// Processes the result of an attempt and returns the pause before the next one.
-    fn conclude(&self, found: Result<DiscoveredKeys, SourceError>, began: Instant) -> Duration {
-        let outcome = found.and_then(|found| self.accept(&found, began));
+    fn conclude(&self, discovered: Result<DiscoveredKeys, SourceError>, began: Instant) -> Duration {
+        let outcome = discovered.and_then(|discovered| self.accept(&discovered, began));
         let mut progress = self.progress.lock();
         progress.completed += 1;
         let number = progress.completed;
@@ -390,9 +390,9 @@ impl KeyStoreState {
     }
 
     /// Makes a document the current set, or confirms the current one.
-    fn accept(&self, found: &DiscoveredKeys, began: Instant) -> Result<(), SourceError> {
+    fn accept(&self, discovered: &DiscoveredKeys, began: Instant) -> Result<(), SourceError> {
         let mut document = [0; digest::SHA256_OUTPUT_LEN];
-        document.copy_from_slice(digest::digest(&digest::SHA256, &found.document).as_ref());
+        document.copy_from_slice(digest::digest(&digest::SHA256, &discovered.document).as_ref());
         let attempt = self.progress.lock().completed + 1;
         let before = self.current.read().clone();
         if let Some(before) = before.as_deref().filter(|before| before.document == document) {
@@ -401,13 +401,13 @@ impl KeyStoreState {
             *self.current.write() = Some(Arc::new(held));
             return Ok(());
         }
-        let (set, skipped) = self.source.keys_of(found)?;
+        let (set, skipped) = self.source.keys_of(discovered)?;
         let before = before.as_deref();
         let withdrawn = before.is_some_and(|before| !set.is_superset_of(&before.set));
         let is_the_same =
             |before: &KeysInUse| before.set.is_superset_of(&set) && before.skipped == skipped.len();
         if withdrawn || !before.is_some_and(is_the_same) {
-            self.log(&set, &skipped, &found.at);
+            self.log(&set, &skipped, &discovered.at);
         }
         let skipped = skipped.len();
         let held = KeysInUse { set: Arc::new(set), attempt, confirmed: began, document, skipped };
@@ -429,7 +429,7 @@ impl KeyStoreState {
                 "issuer withdrew all keys, its tokens are invalid"
             );
         }
-        for key in skipped {
+        for key in skipped.iter().filter(|key| !key.is_normal()) {
             tracing::warn!(issuer = &*self.name, from = at, "key skipped: {key}");
         }
     }

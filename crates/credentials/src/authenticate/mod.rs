@@ -16,8 +16,10 @@
 //! is never 403, never cached, and never authorizes a request.
 
 mod authority;
+mod basic;
 mod certificate;
 mod fetch;
+mod issuer_keys;
 mod key_source;
 mod key_store;
 pub mod outcome;
@@ -32,7 +34,6 @@ use std::time::{Duration, Instant};
 
 use auth::headers::IdentityHeaders;
 use auth::mapping::CertificateMapping;
-use auth::token::IssuerConfig;
 use auth::token::jwt::{self, MAX_TOKEN_BYTES};
 use auth::token_error::TokenError;
 use http_engine::clock::{Clock, Now};
@@ -41,8 +42,11 @@ use telemetry::phases::CacheUse;
 
 use self::authority::AuthorityClient;
 pub use self::authority::AuthorityStatus;
+use self::basic::PasswordCheck;
 pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
+use self::issuer_keys::IssuerKeys;
+pub(crate) use self::issuer_keys::start_key_store;
 pub use self::key_source::KeyOrigin;
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_source::{key_url, metadata_urls};
@@ -56,7 +60,7 @@ use crate::cache::{
     self, CacheEntryBasis, CacheScope, CacheSecret, DecisionCache, FlightResult, FlightVoided, Generation,
     KnownFacts, Lifetime, Ticket, Usage,
 };
-use crate::config::{AssertionConfig, Authentication, CacheLimits, IssuerSource};
+use crate::config::{AssertionConfig, Authentication, CacheLimits};
 use crate::revocation::{
     AuthoritativeAnswer, FollowedIssuer, FollowedIssuers, IssuerAnswer, RevocationStatus as Heard,
     TokenEvidence,
@@ -103,21 +107,13 @@ pub struct Authenticator {
     issuers: Box<[IssuerKeys]>,
     authorities: Box<[AuthorityClient]>,
     certificates: Option<CertificateMapping>,
+    passwords: Option<PasswordCheck>,
     rendering: Rendering,
     cache: DecisionCache<Verified, Rejection>,
     limits: CacheLimits,
     scope: CacheScope,
     version: u64,
     runtime: AuthenticatorRuntime,
-}
-
-/// A signer of tokens, with its keys.
-struct IssuerKeys {
-    config: Arc<IssuerConfig>,
-    name: Arc<str>,
-    keys: Arc<KeyStore>,
-    /// The issuer's revocation state, if its log is followed.
-    followed_issuer: Option<Arc<FollowedIssuer>>,
 }
 
 impl Authenticator {
@@ -141,7 +137,7 @@ impl Authenticator {
         surroundings: AuthenticatorRuntime,
         before: Option<&Self>,
     ) -> Self {
-        let Authentication { issuers, authorities, certificates, cache: limits, version, .. } =
+        let Authentication { issuers, authorities, certificates, basic, cache: limits, version, .. } =
             setup.authentication;
         let (headers, reserve) = (setup.identity_headers.clone(), AssertionReserve::of(setup.assertion));
         let variant = before.map_or(0, |before| {
@@ -150,10 +146,10 @@ impl Authenticator {
         });
         // Keys of another version or variant are never looked up again; a separate cache frees
         // their bytes.
-        let kept = before.filter(|before| {
+        let reused = before.filter(|before| {
             before.version == *version && before.rendering.variant() == variant && before.limits == *limits
         });
-        let cache = kept.map_or_else(
+        let cache = reused.map_or_else(
             || DecisionCache::new(limits, surroundings.generation.clone()),
             |before| before.cache.clone(),
         );
@@ -175,6 +171,10 @@ impl Authenticator {
                 })
                 .collect(),
             certificates: certificates.clone(),
+            passwords: basic.as_ref().map(|basic| {
+                let before = before.and_then(|before| before.passwords.as_ref());
+                PasswordCheck::new(basic, &surroundings, (*version, variant), before)
+            }),
             rendering: Rendering::new(headers, reserve, variant),
             cache,
             limits: limits.clone(),
@@ -195,6 +195,21 @@ impl Authenticator {
             Some(KnownFacts::Denied(why)) => CredentialLookup::Denied(why),
             None => CredentialLookup::Unknown,
         }
+    }
+
+    /// Whether a token is for this gateway: an issuer or a token authority is configured for tokens
+    /// like it, even if it is malformed. A token for which this is false would be refused.
+    pub fn claims(&self, token: &[u8]) -> bool {
+        if authority::select_default(&self.authorities).is_some() {
+            return true;
+        }
+        match authority::select_by_prefix(&self.authorities, token) {
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => return true,
+        }
+        let Some(issuer) = jwt::named_issuer(token) else { return false };
+        IssuerKeys::position(&self.issuers, &issuer).is_some()
+            || authority::select_by_issuer(&self.authorities, &issuer).is_some()
     }
 
     /// Until when the cached fact of a token may be used; `None`: there is none, or not any more.
@@ -323,10 +338,11 @@ impl Authenticator {
                     // keeping.
                     Rejection::Unavailable { .. }
                     | Rejection::Silent { .. }
+                    | Rejection::Busy { .. }
                     | Rejection::Invalid(TokenError::UnknownKey) => {
                         ticket.fail(why.clone());
                     }
-                    Rejection::Invalid(_) => ticket.deny(why.clone(), now),
+                    Rejection::Invalid(_) | Rejection::WrongPassword => ticket.deny(why.clone(), now),
                 }
                 Ok(Err(why))
             }
@@ -411,23 +427,23 @@ impl Authenticator {
         let authority = &self.authorities[at];
         let silent = || Rejection::Silent { authority: (*authority.config.name).into() };
         for _ in 0..MAX_AUTHORITY_QUERIES {
-            let asked = now();
+            let sent_at = now();
             let position = authority.watches().position();
             let departed = authority.followed_issuer.as_ref().map(FollowedIssuer::depart);
-            let Some(said) = authority.query(token, asked, now).await else {
+            let Some(answer) = authority.query(token, sent_at, now).await else {
                 return Err(silent());
             };
-            let facts = said.verdict.map_err(Rejection::Invalid)?;
+            let facts = answer.verdict.map_err(Rejection::Invalid)?;
             let uid = facts.identity.claim("uid").first().map(|uid| &**uid);
             if authority.watches().is_deleted(uid, token) {
                 return Err(Rejection::Invalid(TokenError::Inactive));
             }
             // The answer may be as old as the request.
-            let bounded = Some(asked.monotonic + authority.ttl);
+            let bounded = Some(sent_at.monotonic + authority.ttl);
             if departed.as_ref().is_some_and(|departed| !departed.is_heard_of()) {
                 ticket.close();
             }
-            let vouched = match (departed, said.revocation_tags, said.revocable) {
+            let vouched = match (departed, answer.revocation_tags, answer.revocable) {
                 (Some(departed), _, Some(revocable)) => {
                     Some((revocable.use_confirmation(departed).await, bounded))
                 }
@@ -442,7 +458,7 @@ impl Authenticator {
                     (Some(hold), until, Some(revocable))
                 }
                 Some((AuthoritativeAnswer::Good(revocable, None), _)) => {
-                    (None, Some(asked.monotonic), Some(revocable))
+                    (None, Some(sent_at.monotonic), Some(revocable))
                 }
                 Some((AuthoritativeAnswer::Denied, _)) => {
                     return Err(Rejection::Invalid(TokenError::Revoked));
@@ -507,8 +523,7 @@ impl Authenticator {
         };
         // The unverified `iss` only selects whose keys must have signed the token; `verify`
         // compares it again.
-        let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
-        let Some(at) = at else {
+        let Some(at) = IssuerKeys::position(&self.issuers, unverified.issuer()) else {
             return Err(match authority::select_by_issuer(&self.authorities, unverified.issuer()) {
                 Some(authority) => VerificationObstacle::Unknown { authority },
                 None => TokenError::WrongIssuer.into(),
@@ -525,6 +540,7 @@ impl Authenticator {
             }
             Err(error) => return Err(error.into()),
         };
+        issuer.report(&unverified.left_out(&issuer.config));
         // A fact ends with the key set that proved it, if that is not confirmed in time.
         let until = issuer.keys.usable_until(&keys);
         let (hold, revocable) = match &issuer.followed_issuer {
@@ -552,23 +568,5 @@ impl Authenticator {
         let life = Lifetime { expires: facts.expires, until: Some(until), basis: hold };
         let verified = self.rendering.verified(facts, Some(at)).until_revoked(revocable);
         Ok((Arc::new(verified), life))
-    }
-}
-
-impl IssuerKeys {
-    /// Keeps the keys of the previous signer, if its source is the same.
-    fn new(issuer: &IssuerSource, surroundings: &AuthenticatorRuntime, before: Option<&Self>) -> Self {
-        let config = issuer.config.clone();
-        let source = KeyOrigin::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());
-        let schedule = KeySchedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
-        let means = KeyStoreRuntime {
-            clock: surroundings.clock.clone(),
-            control: surroundings.control.clone(),
-            secret: surroundings.secret.clone(),
-            generation: surroundings.generation.clone(),
-        };
-        let keys = KeyStore::start(config.name(), source, schedule, means, before.map(|before| &before.keys));
-        let followed = surroundings.follows.of(config.issuer());
-        Self { name: config.name().into(), config, keys, followed_issuer: followed }
     }
 }

@@ -22,6 +22,15 @@ pub enum Rejection {
         /// When to retry, at least 1 s.
         retry_after: Duration,
     },
+    /// The user name or the password is wrong: 401.
+    #[error("the user name or the password is wrong")]
+    WrongPassword,
+    /// Too many passwords wait for their comparison: 503.
+    #[error("too many passwords wait for their comparison")]
+    Busy {
+        /// When to retry, at least 1 s.
+        retry_after: Duration,
+    },
     /// The token authority, or the issuer, gives no answer: 503.
     #[error("the token authority {authority} gives no answer about the token; see the log")]
     Silent {
@@ -31,12 +40,12 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Stable code for logs and metrics.
+    /// Error code of the response.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid(error) => error.code(),
-            Self::Unavailable { .. } => "keys_unavailable",
-            Self::Silent { .. } => "authority_unavailable",
+            Self::WrongPassword => "wrong_password",
+            Self::Unavailable { .. } | Self::Silent { .. } | Self::Busy { .. } => "auth_unavailable",
         }
     }
 }

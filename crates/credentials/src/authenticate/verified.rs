@@ -42,6 +42,8 @@ pub struct SessionCredential {
     pub renewed: Option<Box<str>>,
     /// The access token, for upstreams that receive it.
     pub access_token: Option<zeroize::Zeroizing<String>>,
+    /// The ID token, likewise.
+    pub id_token: Option<zeroize::Zeroizing<String>>,
 }
 
 impl std::fmt::Debug for SessionCredential {
@@ -55,6 +57,7 @@ impl SessionCredential {
     pub(crate) fn weight(&self) -> usize {
         self.renewed.as_ref().map_or(0, |text| text.len())
             + self.access_token.as_ref().map_or(0, |text| text.len())
+            + self.id_token.as_ref().map_or(0, |text| text.len())
     }
 }
 

@@ -188,8 +188,8 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     /// weigh at most a share (the whole bound when it is small, 1 MiB at the default). The count of
     /// denials is rounded up to a multiple of the number of shards.
     pub fn new(limits: &CacheLimits, generation: Generation) -> Self {
-        let wanted = (limits.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
-        let count = 1 << wanted.ilog2();
+        let shard_count = (limits.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let count = 1 << shard_count.ilog2();
         let denials = limits.deny_entries.div_ceil(count).min(u32::MAX as usize - 1);
         let shards = (0..count)
             .map(|_| {

@@ -53,12 +53,12 @@ struct Tags {
 
 impl EventMeaning {
     /// The effect of an event on the followed issuers that its names can belong to. It is stored
-    /// for `kept`.
+    /// for `retention`.
     pub(super) fn of(
         event: &SecurityEvent<'_>,
         followed: &[Arc<FollowedIssuer>],
         now: Timestamp,
-        kept: Duration,
+        retention: Duration,
     ) -> Self {
         let of = match event.kind {
             EventKind::SessionRevoked
@@ -74,11 +74,11 @@ impl EventMeaning {
                 tags.add(*name, of, &issuer.tags);
             }
         }
-        let until = millis(now.plus(kept));
+        let until = millis(now.plus(retention));
         // Whole seconds: a token issued in the second of the event counts as issued before it.
         let happened = millis(Timestamp::from_secs(event.occurred_at.as_secs().saturating_add(1)));
-        let heard = millis(now.plus(Duration::from_millis(1)));
-        let taken = [(tags.ended, None), (tags.before, Some(happened)), (tags.outdated, Some(heard))];
+        let received_at = millis(now.plus(Duration::from_millis(1)));
+        let taken = [(tags.ended, None), (tags.before, Some(happened)), (tags.outdated, Some(received_at))];
         let taken = taken.into_iter().filter(|(tags, _)| !tags.is_empty());
         let taken: Vec<EventRevocation> =
             taken.map(|(tags, not_before)| EventRevocation { tags, not_before, until }).collect();

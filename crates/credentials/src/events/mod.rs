@@ -40,9 +40,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
-use crate::authenticate::{
-    AuthenticatorRuntime, KeyOrigin, KeyRenewal, KeySchedule, KeyStore, KeyStoreRuntime,
-};
+use crate::authenticate::{AuthenticatorRuntime, KeyRenewal, KeyStore, start_key_store};
 use crate::config::EventDelivery;
 use crate::events::mapping::EventMeaning;
 pub use crate::events::push::{EventPush, MAX_BODY};
@@ -297,7 +295,7 @@ impl Receiver {
     async fn try_take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
         let judged = self.verify(transmitter, token).await?;
         let all: Vec<EventRevocation> =
-            judged.iter().flat_map(|told| told.meaning.revocations().cloned()).collect();
+            judged.iter().flat_map(|verified| verified.meaning.revocations().cloned()).collect();
         if !all.is_empty() {
             let tags: Vec<Tag> = all.iter().flat_map(|one| &one.tags).copied().collect();
             let head = self.log.append(all).await.map_err(|fault| EventRefused::Log(fault.to_string()))?;
@@ -354,7 +352,7 @@ impl Receiver {
                 Some(held) => match unverified.signed(issuer.algorithms(), &held.set) {
                     Ok(signed) => {
                         let events = security_events(signed, &expected, now.wall)?;
-                        let told = |event: &SecurityEvent<'_>| EventOutcome {
+                        let outcome = |event: &SecurityEvent<'_>| EventOutcome {
                             kind: event.kind,
                             jti: events.jti.into(),
                             at: event.occurred_at.as_secs(),
@@ -362,7 +360,7 @@ impl Receiver {
                             state: event.state.map(Into::into),
                             meaning: transmitter.map(event, now.wall),
                         };
-                        return Ok(events.events.iter().map(told).collect());
+                        return Ok(events.events.iter().map(outcome).collect());
                     }
                     Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
                         seen = held.attempt;
@@ -402,15 +400,7 @@ impl TransmitterState {
             EventDelivery::Polled { .. } => Vec::new(),
         };
         let issuer = &config.issuer;
-        let source = KeyOrigin::new(issuer.config.issuer(), issuer.keys.clone(), issuer.tls.clone());
-        let schedule = KeySchedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
-        let means = KeyStoreRuntime {
-            clock: surroundings.clock.clone(),
-            control: surroundings.control.clone(),
-            secret: surroundings.secret.clone(),
-            generation: surroundings.generation.clone(),
-        };
-        let keys = KeyStore::start(issuer.config.name(), source, schedule, means, None);
+        let keys = start_key_store(issuer, surroundings, None);
         let spoken_of =
             |one: &&Arc<FollowedIssuer>| config.tokens_of.iter().any(|issuer| **issuer == *one.issuer);
         let followed = followed.iter().filter(spoken_of).cloned().collect();
@@ -433,8 +423,8 @@ impl TransmitterState {
         self.config.issuer.config.name()
     }
 
-    fn count(&self, kind: &'static str, outcome: &'static str, by: u64) {
-        *self.counts.lock().entry((kind, outcome)).or_default() += by;
+    fn count(&self, kind: &'static str, outcome: &'static str, increment: u64) {
+        *self.counts.lock().entry((kind, outcome)).or_default() += increment;
     }
 
     fn map(&self, event: &SecurityEvent<'_>, now: auth::time::Timestamp) -> EventMeaning {

@@ -90,26 +90,26 @@ pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
     }) else {
         return;
     };
-    let (mut heard, mut retry) = (PolledEvents::default(), FIRST_RETRY);
+    let (mut polled, mut retry) = (PolledEvents::default(), FIRST_RETRY);
     loop {
         let Some(this) = receiver.upgrade() else { return };
         let one = &this.transmitters[at];
-        let asked = Instant::now();
-        match fetch(one, &outbound, &heard).await {
+        let sent_at = Instant::now();
+        match fetch(one, &outbound, &polled).await {
             Ok(answer) => {
                 one.poll_succeeded();
                 let empty = answer.sets.is_empty();
-                heard = this.take_all(one, answer.sets).await;
+                polled = this.take_all(one, answer.sets).await;
                 // The key or the log may be available in a moment; and a transmitter that sends
                 // only refused tokens may do so without end.
-                if heard.has_unacknowledged || heard.ack.is_empty() && !heard.errors.is_empty() {
+                if polled.has_unacknowledged || polled.ack.is_empty() && !polled.errors.is_empty() {
                     drop(this);
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LAST_RETRY);
                     continue;
                 }
                 retry = FIRST_RETRY;
-                let pause = one.interval().saturating_sub(asked.elapsed());
+                let pause = one.interval().saturating_sub(sent_at.elapsed());
                 drop(this);
                 if empty && !answer.more_available {
                     tokio::time::sleep(pause).await;
@@ -128,7 +128,7 @@ pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
 async fn fetch(
     one: &TransmitterState,
     outbound: &HttpClient,
-    heard: &PolledEvents,
+    polled: &PolledEvents,
 ) -> Result<PollAnswer, PollError> {
     let EventDelivery::Polled { url, max_events, .. } = &one.config.delivery else {
         return Err(PollError::Question("its events are pushed, not polled".to_owned()));
@@ -136,9 +136,9 @@ async fn fetch(
     let question = PollRequest {
         max_events: *max_events,
         // A token that was not accepted would come again at once.
-        return_immediately: heard.has_unacknowledged,
-        ack: &heard.ack,
-        set_errs: &heard.errors,
+        return_immediately: polled.has_unacknowledged,
+        ack: &polled.ack,
+        set_errs: &polled.errors,
     };
     let body = serde_json::to_vec(&question).map_err(|error| PollError::Question(error.to_string()))?;
     let request = Request::post(url.to_string())
@@ -146,15 +146,15 @@ async fn fetch(
         .header(ACCEPT, "application/json")
         .body(Bytes::from(body))
         .map_err(|error| PollError::Question(error.to_string()))?;
-    let answered = outbound.ask(request).await?;
-    match answered.status {
+    let response = outbound.ask(request).await?;
+    match response.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Err(PollError::Status(answered.status, ": the gateway's token was rejected"));
+            return Err(PollError::Status(response.status, ": the gateway's token was rejected"));
         }
         status => return Err(PollError::Status(status, "")),
     }
-    let answer: PollAnswer = serde_json::from_slice(&answered.body).map_err(PollError::Unclear)?;
+    let answer: PollAnswer = serde_json::from_slice(&response.body).map_err(PollError::Unclear)?;
     if answer.sets.len() > *max_events as usize {
         return Err(PollError::TooMany(answer.sets.len(), *max_events));
     }
@@ -163,18 +163,18 @@ async fn fetch(
 
 impl Receiver {
     async fn take_all(&self, one: &TransmitterState, sets: BTreeMap<String, String>) -> PolledEvents {
-        let mut heard = PolledEvents::default();
+        let mut polled = PolledEvents::default();
         for (jti, token) in sets {
             match self.receive(one, token.trim().as_bytes()).await {
-                Ok(()) => heard.ack.push(jti),
-                Err(refused) if refused.is_retryable() => heard.has_unacknowledged = true,
+                Ok(()) => polled.ack.push(jti),
+                Err(refused) if refused.is_retryable() => polled.has_unacknowledged = true,
                 Err(refused) => {
                     let error = SetError { err: refused.error(), description: refused.to_string() };
-                    heard.errors.insert(jti, error);
+                    polled.errors.insert(jti, error);
                 }
             }
         }
-        heard
+        polled
     }
 }
 

@@ -48,8 +48,8 @@ impl Receiver {
             return Some(Err(answer));
         }
         let named = |name: &str| {
-            let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
-            match (found.next(), found.next()) {
+            let mut of_name = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+            match (of_name.next(), of_name.next()) {
                 (Some(field), None) => Some(field.value),
                 _ => None,
             }

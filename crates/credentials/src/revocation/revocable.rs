@@ -187,13 +187,13 @@ impl RevocableToken {
             RevocationStatus::Denied => Some(IssuerAnswer::Denied),
             RevocationStatus::Unknown => None,
         };
-        if let Some(told) = known() {
-            return told;
+        if let Some(answer) = known() {
+            return answer;
         }
         match self.ask().await {
             // The log may have become current meanwhile by another transport.
             IssuerAnswer::NoAnswer => known().unwrap_or(IssuerAnswer::NoAnswer),
-            told => told,
+            answer => answer,
         }
     }
 
@@ -216,27 +216,27 @@ impl RevocableToken {
 
     /// Asks the issuer, and counts the result.
     pub async fn ask(&self) -> IssuerAnswer {
-        let told = self.try_ask().await;
+        let answer = self.try_ask().await;
         let followed = self.followed_issuer();
         let counts = &followed.counts;
-        let count = match &told {
+        let count = match &answer {
             IssuerAnswer::NotRevoked(_) => &counts.good,
             IssuerAnswer::Denied => &counts.denied,
             IssuerAnswer::NoAnswer => &counts.silent,
         };
         count.fetch_add(1, Relaxed);
-        if matches!(told, IssuerAnswer::NoAnswer) {
+        if matches!(answer, IssuerAnswer::NoAnswer) {
             // The follower of the log reports the outage once.
             tracing::debug!(issuer = &*followed.issuer, "revocation state of a token unknown");
         }
-        told
+        answer
     }
 
     async fn try_ask(&self) -> IssuerAnswer {
         for _ in 0..MAX_QUERIES {
             let departed = self.followed.depart();
-            let asked = departed.followed.query_desk.query(self.revoking_tags(), self.issued_at);
-            let Some(RevocationAnswer { as_of, denied }) = asked.await else { return IssuerAnswer::NoAnswer };
+            let query = departed.followed.query_desk.query(self.revoking_tags(), self.issued_at);
+            let Some(RevocationAnswer { as_of, denied }) = query.await else { return IssuerAnswer::NoAnswer };
             let as_of = (as_of.epoch, as_of.seq);
             if let Some(tag) = denied {
                 departed.followed.view.apply_denial(as_of, tag);

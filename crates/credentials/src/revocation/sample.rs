@@ -46,7 +46,7 @@ pub struct RevocationSample {
     pub audited: u64,
     /// Of those, entries still used after the issuer had denied them for longer than a lease.
     pub stale: u64,
-    /// How long followers took to apply what this process appended to the issuer's log; `None`:
+    /// How long consumers took to apply what this process appended to the issuer's log; `None`:
     /// this process does not append.
     pub arrivals: Option<coherence::consumers::ApplyTimes>,
 }
@@ -145,7 +145,7 @@ impl RevocationSample {
         counter("postern_revocation_audits", help, |follow| follow.audited);
         let help = "Of those, still accepted after a denial older than a lease: must stay 0.";
         counter("postern_revocation_stale_admits", help, |follow| follow.stale);
-        let help = "Time from a revocation at this node until a follower confirmed that it applied it.";
+        let help = "Time from a revocation at this node until a consumer confirmed that it applied it.";
         let mut family = e.family("postern_revocation_refusal_seconds", FamilyKind::Histogram, help);
         for (follow, arrivals) in all.iter().filter_map(|one| one.arrivals.as_ref().map(|some| (one, some))) {
             let buckets = consumers::BOUNDS.into_iter().zip(arrivals.below);

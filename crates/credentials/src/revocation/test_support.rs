@@ -68,7 +68,7 @@ pub struct ManualIssuer {
     /// The state that a gateway has of it.
     pub followed: Arc<FollowedIssuer>,
     consumer: Consumer,
-    asked: Asked,
+    responder: Asked,
     drawn: u128,
 }
 
@@ -85,9 +85,9 @@ impl ManualIssuer {
     }
 
     pub(super) fn with_key(key: u8) -> Self {
-        let asked = Asked(Arc::new(Mutex::new(IssuerBehavior::Unreachable)), Arc::default());
+        let responder = Asked(Arc::new(Mutex::new(IssuerBehavior::Unreachable)), Arc::default());
         let view = Arc::new(View::new(100).with_denylist(100));
-        let (desk, attended) = QueryHandle::new(asked.clone(), view.silence().clone());
+        let (desk, attended) = QueryHandle::new(responder.clone(), view.silence().clone());
         tokio::spawn(attended);
         let name = PeerName::new("issuer").unwrap();
         let settings = ConsumerSettings { lease: LEASE, ..ConsumerSettings::default() };
@@ -105,7 +105,7 @@ impl ManualIssuer {
             successor: FollowerSuccessor::default(),
             clock_skew: IssuerClockSkew::default(),
         });
-        Self { followed, consumer, asked, drawn: 0 }
+        Self { followed, consumer, responder, drawn: 0 }
     }
 
     /// An issuer whose log has just been received up to this event.
@@ -117,12 +117,12 @@ impl ManualIssuer {
 
     /// Changes its answers from now on.
     pub fn says(&self, says: IssuerBehavior) {
-        *self.asked.0.lock() = says;
+        *self.responder.0.lock() = says;
     }
 
     /// Number of queries so far.
     pub fn query_count(&self) -> usize {
-        self.asked.1.load(Relaxed)
+        self.responder.1.load(Relaxed)
     }
 
     /// The issuer answers a probe about its log's head at once.
@@ -135,11 +135,11 @@ impl ManualIssuer {
         tokio::time::advance(ConsumerSettings::default().probe_period).await;
         let mut actions = Vec::new();
         self.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut actions));
-        let asked = actions.iter().find_map(|action| match action {
+        let probe_nonce = actions.iter().find_map(|action| match action {
             ConsumerAction::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
-        asked.expect("a probe is due")
+        probe_nonce.expect("a probe is due")
     }
 
     /// The issuer announces the revocation of everything with this tag.
@@ -164,9 +164,9 @@ impl ManualIssuer {
         }
     }
 
-    pub(super) fn drive(&mut self, what: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce)) {
+    pub(super) fn drive(&mut self, action: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce)) {
         let Self { followed, consumer, drawn, .. } = self;
-        what(consumer, followed.clock.now(), &mut || {
+        action(consumer, followed.clock.now(), &mut || {
             *drawn += 1;
             Nonce(drawn.to_le_bytes())
         });

@@ -89,8 +89,8 @@ async fn a_copy_that_is_not_whole_refuses_nobody_and_admits_nobody() {
     let denials = issuer.followed.view.denylist().unwrap();
     denials.add(issuer.tag("denied"), DenylistEntry { not_before: None, until: i64::MAX });
     issuer.says(IssuerBehavior::Good(LogHead { epoch: EPOCH, seq: 3 }));
-    let told = issuer.token("denied").ask().await;
-    assert!(matches!(told, IssuerAnswer::NoAnswer), "what is cached may not know of it yet");
+    let answer = issuer.token("denied").ask().await;
+    assert!(matches!(answer, IssuerAnswer::NoAnswer), "what is cached may not know of it yet");
     issuer.says(IssuerBehavior::Denied(LogHead { epoch: EPOCH, seq: 4 }));
     assert!(matches!(issuer.token("denied").ask().await, IssuerAnswer::Denied));
 }
@@ -178,11 +178,11 @@ async fn nobody_waits_for_an_issuer_that_answers_nothing() {
         issuer.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut Vec::new()));
     }
     assert!(began.elapsed() >= LEASE && issuer.followed.clock.now() >= issuer.followed.view.lease());
-    let (silent, asked) = (tokio::time::Instant::now(), issuer.query_count());
+    let (silent, query_count) = (tokio::time::Instant::now(), issuer.query_count());
     for _ in 0..100 {
         assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NoAnswer));
     }
-    assert_eq!((silent.elapsed(), issuer.query_count()), (Duration::ZERO, asked));
+    assert_eq!((silent.elapsed(), issuer.query_count()), (Duration::ZERO, query_count));
     issuer.echo(EPOCH, 3).await;
     assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NotRevoked(_)));
 }

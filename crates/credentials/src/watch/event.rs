@@ -179,18 +179,18 @@ mod tests {
     #[test]
     fn a_line_says_what_changed_or_nothing() {
         let of = |text: &str| read(text.as_bytes());
-        let told = of(
+        let event = of(
             r#"{"type":"DELETED","object":{"kind":"Role","metadata":{"name":"a","namespace":"b","resourceVersion":"12","labels":{"name":"c"}},"rules":[{"verbs":["*"]}]}}"#,
         );
-        let Ok(WatchEvent::Changed(Change::Deleted, object)) = told else { panic!("{told:?}") };
+        let Ok(WatchEvent::Changed(Change::Deleted, object)) = event else { panic!("{event:?}") };
         assert_eq!((object.name(), object.namespace(), object.version()), (Some("a"), Some("b"), Some("12")));
-        let told = of(
+        let event = of(
             r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13","creationTimestamp":null}}}"#,
         );
-        assert!(matches!(told, Ok(WatchEvent::Bookmark(object)) if object.version() == Some("13")));
-        let told =
+        assert!(matches!(event, Ok(WatchEvent::Bookmark(object)) if object.version() == Some("13")));
+        let event =
             of(r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"code":410,"reason":"Expired"}}"#);
-        assert!(matches!(told, Ok(WatchEvent::Failed(410))));
+        assert!(matches!(event, Ok(WatchEvent::Failed(410))));
         for text in [
             "",
             "[]",

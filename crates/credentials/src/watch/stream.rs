@@ -211,8 +211,8 @@ impl WatchStream {
     }
 
     /// Processes one event.
-    fn process_event(&mut self, told: WatchEvent) -> Result<(), WatchEnd> {
-        let object = match told {
+    fn process_event(&mut self, event: WatchEvent) -> Result<(), WatchEnd> {
+        let object = match event {
             WatchEvent::Failed(code) => return Err(WatchEnd::Failed(code)),
             WatchEvent::Bookmark(object) => object,
             WatchEvent::Changed(change, object) => {
@@ -325,6 +325,7 @@ mod tests {
     use super::super::{Resource, Watches};
     use super::*;
     use http_engine::config::{ClientCredential, ServerConfig};
+    use http_engine::outbound_proxy::OutboundProxies;
 
     /// The first line of the next request, on its own connection.
     async fn next(listener: &TcpListener) -> (TcpStream, String) {
@@ -343,6 +344,7 @@ mod tests {
         let server = ServerConfig {
             tls: None,
             tls_version: 0,
+            proxies: OutboundProxies::default(),
             credential: ClientCredential::None,
             timeout: Duration::from_hours(1),
             max_requests: 1,

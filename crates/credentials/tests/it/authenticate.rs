@@ -18,6 +18,7 @@ use credentials::cache::{CacheSecret, Generation};
 use credentials::config::{Authentication, CacheLimits, IssuerSource, KeySource};
 use credentials::revocation::FollowedIssuers;
 use http_engine::clock::{Clock, ManualClock, Now};
+use http_engine::outbound_proxy::OutboundProxies;
 use serde_json::{Value, json};
 use telemetry::phases::CacheUse;
 
@@ -36,7 +37,14 @@ pub(crate) struct World {
 pub(crate) fn issuer(name: &str, url: &str, keys: KeySource) -> IssuerSource {
     let config = IssuerConfig::new(name, url, vec!["gateway".into()]).unwrap();
     let refresh = Duration::from_hours(1);
-    IssuerSource { config: Arc::new(config), keys, refresh, max_stale: MAX_STALE, tls: None }
+    IssuerSource {
+        config: Arc::new(config),
+        keys,
+        refresh,
+        max_stale: MAX_STALE,
+        tls: None,
+        proxies: OutboundProxies::default(),
+    }
 }
 
 pub(crate) fn authentication(issuers: Vec<IssuerSource>, version: u64) -> Authentication {
@@ -49,6 +57,7 @@ pub(crate) fn authentication(issuers: Vec<IssuerSource>, version: u64) -> Authen
     Authentication {
         issuers,
         authorities: Vec::new(),
+        basic: None,
         certificates: None,
         cache,
         realm: "test".into(),

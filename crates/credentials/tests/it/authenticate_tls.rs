@@ -3,7 +3,8 @@
 use auth::time::Timestamp;
 use credentials::config::{IssuerSource, KeySource};
 use http_engine::test_support::files::{Folder, TestCa};
-use http_engine::tls::{self, CertificateFiles, ClientCertificates, Protocols};
+use http_engine::tls::policy::TlsPolicy;
+use http_engine::tls::{self, CertificateFiles, ClientCertificates, Protocols, TrustAnchors};
 use rcgen::{CertificateParams, SanType};
 use serde_json::json;
 use tokio_rustls::TlsAcceptor;
@@ -22,7 +23,9 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
     let (certificate, key) = authority.files(&folder, "idp", &params);
     let now = Timestamp::from_secs(1_800_000_000);
     let files = CertificateFiles { certificate: &certificate, key: &key };
-    let server = tls::server_config(files, ClientCertificates::Ignored, HTTP1, now).unwrap().config;
+    let server = tls::server_config(&[files], ClientCertificates::Ignored, &TlsPolicy::default(), HTTP1, now)
+        .unwrap()
+        .config;
     let signing = signer();
     let idp = TestIssuer::start_with(Some(TlsAcceptor::from(server))).await;
     idp.discoverable();
@@ -30,7 +33,8 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
     assert!(idp.url().starts_with("https://"));
     let token = token(&signing, idp.url(), "u1", &json!({}));
 
-    let trusting = tls::client_config(tls::roots_from_file(&ca).unwrap(), None, HTTP1, now).unwrap().config;
+    let trusting =
+        tls::client_config(&TrustAnchors::from_file(&ca).unwrap(), None, HTTP1, now).unwrap().config;
     let main = || issuer("main", idp.url(), KeySource::Discovery);
     let world = World::ready(vec![IssuerSource { tls: Some(trusting), ..main() }]).await;
     assert_eq!(world.subject(&token).await.as_deref(), Ok("u1"));
@@ -38,7 +42,8 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
     // Another CA, and the system's: both reject, and no request goes over the untrusted connection.
     let hits = idp.hits(crate::issuer::OPENID);
     let other = folder.write("other.crt", &TestCa::new().pem);
-    let other = tls::client_config(tls::roots_from_file(&other).unwrap(), None, HTTP1, now).unwrap().config;
+    let other =
+        tls::client_config(&TrustAnchors::from_file(&other).unwrap(), None, HTTP1, now).unwrap().config;
     for tls in [Some(other), None] {
         let world = World::ready(vec![IssuerSource { tls, ..main() }]).await;
         assert!(world.subject(&token).await.is_err());

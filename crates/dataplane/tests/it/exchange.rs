@@ -13,6 +13,32 @@ fn answering(bytes: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, s| s.write_all(bytes).is_ok())
 }
 
+/// Status, body and number of `Content-Length` fields of the response to an upstream's response.
+fn relayed(response: &'static str) -> (u16, String, usize) {
+    let f = Fixture::with(Setup::default(), answering(response.as_bytes()));
+    let answer = f.get("/open");
+    let lengths = answer.head.lines().filter(|line| line.to_ascii_lowercase().starts_with("content-length:"));
+    (answer.status, answer.text(), lengths.count())
+}
+
+#[test]
+fn an_upstream_may_repeat_its_length_and_pad_its_chunk_sizes() {
+    for (response, lengths) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 1),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello", 1),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5   \r\nhello\r\n0  \r\n\r\n", 0),
+    ] {
+        assert_eq!(relayed(response), (200, "hello".to_owned(), lengths), "{response:?}");
+    }
+    for response in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello!",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+    ] {
+        assert_eq!(relayed(response).0, 502, "{response:?}");
+    }
+}
+
 #[test]
 fn a_request_is_forwarded_with_its_body_and_answered_with_the_upstreams() {
     let f = Fixture::with(

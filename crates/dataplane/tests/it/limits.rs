@@ -296,3 +296,88 @@ fn http_as_many_fields_as_can_be_configured_are_served() {
     assert_eq!((over_http1(128).status, over_http2(128)), (200, 200));
     assert_eq!((over_http1(129).status, over_http2(129)), (431, 431));
 }
+
+#[test]
+fn http_a_listener_may_accept_long_targets() {
+    let limits = "limits = { header_size = \"128KiB\", target_size = \"64KiB\" }";
+    let f = Fixture::with(Setup { listener: limits.into(), ..Setup::default() }, Upstream::start());
+    for (length, status) in [(60_000, 200), (65_000, 200), (66_000, 414)] {
+        let target = format!("/{}?q={}", "a".repeat(length / 2), "b".repeat(length - length / 2 - 4));
+        let request = f.request(&target, "");
+        let mut client = f.connect();
+        let _ = client.socket.write_all(request.as_bytes());
+        assert_eq!(client.response().status, status, "{length}");
+    }
+    assert_eq!(f.upstream.seen().len(), 2);
+}
+
+/// An upstream that answers the head after this time, then is silent as long as the client waits.
+fn slow(head_after: Duration) -> Upstream {
+    Upstream::answering(move |seen, socket| {
+        if seen.line().contains("chat") {
+            let _ = socket.write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+            );
+        } else {
+            std::thread::sleep(head_after);
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n");
+        }
+        std::thread::sleep(Duration::from_secs(3));
+        let _ = socket.write_all(b"1\r\nb\r\n0\r\n\r\n");
+        true
+    })
+}
+
+#[test]
+fn time_a_route_says_how_long_streams_and_tunnels_may_be_silent() {
+    let setup = |route: &str| Setup {
+        listener: "timeouts = { idle = \"500ms\" }".into(),
+        upstream: "timeouts = { stall = \"500ms\" }".into(),
+        route: route.into(),
+        ..Setup::default()
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    // The limits of listener and upstream, where the route says nothing.
+    let f = Fixture::with(setup(""), slow(Duration::ZERO));
+    let mut stream = f.connect();
+    stream.send(f.request("/stream", ""));
+    assert_eq!(stream.head().status, 200);
+    let mut tunnel = f.connect();
+    tunnel.send(f.request("/chat", upgrade));
+    assert_eq!(tunnel.head().status, 101);
+    let began = Instant::now();
+    assert!(!stream.rest().ends_with(b"0\r\n\r\n"), "the stream is cut");
+    assert!(tunnel.rest().is_empty());
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    for limit in ["unlimited", "10s"] {
+        let f = Fixture::with(setup(&format!("idle_timeout = \"{limit}\"")), slow(Duration::ZERO));
+        let mut stream = f.connect();
+        stream.send(f.request("/stream", ""));
+        let mut tunnel = f.connect();
+        tunnel.send(f.request("/chat", upgrade));
+        assert_eq!(tunnel.head().status, 101);
+        let response = stream.response();
+        assert_eq!((response.status, response.body.as_slice()), (200, &b"ab"[..]), "{limit}");
+        assert_eq!(tunnel.bytes(6), b"1\r\nb\r\n", "{limit}");
+    }
+}
+
+#[test]
+fn time_a_route_says_how_long_the_head_of_a_response_may_take() {
+    let setup = |route: &str| Setup {
+        upstream: "timeouts = { response_header = \"300ms\" }".into(),
+        route: route.into(),
+        ..Setup::default()
+    };
+    for (route, status) in [
+        ("", 504),
+        ("response_header_timeout = \"unlimited\"", 200),
+        ("response_header_timeout = \"5s\"", 200),
+        ("response_header_timeout = \"200ms\"", 504),
+    ] {
+        let f = Fixture::with(setup(route), slow(Duration::from_millis(900)));
+        let mut client = f.connect();
+        client.send(f.request("/", ""));
+        assert_eq!(client.head().status, status, "{route}");
+    }
+}

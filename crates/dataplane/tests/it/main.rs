@@ -12,7 +12,10 @@
 
 mod ambiguous;
 mod authorizer;
+mod basic;
 mod canonical;
+mod endpoints;
+mod error_pages;
 mod exchange;
 mod ext_authz;
 mod forward_auth;
@@ -22,12 +25,16 @@ mod http2_frames;
 mod identity;
 mod lifecycle;
 mod limits;
+mod listener_tls;
 mod opaque;
 mod predecessors;
+mod response_headers;
 mod review;
+mod rules;
 mod telemetry;
 mod tls;
 mod tokens;
+mod trusted_proxies;
 mod unix;
 mod upgrade;
 mod upstream_http2;

@@ -202,3 +202,58 @@ fn http2_and_questions_of_proxies_are_reviewed_too() {
     assert_eq!(f.get("/notebook/team-d/y").status, 403);
     assert!(f.upstream.seen().is_empty());
 }
+
+#[test]
+fn several_reviews_are_combined() {
+    let cluster = cluster(&["team-a", "team-b"]);
+    let route = |name: &str, reviews: &str| {
+        format!(
+            "\n[[route]]\nname = \"{name}\"\npath = {{ template = \"/{name}/{{a}}/{{b}}\" }}\nupstream = \"backend\"\n\
+             access_reviews = {{ {reviews} }}\n"
+        )
+    };
+    let list = "[{ resource = \"pods\", api_version = \"v1\", namespace = \"{path.a}\" }, \
+                 { resource = \"pods\", namespace = \"{path.b}\" }]";
+    let routes = route("all", &format!("all = {list}")) + &route("any", &format!("any = {list}"));
+    let f = asking(&cluster, &routes);
+    for (path, status) in [
+        ("/all/team-a/team-b", 200),
+        ("/all/team-a/team-c", 403),
+        ("/all/team-c/team-a", 403),
+        ("/any/team-a/team-c", 200),
+        ("/any/team-c/team-b", 200),
+        ("/any/team-c/team-d", 403),
+    ] {
+        assert_eq!(f.get(path).status, status, "{path}");
+    }
+    assert_eq!(f.upstream.seen().len(), 3);
+    let asked: Vec<_> = cluster.seen().iter().map(|seen| spec(seen)["resourceAttributes"].clone()).collect();
+    let pods = |namespace: &str, version: Option<&str>| {
+        let mut pods = serde_json::json!({ "namespace": namespace, "verb": "get", "resource": "pods" });
+        if let Some(version) = version {
+            pods["version"] = version.into();
+        }
+        pods
+    };
+    assert_eq!(asked[..2], [pods("team-a", Some("v1")), pods("team-b", None)]);
+    let denied = asked.iter().filter(|question| **question == pods("team-c", Some("v1"))).count();
+    assert_eq!(denied, 1, "a no is cached for the other routes: {asked:?}");
+}
+
+#[test]
+fn a_failed_review_is_no_reason_to_permit() {
+    let cluster = Upstream::answering(|seen, socket| {
+        let works = spec(seen)["resourceAttributes"]["resource"] == "services";
+        if works { answer(socket, 201, &review(true)) } else { answer(socket, 500, "{}") }
+    });
+    let routes = r#"
+[[route]]
+name = "any"
+path = { prefix = "/any" }
+upstream = "backend"
+access_reviews = { any = [{ resource = "pods" }, { resource = "services" }] }
+"#;
+    let f = asking(&cluster, routes);
+    assert_eq!(f.get("/any").status, 503);
+    assert!(f.upstream.seen().is_empty());
+}

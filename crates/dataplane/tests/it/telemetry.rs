@@ -20,7 +20,7 @@ const PLAIN_ISSUER: &str = "http://issuer.test";
 const TIMED: &str = "[telemetry]\nserver_timing_to = [\"127.0.0.1\"]\n";
 
 /// Lines of an access log as they are written.
-struct Lines(Receiver<Value>);
+pub(crate) struct Lines(Receiver<Value>);
 
 struct ToLines(Sender<Value>);
 
@@ -39,7 +39,7 @@ impl Write for ToLines {
 }
 
 impl Lines {
-    fn next(&self) -> Value {
+    pub(crate) fn next(&self) -> Value {
         self.0.recv_timeout(PATIENCE).expect("a line is written")
     }
 }
@@ -52,13 +52,26 @@ fn log() -> (AccessLog, Lines) {
     (log, Lines(lines))
 }
 
-fn logged(setup: &Setup, upstream: Upstream, clock: Arc<dyn Clock>) -> (Fixture, Lines) {
+pub(crate) fn logged(setup: &Setup, upstream: Upstream, clock: Arc<dyn Clock>) -> (Fixture, Lines) {
     let dir = tempfile::tempdir().expect("directory");
     let issuer = Issuer::new();
     issuer.write_jwks(&dir.path().join("jwks.json"));
     let text = setup.file(dir.path(), upstream.address);
     let (log, lines) = log();
     (Fixture::observed(dir, issuer, upstream, &text, clock, Some(log)), lines)
+}
+
+#[test]
+fn a_path_that_is_read_differently_is_logged_with_both_readings() {
+    let (f, lines) = logged(&Setup::default(), Upstream::start(), Arc::new(SystemClock));
+    assert_eq!(f.get("/open/..%2Fguarded").status, 400);
+    assert_eq!(f.get("/open/a%2fb").status, 200);
+    drop(f);
+    let line = lines.next();
+    assert_eq!(line["reason"], "ambiguous_path");
+    assert_eq!((&line["path"], &line["other_path"]), (&"/open/..%2Fguarded".into(), &"/guarded".into()));
+    let line = lines.next();
+    assert_eq!((&line["path"], &line["other_path"]), (&"/open/a%2fb".into(), &Value::Null));
 }
 
 /// A clock that advances only when a test says so.

@@ -162,3 +162,56 @@ fn a_tunnel_rests_like_a_connection_and_speaks_not_against_its_endpoint() {
     let rested = rested.elapsed();
     assert!(rested > Duration::from_secs(2) && rested < Duration::from_secs(9), "{rested:?}");
 }
+
+#[test]
+fn http_a_handshake_may_carry_its_token_among_its_protocols() {
+    use base64::Engine as _;
+    let f = Fixture::with(Setup { route: "websocket_bearer = true".into(), ..Setup::default() }, shouting());
+    let encode = |token: &str| {
+        format!(
+            "base64url.bearer.authorization.k8s.io.{}",
+            base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(token)
+        )
+    };
+    let token = f.issuer.token(|_| {});
+    let handshake = |protocols: &str, fields: &str| {
+        let mut client = f.connect();
+        client.send(format!(
+            "GET /ws HTTP/1.1\r\nHost: app.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Protocol: {protocols}\r\n{fields}\r\n"
+        ));
+        client.head().status
+    };
+    assert_eq!(handshake(&format!("chat, {}, v2", encode(&token)), ""), 101);
+    assert_eq!(f.upstream.only().values("sec-websocket-protocol"), ["chat, v2"]);
+    assert_eq!(f.upstream.only().values("x-forwarded-user"), ["alice"]);
+    assert_eq!(handshake(&encode(&token), "Sec-WebSocket-Protocol: chat\r\n"), 101);
+    assert_eq!(f.upstream.seen()[1].values("sec-websocket-protocol"), ["chat"]);
+    let both = format!("Authorization: Bearer {token}\r\n");
+    for (protocols, fields, status) in [
+        (format!("chat, {}", encode(&token)), both.as_str(), 400),
+        (format!("{}, {}", encode(&token), encode(&token)), "", 400),
+        ("base64url.bearer.authorization.k8s.io.???".into(), "", 400),
+        (format!("chat, {}", encode(&token[..token.len() - 8])), "", 401),
+        ("chat".into(), "", 401),
+    ] {
+        assert_eq!(handshake(&protocols, fields), status, "{protocols} {fields}");
+    }
+    // A request that opens no WebSocket has no such credential, and the token goes nowhere.
+    let plain =
+        format!("GET / HTTP/1.1\r\nHost: app.test\r\nSec-WebSocket-Protocol: {}\r\n\r\n", encode(&token));
+    assert_eq!(f.send(plain).status, 401);
+    let open =
+        format!("GET /open HTTP/1.1\r\nHost: app.test\r\nSec-WebSocket-Protocol: {}\r\n\r\n", encode(&token));
+    // The upstream of this test answers everything with 101.
+    assert_eq!(f.send(open).status, 502);
+    assert_eq!(f.upstream.seen().len(), 3);
+    // Without the key the protocol is a protocol like any other.
+    let f = Fixture::with(Setup::default(), shouting());
+    let mut client = f.connect();
+    client.send(format!(
+        "GET /ws HTTP/1.1\r\nHost: app.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: {}\r\n\r\n",
+        encode(&token)
+    ));
+    assert_eq!(client.head().status, 401);
+}

@@ -11,7 +11,7 @@ use http::{HeaderMap, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::identity::aliases;
-use dataplane::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream};
+use dataplane::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream, until};
 use dataplane::http2::{connect, get, request, run};
 
 /// An HTTP/2 upstream that records its requests.
@@ -432,4 +432,32 @@ fn clients_that_read_nothing_leave_an_http2_upstream_to_the_others() {
     }
     assert_eq!(f.get("/").body.len(), LENGTH);
     drop(held);
+}
+
+#[test]
+fn endpoints_are_checked_over_http2_too() {
+    let upstream = Http2Upstream::start(USUAL);
+    let mut setup = upstream.setup();
+    setup.upstream += "\nhealth_check = { path = \"/healthz?a\", interval = \"50ms\", timeout = \"50ms\" }";
+    let f = Fixture::with(setup, Upstream::start());
+    until("a check arrives", || !upstream.seen().is_empty());
+    let check = &upstream.seen()[0];
+    assert_eq!(
+        (check.method.as_str(), check.uri.to_string()),
+        ("GET", format!("http://{}/healthz?a", upstream.address))
+    );
+    until("it has passed", || f.gateway().discoveries()[0].0.healthy_endpoints == 1);
+    assert_eq!(f.get("/").status, 200);
+}
+
+#[test]
+fn a_request_on_a_silent_connection_is_sent_again() {
+    let upstream = Http2Upstream::start(Manner { silent: 1, ..USUAL });
+    let mut setup = upstream.setup();
+    setup.upstream += "\nretries = { per_try_timeout = \"100ms\", min_per_second = 100 }";
+    let f = Fixture::with(setup, Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    assert_eq!((upstream.connections.load(Ordering::SeqCst), upstream.seen().len()), (2, 1));
+    let post = f.request("/", "").replacen("GET", "POST", 1);
+    assert_eq!(f.send(post).status, 200);
 }

@@ -122,20 +122,20 @@ pub(crate) struct ParsedAnswer {
 
 /// Parses the response to a query.
 pub(crate) fn read(
-    heard: AuthorizerResponse,
+    response: AuthorizerResponse,
     config: &Config,
     identity: &IdentityHeaders,
     question: &AuthorizerQuestion,
 ) -> Result<ParsedAnswer, AnswerError> {
-    let fresh = freshness(&heard, config, question.has_request_id());
-    match heard.status {
+    let fresh = freshness(&response, config, question.has_request_id());
+    match response.status {
         200..=299 => {
-            let (statement, lasts) = (revocation_tags_of(&heard)?, credential_lifetime(&heard)?);
-            let said = AuthorizerAnswer::Allowed(allowed(&heard, config, identity)?);
-            Ok(ParsedAnswer { answer: said, fresh, revocation: statement, credential_lifetime: lasts })
+            let (statement, lifetime) = (revocation_tags_of(&response)?, credential_lifetime(&response)?);
+            let answer = AuthorizerAnswer::Allowed(allowed(&response, config, identity)?);
+            Ok(ParsedAnswer { answer, fresh, revocation: statement, credential_lifetime: lifetime })
         }
         300..=599 => Ok(ParsedAnswer {
-            answer: AuthorizerAnswer::Refused(refused(heard)?),
+            answer: AuthorizerAnswer::Refused(refused(response)?),
             fresh,
             revocation: None,
             credential_lifetime: None,
@@ -145,7 +145,7 @@ pub(crate) fn read(
 }
 
 fn allowed(
-    heard: &AuthorizerResponse,
+    response: &AuthorizerResponse,
     config: &Config,
     identity: &IdentityHeaders,
 ) -> Result<AuthorizerAllowed, AnswerError> {
@@ -153,7 +153,7 @@ fn allowed(
     let mut block = Vec::new();
     for name in &config.upstream_fields {
         // A proxy that cannot remove a field sends it empty to say "none".
-        let Some(value) = single_field(heard, name)?.filter(|value| !value.is_empty()) else { continue };
+        let Some(value) = single_field(response, name)?.filter(|value| !value.is_empty()) else { continue };
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             block.extend_from_slice(part);
         }
@@ -161,28 +161,28 @@ fn allowed(
         allowed.fields.push((name.clone(), value.into()));
     }
     allowed.http1_block = block.into();
-    let cookies = heard.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    let cookies = response.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
     // Session cookies of this gateway are not the authorizer's to set.
     let cookies = cookies.filter(|(name, value)| !sets_login_cookie(&Field { name, value }));
     allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
     Ok(allowed)
 }
 
-fn refused(heard: AuthorizerResponse) -> Result<AuthorizerRefused, AnswerError> {
+fn refused(response: AuthorizerResponse) -> Result<AuthorizerRefused, AnswerError> {
     let mut fields = Vec::new();
-    for (name, value) in heard.fields {
+    for (name, value) in response.fields {
         let ours = sets_login_cookie(&Field { name: &name, value: &value });
         if !ours && FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
             let text = std::str::from_utf8(&value).map_err(|_| AnswerError::NotText(name.clone()))?;
             fields.push((name.to_ascii_lowercase().into(), text.into()));
         }
     }
-    Ok(AuthorizerRefused { status: heard.status, fields, body: heard.body.into() })
+    Ok(AuthorizerRefused { status: response.status, fields, body: response.body.into() })
 }
 
 /// The value of a field that may occur once.
-fn single_field<'h>(heard: &'h AuthorizerResponse, name: &str) -> Result<Option<&'h [u8]>, AnswerError> {
-    let mut of_name = heard.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+fn single_field<'h>(response: &'h AuthorizerResponse, name: &str) -> Result<Option<&'h [u8]>, AnswerError> {
+    let mut of_name = response.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     match (of_name.next(), of_name.next()) {
         (Some(_), Some(_)) => Err(AnswerError::Repeated(name.into())),
         (first, _) => Ok(first.map(|(_, value)| &**value)),
@@ -191,15 +191,17 @@ fn single_field<'h>(heard: &'h AuthorizerResponse, name: &str) -> Result<Option<
 
 /// The revocation tags, which only a Postern sends. Fields that cannot be parsed are an error, not
 /// an absence.
-fn revocation_tags_of(heard: &AuthorizerResponse) -> Result<Option<(Box<str>, RevocationTags)>, AnswerError> {
-    let text = |name: &str| match single_field(heard, name)?.map(std::str::from_utf8) {
+fn revocation_tags_of(
+    response: &AuthorizerResponse,
+) -> Result<Option<(Box<str>, RevocationTags)>, AnswerError> {
+    let text = |name: &str| match single_field(response, name)?.map(std::str::from_utf8) {
         Some(Ok(text)) => Ok(Some(text)),
         Some(Err(_)) => Err(AnswerError::NotText(name.into())),
         None => Ok(None),
     };
     match (text(revocation_tags::REVOCATION_FIELD)?, text(revocation_tags::ISSUER_FIELD)?) {
-        (Some(said), Some(issuer)) => match RevocationTags::parse(said) {
-            Some(said) => Ok(Some((issuer.into(), said))),
+        (Some(tags), Some(issuer)) => match RevocationTags::parse(tags) {
+            Some(tags) => Ok(Some((issuer.into(), tags))),
             None => Err(AnswerError::NotText(revocation_tags::REVOCATION_FIELD.into())),
         },
         _ => Ok(None),
@@ -207,17 +209,17 @@ fn revocation_tags_of(heard: &AuthorizerResponse) -> Result<Option<(Box<str>, Re
 }
 
 /// The remaining lifetime of the credential ([`ENDS_IN`]), which only a Postern sends.
-fn credential_lifetime(heard: &AuthorizerResponse) -> Result<Option<Duration>, AnswerError> {
-    let Some(value) = single_field(heard, ENDS_IN)? else { return Ok(None) };
+fn credential_lifetime(response: &AuthorizerResponse) -> Result<Option<Duration>, AnswerError> {
+    let Some(value) = single_field(response, ENDS_IN)? else { return Ok(None) };
     let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    let lasts = Duration::from_millis(millis.ok_or(AnswerError::NotMillis(ENDS_IN))?);
+    let lifetime = Duration::from_millis(millis.ok_or(AnswerError::NotMillis(ENDS_IN))?);
     // A cache on the way that does not state the answer's age may have held it for any time.
-    Ok(Some(lasts.saturating_sub(age(heard).unwrap_or(lasts))))
+    Ok(Some(lifetime.saturating_sub(age(response).unwrap_or(lifetime))))
 }
 
 /// How old an answer is (RFC 9111 section 5.1); `None`: the field cannot be parsed.
-fn age(heard: &AuthorizerResponse) -> Option<Duration> {
-    let mut ages = values(heard, "age");
+fn age(response: &AuthorizerResponse) -> Option<Duration> {
+    let mut ages = values(response, "age");
     match (ages.next(), ages.next()) {
         (None, _) => Some(Duration::ZERO),
         (Some(age), None) => seconds(std::str::from_utf8(age).ok()?),
@@ -228,12 +230,12 @@ fn age(heard: &AuthorizerResponse) -> Option<Duration> {
 /// How long an answer is fresh (RFC 9111 section 4.2), if it may be cached at all (section 3). Only
 /// explicit directives count: there is no heuristic freshness, and a repeated or unparsable
 /// directive means `None`.
-fn freshness(heard: &AuthorizerResponse, config: &Config, names_request: bool) -> Option<Duration> {
-    if !matches!(heard.status, 200..=299 | 401 | 403) || values(heard, "set-cookie").next().is_some() {
+fn freshness(response: &AuthorizerResponse, config: &Config, names_request: bool) -> Option<Duration> {
+    if !matches!(response.status, 200..=299 | 401 | 403) || values(response, "set-cookie").next().is_some() {
         return None;
     }
     let (mut max_age, mut shared_max_age) = (None, None);
-    for directive in list(heard, "cache-control") {
+    for directive in list(response, "cache-control") {
         let directive = directive?;
         let (name, value) = directive.split_once('=').map_or((directive, None), |(n, v)| (n, Some(v)));
         let age = match name.trim().to_ascii_lowercase().as_str() {
@@ -251,13 +253,13 @@ fn freshness(heard: &AuthorizerResponse, config: &Config, names_request: bool) -
     // This cache serves many connections: `s-maxage`, for shared caches, takes precedence.
     let fresh = shared_max_age.or(max_age)?;
     let mut named = 0;
-    for name in list(heard, "vary") {
+    for name in list(response, "vary") {
         let name = name?;
         let shown = config.shown_fields.iter().find(|shown| shown.name.eq_ignore_ascii_case(name));
-        let told = config.question.fields().iter().any(|told| told.eq_ignore_ascii_case(name));
+        let is_described = config.question.fields().iter().any(|field| field.eq_ignore_ascii_case(name));
         match shown {
             Some(shown) if shown.is_request_id && names_request => return None,
-            None if !told => return None,
+            None if !is_described => return None,
             _ => named += 1,
         }
     }
@@ -266,7 +268,7 @@ fn freshness(heard: &AuthorizerResponse, config: &Config, names_request: bool) -
     if names_request && named == 0 {
         return None;
     }
-    fresh.checked_sub(age(heard)?).filter(|left| !left.is_zero())
+    fresh.checked_sub(age(response)?).filter(|left| !left.is_zero())
 }
 
 /// Parses `delta-seconds` (RFC 9111 section 1.2.2).
@@ -277,15 +279,15 @@ fn seconds(text: &str) -> Option<Duration> {
     digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
 }
 
-fn values<'h>(heard: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
-    let of_name = heard.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
+fn values<'h>(response: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
+    let of_name = response.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
     of_name.map(|(_, value)| &**value)
 }
 
 /// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for a value that
 /// is not UTF-8.
-fn list<'h>(heard: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
-    values(heard, name).flat_map(|value| {
+fn list<'h>(response: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
+    values(response, name).flat_map(|value| {
         let text = std::str::from_utf8(value).ok();
         let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
         let parts = parts.filter(|part| !part.is_empty()).map(Some);
@@ -415,13 +417,13 @@ mod tests {
         }
     }
 
-    fn heard(status: u16, fields: &[(&str, &str)]) -> AuthorizerResponse {
+    fn response(status: u16, fields: &[(&str, &str)]) -> AuthorizerResponse {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
         AuthorizerResponse { status, fields, body: Vec::new() }
     }
 
     fn fresh(status: u16, fields: &[(&str, &str)], names_request: bool) -> Option<u64> {
-        freshness(&heard(status, fields), &config(), names_request).map(|fresh| fresh.as_secs())
+        freshness(&response(status, fields), &config(), names_request).map(|fresh| fresh.as_secs())
     }
 
     #[test]
@@ -434,12 +436,12 @@ mod tests {
             ("s-maxage=7", 7),
             ("max-age=99999999999999999999", u64::from(u32::MAX)),
         ] {
-            let said = [("Cache-Control", cache_control)];
+            let fields = [("Cache-Control", cache_control)];
             for status in [200, 202, 204, 401, 403] {
-                assert_eq!(fresh(status, &said, false), Some(expected), "{status} {cache_control}");
+                assert_eq!(fresh(status, &fields, false), Some(expected), "{status} {cache_control}");
             }
             for status in [302, 404, 429, 500, 503] {
-                assert_eq!(fresh(status, &said, false), None, "{status}");
+                assert_eq!(fresh(status, &fields, false), None, "{status}");
             }
         }
         let aged = [("cache-control", "max-age=5"), ("age", "3")];
@@ -477,7 +479,7 @@ mod tests {
         ] {
             assert_eq!(fresh(200, fields, false), None, "{fields:?}");
         }
-        let mut odd = heard(200, &[("cache-control", "max-age=5")]);
+        let mut odd = response(200, &[("cache-control", "max-age=5")]);
         odd.fields.push(("vary".into(), vec![0xff].into()));
         assert_eq!(freshness(&odd, &config(), false), None);
     }
@@ -497,7 +499,7 @@ mod tests {
     #[test]
     fn the_service_is_given_what_is_configured_once_and_nothing_empty() {
         let given = |fields: &[(&str, &str)]| {
-            allowed(&heard(200, fields), &config(), &IdentityHeaders::x_auth_request())
+            allowed(&response(200, fields), &config(), &IdentityHeaders::x_auth_request())
         };
         let all = given(&[
             ("X-Auth-Request-User", "ada"),
@@ -514,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_client_is_given_the_refusal_and_nothing_that_speaks_to_us() {
-        let said = heard(
+        let response = response(
             302,
             &[
                 ("Location", "/oauth2/start?rd=%2F"),
@@ -524,7 +526,7 @@ mod tests {
                 ("Postern-Revocable", "x"),
             ],
         );
-        let answer = refused(said).unwrap().answer();
+        let answer = refused(response).unwrap().answer();
         let fields: Vec<_> = answer.fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let expected = [
             "location: /oauth2/start?rd=%2F",
@@ -537,7 +539,7 @@ mod tests {
 
     #[test]
     fn how_long_the_credential_lasts_is_said_once_and_in_milliseconds() {
-        let of = |fields: &[(&str, &str)]| credential_lifetime(&heard(200, fields));
+        let of = |fields: &[(&str, &str)]| credential_lifetime(&response(200, fields));
         assert_eq!(of(&[]).unwrap(), None);
         let millis = |n| Some(Duration::from_millis(n));
         assert_eq!(of(&[("postern-ends-in-ms", "20350")]).unwrap(), millis(20350));
@@ -553,7 +555,7 @@ mod tests {
 
     #[test]
     fn half_a_statement_is_none_and_a_broken_one_is_no_answer() {
-        let of = |fields: &[(&str, &str)]| revocation_tags_of(&heard(200, fields));
+        let of = |fields: &[(&str, &str)]| revocation_tags_of(&response(200, fields));
         assert!(of(&[]).unwrap().is_none());
         assert!(of(&[("postern-revocable", "x 1 2 y")]).unwrap().is_none());
         let broken = of(&[("postern-revocable", "x 1 2 y"), ("postern-revocable-by", "https://id.example")]);

@@ -176,7 +176,7 @@ impl Authorizer {
     /// The cached answer, without waiting: the hot path.
     pub(crate) fn peek(&self, key: CacheKey, now: Now) -> Option<Arc<AuthorizerAnswer>> {
         match self.cache.peek(key, now) {
-            Some(KnownFacts::Fact(said)) => Some(said),
+            Some(KnownFacts::Fact(answer)) => Some(answer),
             Some(KnownFacts::Denied(_)) | None => None,
         }
     }

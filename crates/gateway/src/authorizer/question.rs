@@ -19,6 +19,9 @@ use telemetry::trace::TraceContext;
 
 use crate::config::{AuthorizerConfig as Config, QuestionForm};
 
+/// `Host` of a query about a request without a host: a name that no server has (RFC 6761 §6.4).
+const NO_HOST: &str = "host.invalid";
+
 /// A request about which an authorizer may be queried.
 pub(crate) struct QuestionInput<'a> {
     /// The request in canonical form, as decided and forwarded.
@@ -131,7 +134,7 @@ impl QuestionInput<'_> {
         key.add(request.method().as_bytes());
         key.add_marker(u8::from(request.scheme() == Scheme::Https));
         key.add(request.authority().as_bytes());
-        key.add(request.path().as_bytes());
+        key.add(request.forwarded_path().as_bytes());
         // An absent query differs from an empty one.
         key.add_marker(u8::from(request.query().is_some()));
         key.add(request.query().unwrap_or_default().as_bytes());
@@ -166,7 +169,10 @@ impl QuestionInput<'_> {
         for (name, value) in self.forwarded {
             fields.push(((*name).into(), value.as_bytes().to_vec()));
         }
-        fields.push(("x-forwarded-host".into(), request.authority().as_bytes().to_vec()));
+        let authority = request.authority();
+        if !authority.is_empty() {
+            fields.push(("x-forwarded-host".into(), authority.as_bytes().to_vec()));
+        }
         let names = match &config.question {
             QuestionForm::SameRequest { .. } => None,
             QuestionForm::XOriginal { .. } => Some(("x-original-method", "x-original-uri")),
@@ -190,7 +196,8 @@ impl QuestionInput<'_> {
                 }
             }
         }
-        let (method, authority) = (method.into(), request.authority().into());
+        let authority = if authority.is_empty() { NO_HOST } else { authority };
+        let (method, authority) = (method.into(), authority.into());
         AuthorizerQuestion {
             authorizer,
             key,

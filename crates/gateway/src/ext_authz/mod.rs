@@ -236,7 +236,8 @@ pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
 }
 
 fn denied_field(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
-    if name.eq_ignore_ascii_case("set-cookie") {
+    // There may be a challenge for each scheme.
+    if name.eq_ignore_ascii_case("set-cookie") || name.eq_ignore_ascii_case("www-authenticate") {
         appended_field(name, value)
     } else {
         overwriting_field(name, value)

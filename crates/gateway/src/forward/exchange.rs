@@ -3,11 +3,12 @@
 //! Owns:
 //!
 //! - the second check of a request that had to wait for a connection;
-//! - the one retry, when no byte was sent or the peer guarantees that it processed nothing
-//!   (RFC 9113 §8.7);
+//! - the one retry that every request has, when no byte was sent or the peer guarantees that it
+//!   processed nothing (RFC 9113 §8.7), and carrying out the retries that the upstream allows;
 //! - what a failed exchange means for its endpoint.
 //!
-//! Does not own: connections, the relay of bodies ([`mod@crate::relay`]).
+//! Does not own: which requests are repeated ([`crate::retry`]), connections, the relay of bodies
+//! ([`mod@crate::relay`]).
 
 use std::rc::Rc;
 
@@ -18,7 +19,9 @@ use http_engine::head::Framing;
 use http_engine::http_stream::{Downstream, HttpStreamError};
 use http_engine::http2::stream::ClientStream;
 use http_engine::upstream::connect::ConnectError;
-use http_engine::upstream::pool::{ExchangeFailure, IdleConnections, Lease, LeasedLink, Pool, RequestSlot};
+use http_engine::upstream::pool::{
+    ExchangeFailure, IdleConnections, Lease, LeasedLink, Pool, RequestSlot, Selection,
+};
 
 use crate::exchange_error::ExchangeError;
 use crate::forward::ForwardedRequest;
@@ -26,6 +29,7 @@ use crate::forward::head::ForwardedHead;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::relay::{Progress, Relayed, Terms, relay};
+use crate::retry::end_attempt;
 use crate::stream_guard::may_be_sent;
 
 /// Sends a permitted request and relays its response. Returns a refusal as long as no part of the
@@ -38,9 +42,12 @@ pub(crate) async fn exchange<D: Downstream>(
 ) -> Result<Relayed, Refusal> {
     let Some(place) = outbound.pool.acquire_slot() else { return Err(Refusal::Overloaded) };
     record.mark_forwarded();
-    let lease = match outbound.pool.lease_idle() {
+    let lease = match outbound.pool.lease_idle(&outbound.selection) {
         Some(lease) => Ok(lease),
-        None => wait_for_lease(&outbound.pool, IdleConnections::Reuse, &outbound.terms, record).await,
+        None => {
+            let wanted = (IdleConnections::Reuse, &outbound.selection);
+            wait_for_lease(&outbound.pool, wanted, &outbound.terms, record).await
+        }
     };
     let result = match lease {
         Ok(lease) => exchange_over_lease(lease, place, outbound, down, deadline, record).await,
@@ -53,11 +60,22 @@ pub(crate) async fn exchange<D: Downstream>(
 /// Waits for a connection, then checks again: the credential may have been revoked meanwhile.
 async fn wait_for_lease(
     pool: &Rc<Pool>,
-    idle: IdleConnections,
+    (idle, selection): (IdleConnections, &Selection),
     terms: &Terms,
-    record: &RequestRecord,
+    record: &mut RequestRecord,
 ) -> Result<Lease, Refusal> {
-    let lease = pool.lease(idle).await.map_err(|e| unreachable(&e))?;
+    let lease = loop {
+        match pool.lease(idle, selection).await {
+            Ok(lease) => break lease,
+            Err(e) => {
+                let failed = !matches!(e, ConnectError::Unhealthy { .. } | ConnectError::NoAddress { .. });
+                let retry = terms.retry.as_ref().filter(|retry| failed && retry.takes_connect_failure());
+                let Some(retry) = retry else { return Err(unreachable(&e)) };
+                record.retries = retry.made();
+                Box::pin(retry.pause()).await;
+            }
+        }
+    };
     // Boxed, as connecting is: this happens once per connection.
     Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::authorization_lost)?;
     Ok(lease)
@@ -65,7 +83,10 @@ async fn wait_for_lease(
 
 fn unreachable(e: &ConnectError) -> Refusal {
     tracing::debug!(error = %e, "upstream unreachable");
-    Refusal::UpstreamUnreachable
+    match e {
+        ConnectError::Unhealthy { .. } => Refusal::UpstreamUnhealthy,
+        _ => Refusal::UpstreamUnreachable,
+    }
 }
 
 async fn exchange_over_lease<D: Downstream>(
@@ -77,23 +98,25 @@ async fn exchange_over_lease<D: Downstream>(
     record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     // Recorded now: an exchange that is cut never reaches `settle`.
-    record.endpoint = Some(lease.endpoint);
+    record.sent_to(lease.label());
     let exchange = Exchange { deadline, terms: &outbound.terms, record };
     match outbound.head {
         ForwardedHead::Http1 { bytes, host_at } => {
             let (framing, head_request) = (outbound.framing, outbound.head_request);
-            let plan = Http1Plan { head: bytes, host_at, framing, head_request };
-            over_http1(lease, outbound.pool, plan, down, exchange).await
+            let plan = Http1Plan { head: bytes, again: None, host_at, framing, head_request };
+            over_http1(lease, (outbound.pool, outbound.selection), plan, down, exchange).await
         }
         ForwardedHead::Http2 { request, own_host } => {
             let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
-            over_http2(lease, outbound.pool, plan, down, exchange).await
+            over_http2(lease, (outbound.pool, outbound.selection), plan, down, exchange).await
         }
     }
 }
 
 struct Http1Plan {
     head: Vec<u8>,
+    /// The head without the endpoint's `Host`, for further attempts.
+    again: Option<Vec<u8>>,
     host_at: Option<usize>,
     framing: Framing,
     head_request: bool,
@@ -135,12 +158,13 @@ struct Exchange<'e> {
 
 async fn over_http1<D: Downstream>(
     mut lease: Lease,
-    pool: Rc<Pool>,
+    (pool, mut selection): (Rc<Pool>, Selection),
     mut plan: Http1Plan,
     down: &mut D,
     exchange: Exchange<'_>,
 ) -> Result<Relayed, Refusal> {
     let Exchange { deadline, terms, record } = exchange;
+    plan.again = terms.retry.is_some().then(|| plan.head.clone());
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
     }
@@ -157,7 +181,8 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed an idle connection. No byte was sent, so this is not a repetition.
             lease.retried();
-            let mut fresh = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
+            let wanted = (IdleConnections::Avoid, &selection);
+            let mut fresh = wait_for_lease(&pool, wanted, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_unsent_from(old)
             {
@@ -172,13 +197,28 @@ async fn over_http1<D: Downstream>(
                 continue;
             }
         }
+        if let Some(again) = &plan.again
+            && let Some(fault) = repeatable(&relayed, &progress, terms)
+        {
+            lease = next_attempt(lease, fault, (&pool, &mut selection), terms, record).await?;
+            progress = Progress::default();
+            let mut head = again.clone();
+            if let Some(at) = plan.host_at {
+                head.splice(at..at, host_line(&lease).bytes());
+            }
+            let Some(connection) = lease.http1() else { return Err(Refusal::UpstreamUnreachable) };
+            connection.put_head(head);
+            connection.frame_body(plan.framing);
+            connection.head_request = plan.head_request;
+            continue;
+        }
         return settle(lease, relayed, record);
     }
 }
 
 async fn over_http2<D: Downstream>(
     mut lease: Lease,
-    pool: Rc<Pool>,
+    (pool, mut selection): (Rc<Pool>, Selection),
     plan: Http2Plan,
     down: &mut D,
     exchange: Exchange<'_>,
@@ -190,28 +230,61 @@ async fn over_http2<D: Downstream>(
             Ok(mut up) => {
                 let mut progress = Progress::default();
                 let relayed = relay(down, &mut up, deadline, terms, &mut progress, record).await;
+                if let Some(fault) = repeatable(&relayed, &progress, terms) {
+                    lease = next_attempt(lease, fault, (&pool, &mut selection), terms, record).await?;
+                    continue;
+                }
                 let anew = relayed.status.is_none() && progress.is_untouched(plan.end);
                 if !(anew && is_unprocessed(relayed.fault.as_ref()) && std::mem::take(&mut retry)) {
                     return settle(lease, relayed, record);
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                lease = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
+                let wanted = (IdleConnections::Avoid, &selection);
+                lease = wait_for_lease(&pool, wanted, terms, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was
             // sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                lease = wait_for_lease(&pool, IdleConnections::Avoid, terms, record).await?;
+                let wanted = (IdleConnections::Avoid, &selection);
+                lease = wait_for_lease(&pool, wanted, terms, record).await?;
             }
             Err(error) => {
-                tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream http/2 request failed");
+                tracing::debug!(endpoint = &**lease.label(), %error, "upstream http/2 request failed");
                 lease.fail(ExchangeFailure::Broken, &error);
                 return Err(Refusal::UpstreamClosed);
             }
         }
     }
+}
+
+/// The failure of an exchange after which the request is sent again. The client has received
+/// nothing of it, and the retry was taken from the budget.
+fn repeatable<'r>(relayed: &'r Relayed, progress: &Progress, terms: &Terms) -> Option<&'r ExchangeError> {
+    let retry = terms.retry.as_ref()?;
+    let fault = relayed.fault.as_ref()?;
+    let unseen = relayed.status.is_none() && progress.is_untouched(true);
+    (unseen && retry.takes_failure(fault)).then_some(fault)
+}
+
+/// Ends a failed attempt, and waits for a connection for the next one.
+async fn next_attempt(
+    lease: Lease,
+    fault: &ExchangeError,
+    (pool, selection): (&Rc<Pool>, &mut Selection),
+    terms: &Terms,
+    record: &mut RequestRecord,
+) -> Result<Lease, Refusal> {
+    end_attempt(lease, fault, selection);
+    if let Some(retry) = &terms.retry {
+        record.retries = retry.made();
+        Box::pin(retry.pause_without_other(selection)).await;
+    }
+    let lease = Box::pin(wait_for_lease(pool, (IdleConnections::Reuse, selection), terms, record)).await?;
+    record.sent_to(lease.label());
+    Ok(lease)
 }
 
 /// Whether the upstream guarantees that it did not process the request (RFC 9113 §8.7). Either it
@@ -228,14 +301,17 @@ fn is_unprocessed(fault: Option<&ExchangeError>) -> bool {
 /// Reports the result of an exchange to the endpoint, and returns a refusal when the client has no
 /// response yet.
 fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<Relayed, Refusal> {
-    record.endpoint = Some(lease.endpoint);
+    record.sent_to(lease.label());
     let Some(fault) = &relayed.fault else {
         lease.release();
         return Ok(relayed);
     };
     match fault {
         ExchangeError::UpstreamClosed(error) | ExchangeError::UpstreamProtocol(error) => {
-            tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            tracing::debug!(endpoint = &**lease.label(), %error, "upstream exchange failed");
+            if record.text.is_some() {
+                record.rare_mut().upstream_fault = Some(error.to_string().into());
+            }
             lease.fail(ExchangeFailure::Broken, error);
         }
         // Event streams are idle by design, and their clients accept that: it says nothing about
@@ -244,6 +320,7 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<
         ExchangeError::UpstreamTimeout => lease.fail(ExchangeFailure::TimedOut, &"no response in time"),
         ExchangeError::ClientBody(error) => tracing::debug!(%error, "request body refused"),
         ExchangeError::ClientGone
+        | ExchangeError::RetriedStatus
         | ExchangeError::ClientStalled
         | ExchangeError::BodyTooLarge
         | ExchangeError::RequestTimeout

@@ -13,12 +13,12 @@ use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
 use crate::authorizer::AuthorizerAllowed;
-use crate::config::Route;
+use crate::config::{Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
-use crate::peer::Peer;
+use crate::forwarded_fields::ForwardedFields;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
-use crate::worker::{ActiveConfig, Worker, access_token};
+use crate::worker::{ActiveConfig, Worker, access_token, template_values};
 
 /// The head of an authorizer query. Of the client's request it contains only what the authorizer is
 /// shown.
@@ -81,7 +81,7 @@ pub(super) struct Draft<'a, 'r> {
     pub(super) permit: &'a Permit<'r>,
     pub(super) running: &'a ActiveConfig,
     pub(super) route: &'a Route,
-    pub(super) peer: &'a Peer,
+    pub(super) forwarded: &'a ForwardedFields,
     pub(super) inbound: &'a ParsedRequest<'a>,
     /// Filter for the client's fields.
     pub(super) filter: &'a ForwardFilter<'a>,
@@ -100,7 +100,7 @@ impl<'a> Draft<'a, '_> {
     /// Calls `put` with the gateway's fields that are the same for every request of this connection
     /// and caller. (HTTP/1 has them ready as lines.)
     fn connection_fields(&self, mut put: impl FnMut(&str, &[u8])) {
-        for (name, value) in &self.peer.forwarded {
+        for (name, value) in &self.forwarded.fields {
             put(name, value.as_bytes());
         }
         for (name, value) in self.identity().iter().flat_map(|caller| &caller.upstream_fields) {
@@ -113,10 +113,24 @@ impl<'a> Draft<'a, '_> {
 
     /// Calls `put` with the other fields that the gateway sets itself.
     fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
-        put("x-forwarded-host", self.permit.request().authority().as_bytes());
+        let host = self.forwarded.host.as_deref();
+        put("x-forwarded-host", host.unwrap_or_else(|| self.permit.request().authority()).as_bytes());
+        if let Some(Rewrite::StripPrefix(prefix)) =
+            self.route.rewrite.as_ref().filter(|_| self.permit.is_rewritten())
+        {
+            put("x-forwarded-prefix", prefix.as_bytes());
+        }
         put("via", self.inbound.via.as_bytes());
         if let Some((name, token)) = access_token(self.route, self.caller) {
             put(name, token.as_bytes());
+        }
+        if let Some(headers) = &self.route.request_headers {
+            let values = template_values(self.caller, self.inbound, self.permit.request(), self.forwarded);
+            for (name, template) in &headers.values {
+                if let Some(value) = template.render(&values) {
+                    put(name, value.as_bytes());
+                }
+            }
         }
         let now = worker.clock.at(self.record.started);
         if let Some((name, token)) = self.running.assertion(self.route, self.caller, now)? {
@@ -133,6 +147,11 @@ impl<'a> Draft<'a, '_> {
         Ok(())
     }
 
+    /// Whether the upstream receives the client's host, if the client sent one.
+    fn preserves_host(&self) -> bool {
+        self.route.preserve_host && !self.permit.request().authority().is_empty()
+    }
+
     /// Whether the gateway replaces this trace field of the client.
     fn replaces_trace(&self, name: &str) -> bool {
         self.record.trace.is_some()
@@ -146,7 +165,7 @@ impl<'a> Draft<'a, '_> {
         out.push(b' ');
         request.write_target(&mut out);
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        let host_at = if self.route.preserve_host {
+        let host_at = if self.preserves_host() {
             put_field(&mut out, "host", request.authority().as_bytes());
             None
         } else {
@@ -159,7 +178,7 @@ impl<'a> Draft<'a, '_> {
                 put_field(&mut out, field.name, &value);
             }
         }
-        out.extend_from_slice(&self.peer.forwarded_http1);
+        out.extend_from_slice(&self.forwarded.http1);
         if let Some(caller) = self.identity() {
             out.extend_from_slice(&caller.http1_block);
         }
@@ -219,13 +238,15 @@ impl<'a> Draft<'a, '_> {
         let mut target = Vec::new();
         canonical.write_target(&mut target);
         let tls = upstream.is_some_and(|upstream| upstream.tls.is_some());
-        let uri = http2_uri(tls, canonical.authority(), target)?;
+        // Without a host of the client it is replaced by the endpoint's own.
+        let authority = if self.preserves_host() { canonical.authority() } else { "endpoint" };
+        let uri = http2_uri(tls, authority, target)?;
         let mut request = Request::new(());
         *request.method_mut() =
             canonical.method().parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = fields;
-        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: !self.route.preserve_host })
+        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: !self.preserves_host() })
     }
 }
 

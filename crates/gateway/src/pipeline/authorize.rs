@@ -6,6 +6,7 @@
 //! (`auth::decide`), the meaning of an authorizer's answer ([`crate::authorizer`]), what a refusal
 //! becomes (the parent).
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use super::Admission;
 use super::lookups::{LookupNeeded, Lookups};
 use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerUnknown, QuestionInput, ambiguous};
 use crate::forward_filter;
+use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
 use crate::record::AuthorizerConsent;
 use crate::refusal::Refusal;
@@ -33,8 +35,11 @@ pub(super) struct RouteAuthorizer<'b> {
     pub(super) running: &'b Rc<ActiveConfig>,
     pub(super) peer: &'b Peer,
     pub(super) inbound: &'b ParsedRequest<'b>,
-    pub(super) found: &'b Lookups,
+    pub(super) forwarded: &'b ForwardedFields,
+    pub(super) lookups: &'b Lookups,
     pub(super) now: Now,
+    /// The address of the request's client; `None`: unknown.
+    pub(super) client: Option<IpAddr>,
 }
 
 /// Why a request that our own policy permitted does not pass: because of an authorizer, or of its
@@ -54,15 +59,15 @@ pub(super) enum NotAuthorized {
 }
 
 impl NotAuthorized {
-    pub(super) fn conclude(self, found: &Lookups) -> Result<Admission, Refusal> {
+    pub(super) fn conclude(self, lookups: &Lookups) -> Result<Admission, Refusal> {
         match self {
-            Self::Denied(Denial::ReviewPending(questions)) if !found.review_failed => {
+            Self::Denied(Denial::ReviewPending(questions)) if !lookups.review_failed => {
                 Ok(Admission::Wait(LookupNeeded::Reviews(questions)))
             }
             Self::Denied(denial) => Err(Refusal::Denied(denial)),
             Self::Disputed(disputed) => Err(Refusal::disputed(disputed)),
             Self::QueryNeeded(question) => Ok(Admission::Wait(LookupNeeded::Authorizer(question))),
-            Self::Refused(said) => match &*said {
+            Self::Refused(answer) => match &*answer {
                 AuthorizerAnswer::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
                 AuthorizerAnswer::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
             },
@@ -94,53 +99,70 @@ impl RouteAuthorizer<'_> {
         request: &Canonical<'_>,
         decide: impl FnOnce(&RuleContext<'_>) -> T,
     ) -> T {
-        let Some(reviewer) = &self.running.reviewer else { return decide(&RuleContext::without_reviews()) };
-        let known = review::ReviewResult { reviewer, now: self.now, found: &self.found.reviews };
+        let Some(reviewer) = &self.running.reviewer else {
+            return decide(&RuleContext::without_reviews(self.client));
+        };
+        let known = review::ReviewResult { reviewer, now: self.now, reviews: &self.lookups.reviews };
         let captures = self.running.config.table.captures(route, request);
-        decide(&RuleContext { fields: self.inbound.fields, captures, reviews: &known })
+        decide(&RuleContext { fields: self.inbound.fields, captures, reviews: &known, client: self.client })
     }
 
-    /// The approval of the route's authorizer; `None`: the route has none.
+    /// The approvals of the route's authorizer: of the request, `None` if the route has none, and
+    /// of the request in each other reading of its path.
     pub(super) fn query_authorizer(
         &self,
         route: usize,
         request: &Canonical<'_>,
         trace: Option<&TraceContext>,
-    ) -> Result<Option<AuthorizerConsent>, NotAuthorized> {
+    ) -> Result<(Option<AuthorizerConsent>, Vec<AuthorizerConsent>), NotAuthorized> {
         let config = &self.running.config;
-        let Some(at) = config.routes[route].authorizer else { return Ok(None) };
-        let asked = &self.running.authorizers[at].authorizer;
+        let Some(at) = config.routes[route].authorizer else { return Ok((None, Vec::new())) };
+        if let Some(name) = ambiguous(self.running.authorizers[at].authorizer.config(), self.inbound.fields) {
+            return Err(NotAuthorized::Ambiguous(name.into()));
+        }
+        // The authorizer could read another query than the upstream.
+        if let Some(fault) = request.query_start_fault() {
+            return Err(NotAuthorized::Denied(Denial::UnreadableQuery(fault)));
+        }
+        let consent = self.query_about(at, request, trace)?;
+        let others = request.other_requests().map(|reading| self.query_about(at, &reading, trace));
+        Ok((Some(consent), others.collect::<Result<_, _>>()?))
+    }
+
+    /// The approval of an authorizer.
+    fn query_about(
+        &self,
+        at: usize,
+        request: &Canonical<'_>,
+        trace: Option<&TraceContext>,
+    ) -> Result<AuthorizerConsent, NotAuthorized> {
+        let authorizer = &self.running.authorizers[at].authorizer;
         let about = QuestionInput {
             request,
             fields: self.inbound.fields,
-            forwarded: &self.peer.forwarded,
-            hides_login_cookies: config.login.is_some(),
+            forwarded: &self.forwarded.fields,
+            hides_login_cookies: self.running.config.login.is_some(),
             trace,
         };
-        if let Some(name) = ambiguous(asked.config(), self.inbound.fields) {
-            return Err(NotAuthorized::Ambiguous(name.into()));
-        }
-        let key = asked.key(&about);
-        let found = self.found.authorizer_results.iter().find(|(of, _)| *of == key);
-        let (said, kept) = match found {
-            Some((_, Ok(said))) => (said.clone(), false),
+        let key = authorizer.key(&about);
+        let result = self.lookups.authorizer_results.iter().find(|(of, _)| *of == key);
+        let (answer, from_cache) = match result {
+            Some((_, Ok(answer))) => (answer.clone(), false),
             Some((_, Err(AuthorizerUnknown))) => return Err(NotAuthorized::Unknown),
-            None => match asked.peek(key, self.now) {
-                Some(said) => (said, true),
+            None => match authorizer.peek(key, self.now) {
+                Some(answer) => (answer, true),
                 None => {
                     return Err(NotAuthorized::QueryNeeded(Box::new(about.question(
-                        asked.config(),
+                        authorizer.config(),
                         at,
                         key,
                     ))));
                 }
             },
         };
-        match &*said {
-            AuthorizerAnswer::Allowed(_) => {
-                Ok(Some(AuthorizerConsent { authorizer: at, from_cache: kept, answer: said }))
-            }
-            AuthorizerAnswer::Refused(_) => Err(NotAuthorized::Refused(said)),
+        match &*answer {
+            AuthorizerAnswer::Allowed(_) => Ok(AuthorizerConsent { authorizer: at, from_cache, answer }),
+            AuthorizerAnswer::Refused(_) => Err(NotAuthorized::Refused(answer)),
         }
     }
 
@@ -157,6 +179,8 @@ impl RouteAuthorizer<'_> {
             forward_filter::guards(config, &permit, self.inbound.fields).map_err(NotAuthorized::Disputed)?
         {
             let policy = &config.routes[other].policy;
+            let path = forward_filter::check_path(&config.routes[other], permit.request());
+            path.map_err(|fault| NotAuthorized::Denied(Denial::Rewrite(fault)))?;
             // `confirm` consumes the permit.
             let request = permit.request().clone();
             let confirmed = self.with_rule_context(other, &request, |court| {
@@ -165,7 +189,8 @@ impl RouteAuthorizer<'_> {
             permit = confirmed.map_err(NotAuthorized::Denied)?;
             // The fields for the upstream come from the first authorizer; this one only has to
             // agree.
-            agreed.extend(self.query_authorizer(other, permit.request(), trace)?);
+            let (consent, others) = self.query_authorizer(other, permit.request(), trace)?;
+            agreed.extend(consent.into_iter().chain(others));
         }
         Ok((permit, agreed))
     }

@@ -14,6 +14,7 @@ use credentials::cache::CacheKey;
 use credentials::revocation::{RevocableToken, RevocationStatus as Heard};
 use login::{SessionOutcome, SessionRejected};
 use telemetry::phases::{CacheUse, Phase};
+use zeroize::Zeroizing;
 
 use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
 use crate::worker::{ActiveConfig, Worker};
@@ -22,6 +23,8 @@ use crate::worker::{ActiveConfig, Worker};
 pub(crate) enum LookupNeeded {
     /// Authenticate this token.
     Caller(Vec<u8>),
+    /// Compare the password of this encoded credential of HTTP Basic.
+    Password(Zeroizing<Vec<u8>>),
     /// Look up the session of this cookie at an origin (by index).
     Session(usize, Vec<u8>),
     /// Kubernetes access reviews that must all be allowed.
@@ -34,7 +37,7 @@ impl LookupNeeded {
     /// The phase that the waiting time counts towards.
     pub(crate) fn phase(&self) -> Phase {
         match self {
-            Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
+            Self::Caller(_) | Self::Password(_) | Self::Session(..) => Phase::Authenticate,
             Self::Reviews(_) | Self::Authorizer(_) => Phase::Decide,
         }
     }
@@ -56,13 +59,18 @@ pub(crate) struct Lookups {
 
 impl Lookups {
     /// Runs the lookup. Earlier results are that much older afterwards.
-    pub(crate) async fn run(&mut self, wanted: LookupNeeded, worker: &Worker, running: &Rc<ActiveConfig>) {
+    pub(crate) async fn run(&mut self, needed: LookupNeeded, worker: &Worker, running: &Rc<ActiveConfig>) {
         let now = || worker.clock.refresh();
         let before = (self.outcome.is_some(), self.session.is_some());
         self.waited = true;
-        match wanted {
+        match needed {
             LookupNeeded::Caller(token) => {
                 self.outcome = Some(running.authenticator.authenticate(&token, now).await);
+            }
+            LookupNeeded::Password(encoded) => {
+                // Rare and large: kept out of the future of every miss.
+                let comparing = Box::pin(running.authenticator.authenticate_basic(&encoded, now));
+                self.outcome = Some(comparing.await);
             }
             LookupNeeded::Session(origin, cookie) => {
                 // Rare and large: kept out of the future of every miss.
@@ -83,9 +91,9 @@ impl Lookups {
                 }
             }
             LookupNeeded::Authorizer(question) => {
-                let asked = &running.authorizers[question.authorizer()].authorizer;
+                let authorizer = &running.authorizers[question.authorizer()].authorizer;
                 // Rare and large: kept out of the future of every miss.
-                let answer = Box::pin(asked.resolve(&question, worker, running)).await;
+                let answer = Box::pin(authorizer.resolve(&question, worker, running)).await;
                 self.authorizer_results.push((question.key(), answer));
             }
         }
@@ -105,30 +113,31 @@ impl Lookups {
             Some(Heard::Unknown) => before,
         };
         let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
-        self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
-        self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
+        self.outcome.take_if(|(result, _)| result.as_ref().is_ok_and(|verified| caller(verified, outcome)));
+        self.session.take_if(|(result, _)| result.as_ref().is_ok_and(|verified| caller(verified, session)));
         // An authorizer that was queried about this very request is trusted (decision 0021).
-        let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
-        self.authorizer_results.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
+        let doubtful = |answer: &AuthorizerAnswer| doubtful(answer.revocable(), false);
+        self.authorizer_results.retain(|(_, answer)| !answer.as_ref().is_ok_and(|answer| doubtful(answer)));
     }
 
     /// The results with this lookup marked as failed, for a lookup that did not finish in time.
-    pub(crate) fn timed_out(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
-        let outcome = match wanted {
-            LookupNeeded::Caller(_) => Some(running.authenticator.timed_out()),
+    pub(crate) fn timed_out(&self, needed: &LookupNeeded, running: &ActiveConfig) -> Self {
+        let outcome = match needed {
+            LookupNeeded::Caller(_) | LookupNeeded::Password(_) => Some(running.authenticator.timed_out()),
             LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Authorizer(_) => {
                 self.outcome.clone()
             }
         };
-        let session = match wanted {
+        let session = match needed {
             LookupNeeded::Session(..) => Some((Err(SessionRejected::Unavailable), CacheUse::Miss)),
-            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Authorizer(_) => {
-                self.session.clone()
-            }
+            LookupNeeded::Caller(_)
+            | LookupNeeded::Password(_)
+            | LookupNeeded::Reviews(_)
+            | LookupNeeded::Authorizer(_) => self.session.clone(),
         };
-        let unreviewed = matches!(wanted, LookupNeeded::Reviews(_));
+        let unreviewed = matches!(needed, LookupNeeded::Reviews(_));
         let mut consents = self.authorizer_results.clone();
-        if let LookupNeeded::Authorizer(question) = wanted {
+        if let LookupNeeded::Authorizer(question) = needed {
             consents.push((question.key(), Err(AuthorizerUnknown)));
         }
         Self {

@@ -107,6 +107,8 @@ struct Resource<'q> {
     verb: &'q str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'q str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'q str>,
     resource: &'q str,
     #[serde(skip_serializing_if = "Option::is_none")]
     subresource: Option<&'q str>,
@@ -130,11 +132,12 @@ impl<'q> Review<'q> {
 impl<'q> Spec<'q> {
     fn of(question: &'q OwnedReviewQuestion) -> Self {
         let (resource, path) = match &question.attributes {
-            ReviewAttributes::Resource { namespace, verb, group, resource, subresource, name } => {
+            ReviewAttributes::Resource { namespace, verb, group, version, resource, subresource, name } => {
                 let resource = Resource {
                     namespace: namespace.as_deref(),
                     verb,
                     group: group.as_deref(),
+                    version: version.as_deref(),
                     resource,
                     subresource: subresource.as_deref(),
                     name: name.as_deref(),
@@ -197,6 +200,7 @@ mod tests {
                 namespace: Some("ns".into()),
                 verb: "get".into(),
                 group: None,
+                version: None,
                 resource: "pods".into(),
                 subresource: None,
                 name: None,
@@ -215,7 +219,7 @@ mod tests {
         };
         let base = spelt(&question(|_| {}));
         assert_eq!(base, spelt(&question(|_| {})));
-        let changes: [fn(&mut OwnedReviewQuestion); 8] = [
+        let changes: [fn(&mut OwnedReviewQuestion); 9] = [
             |q| q.user = "adaa".into(),
             |q| q.groups = vec!["ab".into()],
             |q| q.groups = vec!["a".into(), "b".into(), "".into()],
@@ -228,6 +232,11 @@ mod tests {
                     *name = namespace.take();
                 }
             },
+            |q| {
+                if let ReviewAttributes::Resource { version, .. } = &mut q.attributes {
+                    *version = Some("v1".into());
+                }
+            },
         ];
         for (at, change) in changes.into_iter().enumerate() {
             assert_ne!(base, spelt(&question(change)), "change {at}");
@@ -236,8 +245,8 @@ mod tests {
 
     #[test]
     fn a_question_is_written_as_the_api_has_it() {
-        let asked = question(|q| q.uid = Some("7".into()));
-        let json = serde_json::to_value(Spec::of(&asked)).unwrap();
+        let review = question(|q| q.uid = Some("7".into()));
+        let json = serde_json::to_value(Spec::of(&review)).unwrap();
         assert_eq!(
             json,
             serde_json::json!({

@@ -18,6 +18,7 @@ use http_engine::http2::stream::Http2Body as Bodies;
 use telemetry::phases::Phase;
 use tokio::time::Instant;
 
+use crate::error_page::WantsPage;
 use crate::ext_authz::grpc;
 use crate::ext_authz::{self, CheckCall, CheckError};
 use crate::forward_auth::OriginalRequestError;
@@ -25,6 +26,7 @@ use crate::pipeline::lookups::{LookupNeeded, Lookups};
 use crate::pipeline::{Admission, admit, authorization};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
+use crate::refusal_reply::refusal_reply;
 use crate::serve::http2::{Client, StreamTask};
 use crate::worker::ActiveConfig;
 
@@ -51,11 +53,11 @@ impl StreamTask {
     /// would read the 200 of a call as a permission.
     pub(super) fn grpc_method(&self, request: &Request<RecvStream>) -> Option<CheckCall> {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
-        let asked =
+        let is_call =
             self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
                 && request.method() == http::Method::POST
                 && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()));
-        if asked { ext_authz::call(request.uri().path()) } else { None }
+        if is_call { ext_authz::call(request.uri().path()) } else { None }
     }
 
     /// Answers a gRPC call.
@@ -97,7 +99,7 @@ impl StreamTask {
         // One limit for all waiting in this call. A time too far ahead to represent means no limit.
         let until = ext_authz::wait_limit(timeout).and_then(|patience| Instant::now().checked_add(patience));
         let refuse = |refusal: &Refusal, record: &mut RequestRecord| {
-            let answer = refusal.answer(&running.config.authentication.realm);
+            let answer = refusal_reply(refusal, &self.worker, running, record);
             record.local_reply(&answer, false);
             Ok(ext_authz::denied(&answer, record.renewed_cookie()))
         };
@@ -133,9 +135,10 @@ impl StreamTask {
             Ok(inbound) => inbound,
             Err(fault) => return refuse(&unreadable(fault), record),
         };
-        let mut found = Lookups::default();
+        record.wants_page = WantsPage::read(&fields);
+        let mut lookups = Lookups::default();
         loop {
-            match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
+            match admit(&self.worker, running, &self.peer, &inbound, &lookups, record) {
                 Admission::PermitCheck(voucher) => {
                     record.check_permitted();
                     return Ok(ext_authz::allowed(*voucher, running, &fields, record));
@@ -151,16 +154,16 @@ impl StreamTask {
                         Some(until) => tokio::time::timeout_at(until, serving).await.ok(),
                         None => Some(serving.await),
                     };
-                    let late = || Refusal::AuthUnavailable { retry_after: 1 };
+                    let late = Refusal::AuthUnavailable { retry_after: 1 };
                     let answer =
-                        answer.unwrap_or_else(|| late().answer(&running.config.authentication.realm));
+                        answer.unwrap_or_else(|| refusal_reply(&late, &self.worker, running, record));
                     record.end(Phase::Authenticate);
                     record.local_reply(&answer, false);
                     return Ok(ext_authz::denied(&answer, record.renewed_cookie()));
                 }
-                Admission::Wait(wanted) => {
-                    let phase = wanted.phase();
-                    found = self.run_lookup(wanted, found, running, until).await;
+                Admission::Wait(needed) => {
+                    let phase = needed.phase();
+                    lookups = self.run_lookup(needed, lookups, running, until).await;
                     record.end(phase);
                 }
                 // A listener of this kind never forwards.
@@ -175,24 +178,24 @@ impl StreamTask {
     /// later calls need its result, and would have to start again.
     async fn run_lookup(
         &self,
-        wanted: LookupNeeded,
-        found: Lookups,
+        needed: LookupNeeded,
+        lookups: Lookups,
         running: &Rc<ActiveConfig>,
         until: Option<Instant>,
     ) -> Lookups {
-        let late = found.timed_out(&wanted, running);
+        let late = lookups.timed_out(&needed, running);
         let (worker, running) = (self.worker.clone(), running.clone());
         let finding = tokio::task::spawn_local(async move {
-            let mut found = found;
-            found.run(wanted, &worker, &running).await;
-            found
+            let mut lookups = lookups;
+            lookups.run(needed, &worker, &running).await;
+            lookups
         });
-        let found = match until {
+        let lookups = match until {
             Some(until) => tokio::time::timeout_at(until, finding).await.ok(),
             None => Some(finding.await),
         };
         // A task that panicked has no result.
-        found.and_then(Result::ok).unwrap_or(late)
+        lookups.and_then(Result::ok).unwrap_or(late)
     }
 
     /// Reads the message of a call. An unreadable message is refused like any other check. A gRPC

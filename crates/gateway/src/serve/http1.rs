@@ -21,11 +21,12 @@ use http_engine::http1::connection::Connection;
 use http_engine::http1::writing::{put_decimal, put_field, put_response, response_framing};
 use http_engine::labels::Protocol;
 use http_engine::local_reply::LocalReply;
-use http_engine::parsed_request::ParsedRequest;
+use http_engine::parsed_request::{ParsedRequest, VIA_HTTP10};
 use http_engine::read_body::poll_collect;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
+use crate::error_page::WantsPage;
 use crate::forward::ForwardedRequest;
 use crate::forward::exchange::exchange;
 use crate::forward_filter::is_version_offer;
@@ -35,6 +36,7 @@ use crate::pipeline::lookups::Lookups;
 use crate::pipeline::{Admission, ServedHere, admit};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
+use crate::refusal_reply::refusal_reply;
 use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 
 /// Maximum bytes of a request body to read and discard so that the connection can continue after a
@@ -158,8 +160,8 @@ impl Http1Connection {
                 deadline.poll_due(cx).map(|()| Ok(Awaited::Failed))
             } else {
                 deadline.mark_busy();
-                let by = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
-                deadline.set_at(by);
+                let due = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
+                deadline.set_at(due);
                 deadline.poll_due(cx).map(|()| Err(Refusal::HeadTimeout))
             }
         })
@@ -173,7 +175,7 @@ impl Http1Connection {
         let mut under_way =
             InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, Timing::Off);
         let (running, record) = under_way.parts();
-        let answer = refusal.answer(&running.config.authentication.realm);
+        let answer = refusal_reply(&refusal, &self.worker, running, record);
         self.connection.discard_unread();
         let next = self.answer(&answer, RequestFacts::UNPARSED, record).await;
         under_way.complete();
@@ -181,38 +183,38 @@ impl Http1Connection {
     }
 
     async fn request(&mut self, head: usize, running: &Rc<ActiveConfig>, record: &mut RequestRecord) -> Next {
-        let mut found = Lookups::default();
+        let mut lookups = Lookups::default();
         loop {
-            let (admission, seen) = self.admit(head, running, &found, record);
+            let (admission, facts) = self.admit(head, running, &lookups, record);
             match admission {
                 Admission::Forward(outbound) => {
-                    self.connection.begin_body(head, seen.framing);
-                    return self.forward(*outbound, seen, running, record).await;
+                    self.connection.begin_body(head, facts.framing);
+                    return self.forward(*outbound, facts, running, record).await;
                 }
                 Admission::PermitCheck(voucher) => {
-                    self.connection.begin_body(head, seen.framing);
-                    return self.answer(&voucher.answer(), seen, record).await;
+                    self.connection.begin_body(head, facts.framing);
+                    return self.answer(&voucher.answer(), facts, record).await;
                 }
                 Admission::Answer(answer) => {
-                    if seen.len > 0 {
-                        self.connection.begin_body(head, seen.framing);
+                    if facts.len > 0 {
+                        self.connection.begin_body(head, facts.framing);
                     } else {
                         self.connection.discard_unread();
                     }
-                    return self.answer(&answer, seen, record).await;
+                    return self.answer(&answer, facts, record).await;
                 }
                 Admission::Serve(served) => {
-                    self.connection.begin_body(head, seen.framing);
-                    let answer = match self.body_for(&served, &seen).await {
+                    self.connection.begin_body(head, facts.framing);
+                    let answer = match self.body_for(&served, &facts).await {
                         Ok(body) => Box::pin(served.answer(body)).await,
-                        Err(refusal) => refusal.answer(&running.config.authentication.realm),
+                        Err(refusal) => refusal_reply(&refusal, &self.worker, running, record),
                     };
                     record.end(Phase::Authenticate);
-                    return self.answer(&answer, seen, record).await;
+                    return self.answer(&answer, facts, record).await;
                 }
-                Admission::Wait(wanted) => {
-                    let phase = wanted.phase();
-                    found.run(wanted, &self.worker, running).await;
+                Admission::Wait(needed) => {
+                    let phase = needed.phase();
+                    lookups.run(needed, &self.worker, running).await;
                     record.end(phase);
                 }
             }
@@ -220,9 +222,9 @@ impl Http1Connection {
     }
 
     /// Reads the body of a request that the gateway answers itself, if it is needed.
-    async fn body_for(&mut self, served: &ServedHere, seen: &RequestFacts) -> Result<Vec<u8>, Refusal> {
+    async fn body_for(&mut self, served: &ServedHere, facts: &RequestFacts) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
-        if seen.expects && !self.connection.is_body_read() {
+        if facts.expects && !self.connection.is_body_read() {
             self.connection.write_buffer().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         self.deadline.set(self.peer.listener().timeouts.header);
@@ -244,21 +246,20 @@ impl Http1Connection {
         &self,
         head: usize,
         running: &Rc<ActiveConfig>,
-        found: &Lookups,
+        lookups: &Lookups,
         record: &mut RequestRecord,
     ) -> (Admission, RequestFacts) {
         let bytes = &self.connection.unread()[..head];
-        let mut seen = RequestFacts::UNPARSED;
-        let refuse = |fault| {
-            let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
-            Admission::Answer(Box::new(answer))
+        let mut facts = RequestFacts::UNPARSED;
+        let refuse = |fault, record: &mut RequestRecord| {
+            Admission::Answer(Box::new(refusal_reply(&Refusal::Head(fault), &self.worker, running, record)))
         };
         let mut fields = Fields::new();
         let parsed = match parse_request(bytes, self.peer.listener().limits.target_bytes, &mut fields) {
             Ok(parsed) => parsed,
-            Err(fault) => return (refuse(fault), seen),
+            Err(fault) => return (refuse(fault, record), facts),
         };
-        seen = RequestFacts {
+        facts = RequestFacts {
             len: head,
             framing: parsed.framing,
             version: parsed.version,
@@ -266,20 +267,23 @@ impl Http1Connection {
             persists: parsed.connection.persists(parsed.version),
             expects: parsed.connection.expect_continue,
         };
+        if parsed.connection.accepts_html {
+            record.wants_page = WantsPage::read(&fields);
+        }
         if parsed.version == Version::Http10 {
             record.protocol = RequestProtocol::Http10;
         }
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
-            return (refuse(HeadFault::FirstLine), RequestFacts { len: 0, ..seen });
+            return (refuse(HeadFault::FirstLine, record), RequestFacts { len: 0, ..facts });
         };
         let inbound = parsed_request(&parsed, &fields, authority, target, self.peer.scheme);
-        (admit(&self.worker, running, &self.peer, &inbound, found, record), seen)
+        (admit(&self.worker, running, &self.peer, &inbound, lookups, record), facts)
     }
 
     async fn forward(
         &mut self,
         outbound: ForwardedRequest,
-        seen: RequestFacts,
+        facts: RequestFacts,
         running: &Rc<ActiveConfig>,
         record: &mut RequestRecord,
     ) -> Next {
@@ -287,17 +291,17 @@ impl Http1Connection {
             worker: &self.worker,
             connection: &mut self.connection,
             speaking: &mut self.connection_protocol,
-            version: seen.version,
-            head_request: seen.head_request,
-            close: !seen.persists,
+            version: facts.version,
+            head_request: facts.head_request,
+            close: !facts.persists,
         };
         let result = exchange(outbound, &mut client, &self.deadline, record).await;
         let close = client.close;
         let relayed = match result {
             Ok(relayed) => relayed,
             Err(refusal) => {
-                let answer = refusal.answer(&running.config.authentication.realm);
-                return self.answer(&answer, seen, record).await;
+                let answer = refusal_reply(&refusal, &self.worker, running, record);
+                return self.answer(&answer, facts, record).await;
             }
         };
         match relayed.fault {
@@ -307,8 +311,8 @@ impl Http1Connection {
                 if let Some(refusal) = fault.refusal()
                     && self.connection.discard_unsent()
                 {
-                    let answer = refusal.answer(&running.config.authentication.realm);
-                    return self.answer(&answer, RequestFacts { persists: false, ..seen }, record).await;
+                    let answer = refusal_reply(&refusal, &self.worker, running, record);
+                    return self.answer(&answer, RequestFacts { persists: false, ..facts }, record).await;
                 }
                 // The reset prevents that the client takes a truncated response for a complete one.
                 self.connection.reset_on_close();
@@ -323,25 +327,26 @@ impl Http1Connection {
     }
 
     /// Sends a local reply, and drains the rest of the request if it is short.
-    async fn answer(&mut self, answer: &LocalReply, seen: RequestFacts, record: &mut RequestRecord) -> Next {
-        record.local_reply(answer, seen.head_request);
+    async fn answer(&mut self, answer: &LocalReply, facts: RequestFacts, record: &mut RequestRecord) -> Next {
+        record.local_reply(answer, facts.head_request);
         let draining = self.worker.draining.get().is_some();
-        let small = match seen.framing {
+        let small = match facts.framing {
             Framing::Length(n) => n <= MAX_DRAIN,
             Framing::Chunked => true,
             Framing::UntilClose => false,
         };
         // A client that waited for 100 may now omit its body: the next bytes could be a body or a
         // request.
-        let drains = self.connection.is_body_read() || (small && !seen.expects);
-        let mut keep = seen.persists && !answer.close && !draining && drains;
-        let connection = match (keep, seen.version) {
+        let drains = self.connection.is_body_read() || (small && !facts.expects);
+        let mut keep = facts.persists && !answer.close && !draining && drains;
+        let connection = match (keep, facts.version) {
             (false, _) => Some("close"),
             (true, Version::Http10) => Some("keep-alive"),
             (true, Version::Http11) => None,
         };
         let out = self.connection.write_buffer();
-        answer.put_http1(out, seen.head_request, connection, record.renewed_cookie());
+        let edits = record.response_edits.as_deref();
+        answer.put_http1(out, facts.head_request, connection, record.renewed_cookie(), edits);
         self.deadline.set(self.peer.listener().timeouts.stall);
         let sent = self.before_deadline(Connection::poll_flush_io).await;
         if !matches!(sent, Some(Ok(()))) {
@@ -405,7 +410,7 @@ fn parsed_request<'a>(
             connection.upgrade && head.version == Version::Http11 && !is_version_offer(protocol)
         }),
         nominates: connection.nominates,
-        via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
+        via: if head.version == Version::Http11 { "1.1 postern" } else { VIA_HTTP10 },
         scheme,
         is_original: false,
         repeats: Repeats::Separate,

@@ -4,7 +4,8 @@
 //! tasks, the end of the connection (idle, draining). Does not own: framing and flow control (the
 //! `h2` crate), decisions, the relay, gRPC calls ([`crate::serve::grpc`]).
 
-use std::cell::Cell;
+mod streams;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,11 +15,12 @@ use std::time::Duration;
 use auth::headers::Repeats;
 use auth::request::Field;
 use bytes::Bytes;
-use h2::server::{Builder, Connection, SendResponse};
+use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_engine::head::{Fields, Framing, HeadFault, trim};
+use http_engine::field_edits::FieldEdits;
+use http_engine::head::{Fields, Framing, HeadFault, names_html, trim};
 use http_engine::http_stream::{
     AddedField, BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, NominatedFields,
     ResponseView,
@@ -32,6 +34,7 @@ use http_engine::read_body::poll_collect;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
+use crate::error_page::WantsPage;
 use crate::exchange_error::ExchangeError;
 use crate::forward::ForwardedRequest;
 use crate::forward::exchange::exchange;
@@ -41,7 +44,9 @@ use crate::pipeline::lookups::{LookupNeeded, Lookups};
 use crate::pipeline::{Admission, ServedHere, admit};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
+use crate::refusal_reply::refusal_reply;
 use crate::serve::http1::LINGER;
+use crate::serve::http2::streams::{IdleState, OpenStreams, Streams};
 use crate::worker::{ActiveConfig, Worker};
 
 /// Flow-control window per stream, in bytes: how much a client may send before it was passed on.
@@ -50,8 +55,6 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes per stream that may wait for the socket: more would only let a slow reader hold memory.
 const SEND_BUFFER: usize = 128 * 1024;
-/// Time limit for a connection to end after GOAWAY and its last stream, before it is dropped.
-const GOAWAY_GRACE: Duration = Duration::from_secs(5);
 /// Request body bytes to accept beyond the window after the response. So a client that reads the
 /// response only after it has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
@@ -86,7 +89,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
         Poll::Pending => deadline.poll_due(cx).map(|()| None),
     });
     let Some(mut connection) = ready.await else { return };
-    let streams = Rc::new(Streams { open: Cell::new(0), ended: Cell::new(0), worker: worker.clone() });
+    let streams = Streams::new(worker.clone());
     let mut resting =
         IdleState { since: deadline.millis_at(Duration::ZERO), limit: header, goaway_sent: false };
     loop {
@@ -136,90 +139,6 @@ fn count_reset(worker: &Rc<Worker>, peer: &Rc<Peer>) {
     under_way.complete();
 }
 
-/// Idle state of a connection without streams.
-struct IdleState {
-    /// Start of the idle time, in milliseconds since the worker's start.
-    since: u64,
-    limit: Duration,
-    /// Whether GOAWAY was sent.
-    goaway_sent: bool,
-}
-
-impl IdleState {
-    /// Ready when the connection is to be dropped.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        deadline: &http_engine::deadline::Deadline,
-        streams: &Streams,
-        connection: &mut Connection<Stream, Bytes>,
-    ) -> Poll<()> {
-        loop {
-            let now = deadline.millis_at(Duration::ZERO);
-            // Data that a stream left to be sent still needs its time, also after GOAWAY.
-            let busy = streams.open.get() > 0;
-            self.since = if busy { now } else { self.since.max(streams.ended.get()) };
-            let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
-            let mut due = self.since.saturating_add(millis);
-            if busy {
-                deadline.mark_busy();
-            } else {
-                deadline.mark_idle();
-            }
-            if deadline.is_asked_to_close() {
-                // The slot is needed now, and this connection has been idle: its last bytes had
-                // their time.
-                self.limit = Duration::ZERO;
-                due = now;
-            }
-            if streams.worker.draining.get().is_some() && !self.goaway_sent {
-                due = now; // finish open streams, refuse new ones
-            }
-            if now < due {
-                // A stream's end does not wake this task. The deadline does, and then sees the
-                // newer `since`.
-                deadline.set_at(due);
-                return deadline.poll_due(cx);
-            }
-            if self.goaway_sent {
-                return Poll::Ready(());
-            }
-            connection.graceful_shutdown();
-            self.goaway_sent = true;
-            self.since = now;
-            self.limit = if deadline.is_asked_to_close() { Duration::ZERO } else { GOAWAY_GRACE };
-            if let Poll::Ready(None | Some(Err(_))) = connection.poll_accept(cx) {
-                return Poll::Ready(());
-            }
-        }
-    }
-}
-
-/// The streams of a connection.
-struct Streams {
-    open: Cell<usize>,
-    /// When the last stream ended, in milliseconds since the worker's start.
-    ended: Cell<u64>,
-    worker: Rc<Worker>,
-}
-
-/// Counts an open stream until dropped.
-struct OpenStreams(Rc<Streams>);
-
-impl OpenStreams {
-    fn new(streams: &Rc<Streams>) -> Self {
-        streams.open.set(streams.open.get() + 1);
-        Self(streams.clone())
-    }
-}
-
-impl Drop for OpenStreams {
-    fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.ended.set(self.0.worker.deadlines.now_millis());
-    }
-}
-
 pub(super) struct StreamTask {
     pub(super) worker: Rc<Worker>,
     pub(super) peer: Rc<Peer>,
@@ -257,9 +176,9 @@ impl StreamTask {
             responded: false,
             head_request: head.method == http::Method::HEAD,
         };
-        let mut found = Lookups::default();
+        let mut lookups = Lookups::default();
         loop {
-            match self.admit(&head, framing, running, &found, record) {
+            match self.admit(&head, framing, running, &lookups, record) {
                 Admission::Forward(outbound) => {
                     drop(head);
                     self.forward(*outbound, &mut client, running, record).await;
@@ -276,15 +195,15 @@ impl StreamTask {
                 Admission::Serve(served) => {
                     let answer = match self.body_for(&served, &mut client).await {
                         Ok(body) => Box::pin(served.answer(body)).await,
-                        Err(refusal) => refusal.answer(&running.config.authentication.realm),
+                        Err(refusal) => refusal_reply(&refusal, &self.worker, running, record),
                     };
                     record.end(Phase::Authenticate);
                     send_local_reply(&answer, &mut client, record);
                     return client;
                 }
-                Admission::Wait(wanted) => {
-                    let phase = wanted.phase();
-                    let answer = self.wait(wanted, &mut found, &mut client, running).await;
+                Admission::Wait(needed) => {
+                    let phase = needed.phase();
+                    let answer = self.wait(needed, &mut lookups, &mut client, running).await;
                     record.end(phase);
                     if answer.is_none() {
                         record.failed(&ExchangeError::ClientGone);
@@ -313,12 +232,12 @@ impl StreamTask {
     /// its place by then, and waiting on would only hold a head and a token in memory.
     async fn wait(
         &self,
-        wanted: LookupNeeded,
-        found: &mut Lookups,
+        needed: LookupNeeded,
+        lookups: &mut Lookups,
         client: &mut Client,
         running: &Rc<ActiveConfig>,
     ) -> Option<()> {
-        let mut answer = pin!(found.run(wanted, &self.worker, running));
+        let mut answer = pin!(lookups.run(needed, &self.worker, running));
         poll_fn(|cx| match answer.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Some(())),
             Poll::Pending => client.poll_client_end(cx).map(|_| None),
@@ -331,11 +250,11 @@ impl StreamTask {
         head: &Parts,
         framing: Framing,
         running: &Rc<ActiveConfig>,
-        found: &Lookups,
+        lookups: &Lookups,
         record: &mut RequestRecord,
     ) -> Admission {
-        let refuse = |fault| {
-            Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
+        let refuse = |fault, record: &mut RequestRecord| {
+            Admission::Answer(Box::new(refusal_reply(&Refusal::Head(fault), &self.worker, running, record)))
         };
         let limits = &self.peer.listener().limits;
         // Only here is a raw `#` not refused: `http` has cut the target there, so it is not
@@ -343,32 +262,36 @@ impl StreamTask {
         // ways.
         let target = head.uri.path_and_query().map_or("", |p| p.as_str());
         if target.len() > limits.target_bytes {
-            return refuse(HeadFault::TargetTooLong);
+            return refuse(HeadFault::TargetTooLong, record);
         }
         let cookies = joined_cookies(head);
         let mut fields = Fields::new();
         if head.headers.len() > limits.header_fields {
-            return refuse(HeadFault::TooManyFields);
+            return refuse(HeadFault::TooManyFields, record);
         }
-        let mut host = None;
+        let (mut host, mut accepts_html) = (None, false);
         for (name, value) in &head.headers {
             if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
-                return refuse(HeadFault::RepeatedHost);
+                return refuse(HeadFault::RepeatedHost, record);
             }
             // Malformed (RFC 9113 §8.2.1); also, an HTTP/1 upstream would read another value than
             // the decision did.
             if trim(value.as_bytes()).len() != value.len() {
-                return refuse(HeadFault::FieldLine);
+                return refuse(HeadFault::FieldLine, record);
             }
+            accepts_html |= name == http::header::ACCEPT && names_html(value.as_bytes());
             let crumb = name == http::header::COOKIE && cookies.is_some();
             if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
-                return refuse(HeadFault::TooManyFields);
+                return refuse(HeadFault::TooManyFields, record);
             }
         }
         if let Some(cookies) = &cookies
             && fields.try_push(Field { name: "cookie", value: cookies }).is_err()
         {
-            return refuse(HeadFault::TooManyFields);
+            return refuse(HeadFault::TooManyFields, record);
+        }
+        if accepts_html {
+            record.wants_page = WantsPage::read(&fields);
         }
         let inbound = ParsedRequest {
             method: head.method.as_str(),
@@ -386,7 +309,7 @@ impl StreamTask {
             repeats: Repeats::Separate,
             client: None,
         };
-        admit(&self.worker, running, &self.peer, &inbound, found, record)
+        admit(&self.worker, running, &self.peer, &inbound, lookups, record)
     }
 
     async fn forward(
@@ -399,7 +322,7 @@ impl StreamTask {
         let deadline = self.worker.deadlines.register();
         match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
-                let answer = refusal.answer(&running.config.authentication.realm);
+                let answer = refusal_reply(&refusal, &self.worker, running, record);
                 send_local_reply(&answer, client, record);
             }
             Ok(relayed) => {
@@ -436,7 +359,7 @@ impl StreamTask {
 fn send_local_reply(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
     record.local_reply(answer, client.head_request);
     // Fails when the client is gone; the log records the intended response.
-    let _ = client.answer(answer, record.renewed_cookie());
+    let _ = client.answer(answer, record.renewed_cookie(), record.response_edits.as_deref());
 }
 
 /// Reads a body and discards it, until its end or an error.
@@ -495,18 +418,25 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn answer(&mut self, answer: &LocalReply, cookie: Option<&str>) -> Result<(), HttpStreamError> {
+    fn answer(
+        &mut self,
+        answer: &LocalReply,
+        cookie: Option<&str>,
+        edits: Option<&FieldEdits>,
+    ) -> Result<(), HttpStreamError> {
         let mut response = Response::new(());
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        for (name, value) in answer.sent_fields(cookie) {
+        for (name, value) in answer.sent_fields(cookie, edits) {
             if let (Ok(name), Ok(value)) =
                 (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
             {
                 response.headers_mut().append(name, value);
             }
         }
-        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        if !matches!(answer.status, 204 | 304) {
+            response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        }
         let end = self.head_request || answer.body.is_empty();
         let mut send = self.respond.send_response(response, end)?;
         if !end {

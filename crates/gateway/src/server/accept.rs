@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use auth::request::Scheme;
 use http_engine::config::ListenAddress;
 use http_engine::http1::connection::Connection;
-use http_engine::http1::writing::put_field;
 use http_engine::io::Stream;
 use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
 use http_engine::listen::{AcceptedConnection, Acceptor, BACKLOG};
@@ -28,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{OpenCount, total_open};
 use crate::config::{Config, Listener};
+use crate::forwarded_fields::ForwardedFields;
 use crate::peer::{Certificate, Peer};
 use crate::serve::http1::{LINGER, MAX_LINGER};
 use crate::server::handoff::{Accepted, Command, Handoff, TASKS_PER_TURN};
@@ -189,9 +189,9 @@ fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: S
 fn frees_slot(worker: &Worker, counts: &ListenerMetrics) -> bool {
     let room = match worker.freed_slots.get() {
         0 => {
-            let asked = worker.deadlines.close_idle(TASKS_PER_TURN, MIN_IDLE);
-            counts.closed_for_room(&worker.metrics, asked);
-            asked
+            let closing = worker.deadlines.close_idle(TASKS_PER_TURN, MIN_IDLE);
+            counts.closed_for_room(&worker.metrics, closing);
+            closing
         }
         room => room,
     };
@@ -275,19 +275,16 @@ impl Incoming {
         let tls = self.relayed_tls || self.listener().tls.is_some();
         let scheme = if tls { Scheme::Https } else { Scheme::Http };
         let address = self.peer.ip().to_canonical();
-        let forwarded =
-            vec![("x-forwarded-for", address.to_string()), ("x-forwarded-proto", scheme.as_str().to_owned())];
-        let mut forwarded_http1 = Vec::new();
-        for (name, value) in &forwarded {
-            put_field(&mut forwarded_http1, name, value.as_bytes());
-        }
-        let sees_timing = self.config.server_timing.iter().any(|net| net.contains(&address));
+        let may_report =
+            self.listener().trusted_proxies.as_ref().is_some_and(|trusted| trusted.contains(&address));
+        let timing = &self.config.server_timing;
+        let sees_timing = timing.iter().any(|net| net.contains(&address)) || may_report && !timing.is_empty();
         Peer {
             address: self.peer,
             scheme,
             certificate,
-            forwarded,
-            forwarded_http1,
+            forwarded: ForwardedFields::direct(address, scheme),
+            may_report,
             sees_timing,
             accept_nanos: self.accept_nanos,
             listener: self.config,

@@ -59,8 +59,8 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
 fn yield_core(builder: &mut Builder) {
     let (worker, began) = (Arc::new(Yielding::default()), SystemClock.monotonic());
     let runs = move || SystemClock.monotonic().duration_since(began);
-    let asking = worker.clone();
-    builder.on_thread_park(move || asking.begin_wait(runs()));
+    let parking = worker.clone();
+    builder.on_thread_park(move || parking.begin_wait(runs()));
     builder.on_thread_unpark(move || {
         if worker.is_due(runs()) {
             std::thread::yield_now();
@@ -119,11 +119,11 @@ async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool
             Some(Command::Apply(generation, sockets, confirm)) => {
                 apply(&worker, &generation);
                 acceptors.retain(|address, task: &mut JoinHandle<()>| {
-                    let kept = generation.config.listeners.iter().any(|l| l.address == *address);
-                    if !kept {
+                    let is_configured = generation.config.listeners.iter().any(|l| l.address == *address);
+                    if !is_configured {
                         task.abort();
                     }
-                    kept
+                    is_configured
                 });
                 listen(&context, &mut acceptors, sockets);
                 // Nobody waits for it any more after the time for it.
@@ -222,15 +222,18 @@ fn build_active_config(
     let pools = config
         .upstreams
         .iter()
-        .map(|upstream| {
+        .zip(&generation.discoveries)
+        .map(|(upstream, discovery)| {
             let same =
                 old.and_then(|old| old.pools.iter().find(|pool| pool.config.is_compatible_with(upstream)));
             same.cloned().unwrap_or_else(|| {
-                let stats = upstream.endpoints.iter().map(|endpoint| {
-                    let counts = all.endpoint(&upstream.name, &endpoint.to_string());
+                let (name, metrics, all) = (upstream.name.clone(), metrics.clone(), all.clone());
+                let stats_of = move |endpoint: &str| {
+                    let counts = all.endpoint(&name, endpoint);
                     Rc::new(WorkerEndpoint::new(metrics.clone(), counts)) as Rc<dyn EndpointStats>
-                });
-                Pool::new(upstream.clone(), stats.collect(), deadlines.clone())
+                };
+                let updates = discovery.as_ref().map(|discovery| discovery.updates());
+                Pool::new(upstream.clone(), updates, Box::new(stats_of), deadlines.clone())
             })
         })
         .collect();

@@ -36,8 +36,8 @@ impl Yielding {
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         let now = nanos(now);
         // One thread writes both, and nothing depends on their order.
-        let asked = self.waiting_since.load(Ordering::Relaxed);
-        let slept = now.saturating_sub(asked) >= nanos(MIN_SLEEP);
+        let waiting_since = self.waiting_since.load(Ordering::Relaxed);
+        let slept = now.saturating_sub(waiting_since) >= nanos(MIN_SLEEP);
         let due = !slept && now.saturating_sub(self.last_rest.load(Ordering::Relaxed)) >= nanos(MAX_RUN);
         if slept || due {
             self.last_rest.store(now, Ordering::Relaxed);

@@ -157,6 +157,16 @@ fn responses_frame_by_status_then_fields() {
         framing("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
         Err(HeadFault::BothLengths)
     );
+    for (lengths, expected) in [
+        ("Content-Length: 3\r\nContent-Length: 3\r\n", Ok(Framing::Length(3))),
+        ("Content-Length: 3, 3\r\ncontent-length: 03\r\n", Ok(Framing::Length(3))),
+        ("Content-Length: 3\r\nContent-Length: 4\r\n", Err(HeadFault::ContentLength)),
+        ("Content-Length: 3, 4\r\n", Err(HeadFault::ContentLength)),
+        ("Content-Length: 3,\r\n", Err(HeadFault::ContentLength)),
+        ("Content-Length: 3 3\r\n", Err(HeadFault::ContentLength)),
+    ] {
+        assert_eq!(framing(&format!("HTTP/1.1 200 OK\r\n{lengths}\r\n")), expected, "{lengths:?}");
+    }
     assert!(framing("HTTP/1.1 20 OK\r\n\r\n").is_err());
     assert!(framing("HTTP/1.1 099 OK\r\n\r\n").is_err());
 }

@@ -155,12 +155,21 @@ impl Connection {
         }
     }
 
-    /// Consumes the head and starts its body.
+    /// Consumes the head of a request and starts its body.
     pub fn begin_body(&mut self, head: usize, framing: Framing) {
+        self.begin(head, framing, Decoder::default);
+    }
+
+    /// Consumes the head of a response and starts its body.
+    fn begin_response_body(&mut self, head: usize, framing: Framing) {
+        self.begin(head, framing, Decoder::of_response);
+    }
+
+    fn begin(&mut self, head: usize, framing: Framing, decoder: fn() -> Decoder) {
         self.read.consume(head);
         self.reading = match framing {
             Framing::Length(n) => Reading::Length(n),
-            Framing::Chunked => Reading::Chunked(Decoder::default()),
+            Framing::Chunked => Reading::Chunked(decoder()),
             Framing::UntilClose => Reading::UntilClose,
         };
     }
@@ -520,7 +529,7 @@ impl UpstreamStream for Connection {
         if interim {
             self.skip_head(len);
         } else {
-            self.begin_body(len, framing);
+            self.begin_response_body(len, framing);
         }
         Poll::Ready(Ok(shown))
     }

@@ -1,4 +1,4 @@
-//! Connections of the HTTP client: TCP by [`dial`], and TLS above it.
+//! Connections of the HTTP client: TCP by [`dial`], a proxy where one is configured, and TLS above.
 
 use std::io;
 use std::pin::Pin;
@@ -7,22 +7,45 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use rustls_pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::{ClientOptions, HttpVersion};
+use super::{ClientOptions, HttpVersion, tunnel};
 use crate::config::ServerConfig;
 use crate::dial::dial;
+use crate::io::Stream;
+use crate::outbound_proxy::{OutboundProxies, Proxy};
 
 /// Connects to the host of a URL.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Connector {
-    /// Time limit for name resolution and TCP.
+    /// Time limit for name resolution, TCP and a proxy.
     timeout: Duration,
     /// How long sent data may stay unacknowledged.
     unacknowledged: Duration,
+    proxies: OutboundProxies,
+    forwarding: Forwarding,
+}
+
+/// How requests for `http` URLs pass a proxy. Those for `https` URLs pass through a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forwarding {
+    /// The proxy receives them, with the target in absolute form (RFC 9112 section 3.2.2).
+    AbsoluteForm,
+    /// Through a tunnel too: a proxy reads only HTTP/1.
+    Tunnel,
+}
+
+/// A connection to a server or to a proxy.
+pub(super) struct ClientStream {
+    stream: Stream,
+    /// Whether the other end is a proxy that receives targets in absolute form.
+    absolute_form: bool,
 }
 
 /// A connector for `http` and `https`.
@@ -31,9 +54,12 @@ pub(super) fn https(server: &ServerConfig, options: ClientOptions) -> HttpsConne
     // The connector sets ALPN itself.
     tls.alpn_protocols.clear();
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let http2_only = options.version == HttpVersion::Http2;
     let tcp = Connector {
         timeout: options.connect_timeout.unwrap_or(server.timeout),
         unacknowledged: server.timeout,
+        proxies: server.proxies.clone(),
+        forwarding: if http2_only { Forwarding::Tunnel } else { Forwarding::AbsoluteForm },
     };
     match options.version {
         HttpVersion::Negotiated => builder.enable_all_versions().wrap_connector(tcp),
@@ -50,7 +76,7 @@ fn no_tls() -> rustls::ClientConfig {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
+    type Response = TokioIo<ClientStream>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
@@ -59,25 +85,108 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.connect(uri))
+        let this = self.clone();
+        Box::pin(async move { Ok(TokioIo::new(this.connect(&uri).await?)) })
     }
 }
 
 impl Connector {
-    async fn connect(self, uri: Uri) -> io::Result<TokioIo<TcpStream>> {
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-        let dialed = dial((host, uri.port_u16().unwrap_or(default)));
-        let stream = tokio::time::timeout(self.timeout, dialed).await.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {:?}", self.timeout))
-        })??;
+    async fn connect(&self, uri: &Uri) -> io::Result<ClientStream> {
+        let proxy = self.proxies.for_uri(uri);
+        let connected = async {
+            match proxy {
+                Some(proxy) => self.through(proxy, uri).await,
+                None => Ok(ClientStream { stream: self.dial(endpoint(uri)).await?, absolute_form: false }),
+            }
+        };
+        let connected = tokio::time::timeout(self.timeout, connected).await;
+        connected.unwrap_or_else(|_| {
+            let through = proxy.map(|proxy| format!(" through the proxy {proxy}")).unwrap_or_default();
+            let message = format!("no connection within {:?}{through}", self.timeout);
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        })
+    }
+
+    async fn through(&self, proxy: &Proxy, uri: &Uri) -> io::Result<ClientStream> {
+        let failed = |error: &dyn std::fmt::Display| io::Error::other(format!("the proxy {proxy}: {error}"));
+        let mut stream = self.dial(proxy.endpoint()).await.map_err(|error| failed(&error))?;
+        if let Some(tls) = proxy.tls() {
+            let name = ServerName::try_from(proxy.endpoint().0.to_owned()).map_err(|error| failed(&error))?;
+            let connector = TlsConnector::from(tls.clone());
+            let encrypted =
+                connector.connect(name, Box::new(stream)).await.map_err(|error| failed(&error))?;
+            stream = Stream::ClientTls(Box::new(encrypted));
+        }
+        if uri.scheme_str() != Some("https") && self.forwarding == Forwarding::AbsoluteForm {
+            return Ok(ClientStream { stream, absolute_form: true });
+        }
+        let (host, port) = endpoint(uri);
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        let target = format!("{open}{host}{close}:{port}");
+        match tunnel::open(stream, &target, proxy.authorization()).await {
+            Ok(stream) => Ok(ClientStream { stream, absolute_form: false }),
+            Err(error) => {
+                Err(io::Error::other(format!("the proxy {proxy}, connecting to {target}: {error}")))
+            }
+        }
+    }
+
+    async fn dial(&self, to: (&str, u16)) -> io::Result<Stream> {
+        let stream = dial(to).await?;
         stream.set_nodelay(true)?;
         let socket = SockRef::from(&stream);
-        // A watch may be idle for long; HTTP/2 has its own pings.
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(20)))?;
         // Unacknowledged data shows that the connection is dead. Without this limit the next
         // request would wait on it for minutes.
         socket.set_tcp_user_timeout(Some(self.unacknowledged))?;
-        Ok(TokioIo::new(stream))
+        Ok(Stream::Tcp(stream))
+    }
+}
+
+/// Host without brackets, and port.
+fn endpoint(uri: &Uri) -> (&str, u16) {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    (host, uri.port_u16().unwrap_or(default))
+}
+
+impl Connection for ClientStream {
+    fn connected(&self) -> Connected {
+        Connected::new().proxy(self.absolute_form)
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -29,8 +30,35 @@ const MAX_SECRET: u64 = 64 * 1024;
 pub(super) struct Credential {
     configured: ClientCredential,
     secret: Mutex<Option<CachedSecret>>,
+    /// How a [`ClientCredential::Discovered`] is sent.
+    method: AtomicSecretMethod,
     /// Health of the file that the secret is read from.
     file: Outage,
+}
+
+/// Where a client's secret is sent (RFC 6749 section 2.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretMethod {
+    /// In the `Authorization` field.
+    Basic,
+    /// In the form.
+    Post,
+}
+
+/// A [`SecretMethod`] that can change.
+#[derive(Default)]
+struct AtomicSecretMethod {
+    is_post: AtomicBool,
+}
+
+impl AtomicSecretMethod {
+    fn get(&self) -> SecretMethod {
+        if self.is_post.load(Relaxed) { SecretMethod::Post } else { SecretMethod::Basic }
+    }
+
+    fn set(&self, method: SecretMethod) {
+        self.is_post.store(method == SecretMethod::Post, Relaxed);
+    }
 }
 
 /// A secret, and when it was read.
@@ -43,7 +71,12 @@ impl Credential {
     pub(super) fn new(configured: ClientCredential) -> Self {
         let file = format!("secret file {}", secret_path(&configured).display());
         let file = Outage::new(file).with_effect("the last secret stays in use");
-        Self { configured, secret: Mutex::default(), file }
+        Self { configured, secret: Mutex::default(), method: AtomicSecretMethod::default(), file }
+    }
+
+    /// Sends a [`ClientCredential::Discovered`] in this way from now on.
+    pub(super) fn set_method(&self, method: SecretMethod) {
+        self.method.set(method);
     }
 
     pub(super) fn configured(&self) -> &ClientCredential {
@@ -69,13 +102,19 @@ impl Credential {
             return Ok(());
         }
         let Some(secret) = self.secret().await? else { return Ok(()) };
-        let value = match &self.configured {
+        let (id, method) = match &self.configured {
             ClientCredential::None => return Ok(()),
-            ClientCredential::Basic { id, .. } => {
+            ClientCredential::Basic { id, .. } => (Some(id), SecretMethod::Basic),
+            ClientCredential::Post { id, .. } => (Some(id), SecretMethod::Post),
+            ClientCredential::Discovered { id, .. } => (Some(id), self.method.get()),
+            ClientCredential::Bearer { .. } => (None, SecretMethod::Basic),
+        };
+        let value = match (id, method) {
+            (Some(id), SecretMethod::Basic) => {
                 let pair = Zeroizing::new(format!("{}:{}", *form_encoded(id), *form_encoded(&secret)));
                 Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())))
             }
-            ClientCredential::Post { id, .. } => {
+            (Some(id), SecretMethod::Post) => {
                 let mut form = BytesMut::from(&**request.body());
                 for part in ["&client_id=", &form_encoded(id), "&client_secret=", &form_encoded(&secret)] {
                     form.extend_from_slice(part.as_bytes());
@@ -83,7 +122,7 @@ impl Credential {
                 *request.body_mut() = form.freeze();
                 return Ok(());
             }
-            ClientCredential::Bearer { .. } => Zeroizing::new(format!("Bearer {}", **secret)),
+            (None, _) => Zeroizing::new(format!("Bearer {}", **secret)),
         };
         let mut value = HeaderValue::from_str(&value).map_err(|_| CallError::NoSecret {
             path: secret_path(&self.configured).to_owned(),
@@ -118,7 +157,9 @@ impl Credential {
 fn secret_path(credential: &ClientCredential) -> &Path {
     match credential {
         ClientCredential::None => Path::new(""),
-        ClientCredential::Basic { secret, .. } | ClientCredential::Post { secret, .. } => secret,
+        ClientCredential::Basic { secret, .. }
+        | ClientCredential::Post { secret, .. }
+        | ClientCredential::Discovered { secret, .. } => secret,
         ClientCredential::Bearer { token } => token,
     }
 }

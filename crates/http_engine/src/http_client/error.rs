@@ -32,9 +32,12 @@ pub enum CallError {
         /// What is wrong with its content.
         why: &'static str,
     },
-    /// Name resolution or TCP failed.
+    /// Name resolution, TCP or the proxy failed.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The proxy wants credentials, or other ones.
+    #[error("the proxy {0} requires credentials (407); write them into the proxy's URL")]
+    ProxyCredentials(String),
     /// The TLS handshake failed.
     #[error("TLS handshake failed: {0}")]
     Tls(String),

@@ -1,9 +1,10 @@
 //! HTTP client: requests that the process sends on its own behalf, for example to token
 //! authorities, key servers and the span collector.
 //!
-//! Owns: one client with shared persistent connections (HTTP/2 if the server supports it),
-//! authentication with a secret from a file, limits of time, size and number. Does not own: the
-//! content of requests, the meaning of responses, retries.
+//! Owns: one client with shared persistent connections (HTTP/2 if the server supports it), through
+//! a proxy where one is configured, authentication with a secret from a file, limits of time, size
+//! and number. Does not own: the content of requests, the meaning of responses, retries, which
+//! proxy ([`outbound_proxy`](crate::outbound_proxy)).
 //!
 //! Requests over a limit fail at once; there is no hidden queue.
 //!
@@ -17,14 +18,15 @@ mod connector;
 mod credential;
 mod error;
 mod limits;
+mod tunnel;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::header::{ACCEPT, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -35,7 +37,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
-pub use credential::form_encoded;
+pub use credential::{SecretMethod, form_encoded};
 pub use error::CallError;
 pub use limits::Throttle;
 
@@ -43,6 +45,7 @@ use self::connector::Connector;
 use self::credential::Credential;
 use self::limits::RateLimit;
 use crate::config::{ClientCredential, ServerConfig};
+use crate::outbound_proxy::{OutboundProxies, Proxy};
 
 /// How a client connects, and how much it reads. The default is for APIs.
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +121,8 @@ struct Inner {
     rate_limit: Option<RateLimit>,
     timeout: Duration,
     max_body: usize,
+    proxies: OutboundProxies,
+    version: HttpVersion,
 }
 
 /// What the client adds to a request.
@@ -160,6 +165,8 @@ impl HttpClient {
             rate_limit: server.max_per_second.map(RateLimit::new),
             timeout: server.timeout,
             max_body: options.max_body,
+            proxies: server.proxies.clone(),
+            version: options.version,
         };
         Self { inner: Arc::new(inner), control }
     }
@@ -167,6 +174,11 @@ impl HttpClient {
     /// How the process authenticates to the server.
     pub fn credential(&self) -> &ClientCredential {
         self.inner.credential.configured()
+    }
+
+    /// Sends the secret of a [`ClientCredential::Discovered`] in this way from now on.
+    pub fn set_secret_method(&self, method: SecretMethod) {
+        self.inner.credential.set_method(method);
     }
 
     /// The secret of the configured credential; `None`: there is none.
@@ -205,8 +217,8 @@ impl HttpClient {
 
     async fn spawn(&self, request: Request<Bytes>, additions: Additions) -> Result<HttpResponse, CallError> {
         let inner = self.inner.clone();
-        let asking = self.control.spawn(async move { inner.execute(request, additions).await });
-        match AbortOnDrop(asking).wait().await {
+        let task = self.control.spawn(async move { inner.execute(request, additions).await });
+        match AbortOnDrop(task).wait().await {
             Ok(answer) => answer,
             // The task panicked, or the runtime is shutting down.
             Err(_) => Err(CallError::Exchange("the process is shutting down".to_owned())),
@@ -275,13 +287,28 @@ impl Inner {
         if additions == Additions::Authenticated {
             self.credential.add_to(&mut request).await?;
         }
+        let proxy = self.forwarding_proxy(request.uri()).cloned();
+        if let Some(value) = proxy.as_ref().and_then(Proxy::authorization) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
+        }
         let request = request.map(Full::new);
         let response = self.client.request(request).await.map_err(|error| CallError::from_client(&error))?;
+        if let Some(proxy) = proxy
+            && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+        {
+            return Err(CallError::ProxyCredentials(proxy.to_string()));
+        }
         if response.status() == StatusCode::UNAUTHORIZED {
             // The secret may have been rotated: the next request reads it again.
             self.credential.forget();
         }
         Ok(response)
+    }
+
+    /// The proxy that receives a request itself. A tunnel is opened by the connector.
+    fn forwarding_proxy(&self, uri: &Uri) -> Option<&Proxy> {
+        let forwarded = uri.scheme_str() == Some("http") && self.version != HttpVersion::Http2;
+        if forwarded { self.proxies.for_uri(uri) } else { None }
     }
 
     async fn read_secret_file(&self, mut body: Incoming) -> Result<Bytes, CallError> {

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use tempfile::TempDir;
 
 /// A temporary folder, removed at the end of its test.
@@ -60,6 +63,25 @@ impl TestCa {
     pub fn sign(&self, params: &CertificateParams) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    /// Writes a revocation list, as PEM: serial numbers, and the year in which the next list is due.
+    pub fn revocation_list(&self, revoked: &[u64], next_update: i32) -> String {
+        let revoked_certs = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(next_update, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_certs.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     /// Issues a certificate, written as PEM files `{name}.crt` and `{name}.key`.

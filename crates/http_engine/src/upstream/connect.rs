@@ -1,6 +1,8 @@
 //! Connecting to endpoints: TCP, Unix, TLS, HTTP/2 handshake.
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +11,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::UnixStream;
 
 use crate::config::{Endpoint, Upstream, UpstreamTls};
-use crate::dial::dial;
+use crate::dial::dial_addresses;
 use crate::endpoint_stats::OpenConnection;
 use crate::io::Stream;
 
@@ -47,6 +49,20 @@ pub enum ConnectError {
         /// The time limit.
         limit: Duration,
     },
+    /// No name of the upstream has an address.
+    #[error("upstream {upstream} has no address: {why}")]
+    NoAddress {
+        /// Name of the upstream.
+        upstream: Box<str>,
+        /// The reason.
+        why: Arc<str>,
+    },
+    /// All endpoints of the upstream fail their health checks, or have the weight 0.
+    #[error("no endpoint of upstream {upstream} is healthy")]
+    Unhealthy {
+        /// Name of the upstream.
+        upstream: Box<str>,
+    },
     /// The TLS peer does not support HTTP/2 (ALPN, RFC 7301).
     #[error(
         "connecting to {endpoint}: the TLS peer did not agree to HTTP/2 (ALPN); set protocol = \"http/1.1\""
@@ -65,21 +81,30 @@ pub enum ConnectError {
     },
 }
 
-/// Opens a stream to the endpoint, TLS included, within the upstream's connect timeout.
-pub(crate) async fn open_stream(upstream: &Upstream, endpoint: &Endpoint) -> Result<Stream, ConnectError> {
+/// Opens a stream to one of the addresses of the endpoint, TLS included, within the upstream's
+/// connect timeout.
+pub(crate) async fn open_stream(
+    upstream: &Upstream,
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+) -> Result<Stream, ConnectError> {
     let limit = upstream.timeouts.connect;
-    match tokio::time::timeout(limit, open_untimed(upstream.tls.as_ref(), endpoint)).await {
+    match tokio::time::timeout(limit, open_untimed(upstream.tls.as_ref(), endpoint, addresses)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) => Err(ConnectError::Io { endpoint: endpoint.to_string(), source }),
         Err(_) => Err(ConnectError::Timeout { endpoint: endpoint.to_string(), limit }),
     }
 }
 
-async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Result<Stream> {
+async fn open_untimed(
+    tls: Option<&UpstreamTls>,
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+) -> io::Result<Stream> {
     let plain = match endpoint {
         Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
-        Endpoint::Tcp { host, port } => {
-            let tcp = dial((host, *port)).await?;
+        Endpoint::Tcp { .. } => {
+            let tcp = dial_addresses(addresses.to_vec()).await?;
             // A request leaves in one write; Nagle's algorithm would only delay the next one.
             tcp.set_nodelay(true)?;
             Stream::Tcp(tcp)

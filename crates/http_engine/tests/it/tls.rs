@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use auth::time::Timestamp;
 use http_engine::test_support::files::{Folder, TestCa, certificate_params};
-use http_engine::tls::{self, CertificateFiles, ClientCertificates, Protocols, TlsError, TlsWarning};
+use http_engine::tls::policy::TlsPolicy;
+use http_engine::tls::{
+    self, CertificateFiles, ClientCertificates, ClientFiles, Protocols, TlsError, TlsWarning, TrustAnchors,
+};
 use rcgen::{KeyPair, date_time_ymd};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig,
     ServerConnection,
 };
 
-const BOTH: Protocols = Protocols { http1: true, http2: true };
+pub(crate) const BOTH: Protocols = Protocols { http1: true, http2: true };
 const HTTP1: Protocols = Protocols { http1: true, http2: false };
 /// Before the end of rcgen's default validity.
-const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 struct Bench {
     folder: Folder,
@@ -39,21 +42,23 @@ impl Bench {
     }
 
     fn server(&self, clients: ClientCertificates<'_>, protocols: Protocols) -> Arc<ServerConfig> {
-        tls::server_config(self.files(), clients, protocols, NOW).unwrap().config
+        tls::server_config(&[self.files()], clients, &TlsPolicy::default(), protocols, NOW).unwrap().config
     }
 
     fn client(&self, identity: Option<CertificateFiles<'_>>, protocols: Protocols) -> Arc<ClientConfig> {
-        tls::client_config(tls::roots_from_file(&self.ca).unwrap(), identity, protocols, NOW).unwrap().config
+        tls::client_config(&TrustAnchors::from_file(&self.ca).unwrap(), identity, protocols, NOW)
+            .unwrap()
+            .config
     }
 }
 
 fn refused(certificate: &Path, key: &Path) -> TlsError {
     let files = CertificateFiles { certificate, key };
-    tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW).unwrap_err()
+    tls::server_config(&[files], ClientCertificates::Ignored, &TlsPolicy::default(), BOTH, NOW).unwrap_err()
 }
 
 /// Runs a handshake in memory.
-fn shake(
+pub(crate) fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
 ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
@@ -116,7 +121,7 @@ fn tls_1_2_and_1_3_are_spoken_and_sessions_resumed() {
         let client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[version])
             .unwrap()
-            .with_root_certificates(tls::roots_from_file(&bench.ca).unwrap())
+            .with_root_certificates(TrustAnchors::from_file(&bench.ca).unwrap().roots().clone())
             .with_no_client_auth();
         let client = Arc::new(client);
         let (first, _) = shake(&client, &server).unwrap();
@@ -151,8 +156,8 @@ fn client_certificates_are_ignored_optional_or_required() {
         let (_, server) = shake(client, &bench.server(mode, BOTH)).ok()?;
         Some(server.peer_certificates().map_or(0, <[_]>::len))
     };
-    let (optional, required) =
-        (ClientCertificates::Optional(&bench.ca), ClientCertificates::Required(&bench.ca));
+    let files = ClientFiles::without_lists(&bench.ca);
+    let (optional, required) = (ClientCertificates::Optional(files), ClientCertificates::Required(files));
     assert_eq!(shown(&known, ClientCertificates::Ignored), Some(0));
     assert_eq!(shown(&stranger, ClientCertificates::Ignored), Some(0));
     assert_eq!((shown(&known, optional), shown(&known, required)), (Some(1), Some(1)));
@@ -166,7 +171,7 @@ fn a_server_that_does_not_chain_to_the_given_ca_is_refused() {
     let (bench, other) = (Bench::new(), Bench::new());
     let server = bench.server(ClientCertificates::Ignored, BOTH);
     assert!(shake(&other.client(None, BOTH), &server).is_err());
-    let nothing = tls::client_config(Arc::new(RootCertStore::empty()), None, BOTH, NOW).unwrap().config;
+    let nothing = tls::client_config(&RootCertStore::empty().into(), None, BOTH, NOW).unwrap().config;
     assert!(shake(&nothing, &server).is_err());
 }
 
@@ -224,20 +229,26 @@ fn each_fault_names_its_file_and_a_remedy() {
 #[test]
 fn an_unusable_ca_refuses_to_start() {
     let bench = Bench::new();
-    assert!(matches!(tls::roots_from_file(&bench.folder.path("no.pem")), Err(TlsError::Unreadable { .. })));
     assert!(matches!(
-        tls::roots_from_file(&bench.folder.write("empty.pem", "")),
+        TrustAnchors::from_file(&bench.folder.path("no.pem")),
+        Err(TlsError::Unreadable { .. })
+    ));
+    assert!(matches!(
+        TrustAnchors::from_file(&bench.folder.write("empty.pem", "")),
         Err(TlsError::NoCertificate { .. })
     ));
     // One valid and one invalid certificate must be refused.
     let mixed =
         format!("{}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", bench.authority.pem);
     let mixed = bench.folder.write("mixed.pem", &mixed);
-    assert!(matches!(tls::roots_from_file(&mixed), Err(TlsError::BadCertificate { number: 2, .. })));
-    let outcome = tls::server_config(bench.files(), ClientCertificates::Optional(&mixed), BOTH, NOW);
+    assert!(matches!(TrustAnchors::from_file(&mixed), Err(TlsError::BadCertificate { number: 2, .. })));
+    let outcome = {
+        let clients = ClientCertificates::Optional(ClientFiles::without_lists(&mixed));
+        tls::server_config(&[bench.files()], clients, &TlsPolicy::default(), BOTH, NOW)
+    };
     assert!(matches!(outcome, Err(TlsError::BadCertificate { .. })));
     let both = format!("{}{}", bench.authority.pem, TestCa::new().pem);
-    assert_eq!(tls::roots_from_file(&bench.folder.write("two.pem", &both)).unwrap().len(), 2);
+    assert_eq!(TrustAnchors::from_file(&bench.folder.write("two.pem", &both)).unwrap().count(), 2);
 }
 
 #[test]
@@ -249,7 +260,9 @@ fn dates_are_warned_of() {
     let (certificate, key) = bench.authority.files(&bench.folder, "dated", &params);
     let warnings = |now: Timestamp| {
         let files = CertificateFiles { certificate: &certificate, key: &key };
-        tls::server_config(files, ClientCertificates::Ignored, BOTH, now).unwrap().warnings
+        tls::server_config(&[files], ClientCertificates::Ignored, &TlsPolicy::default(), BOTH, now)
+            .unwrap()
+            .warnings
     };
     let path = certificate.clone();
     let (begin, end) = (Timestamp::from_secs(1_893_456_000), Timestamp::from_secs(1_896_134_400));
@@ -278,7 +291,8 @@ fn keys_of_each_common_kind_are_read() {
         let certificate = bench.folder.write("kind.crt", &certificate.pem());
         let key = bench.folder.write("kind.key", &key.serialize_pem());
         let files = CertificateFiles { certificate: &certificate, key: &key };
-        let built = tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW);
+        let built =
+            tls::server_config(&[files], ClientCertificates::Ignored, &TlsPolicy::default(), BOTH, NOW);
         assert!(built.is_ok(), "{algorithm:?}: {:?}", built.err());
     }
 }

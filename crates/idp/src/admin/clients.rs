@@ -400,6 +400,7 @@ fn configured_view(client: &Client) -> ClientView {
         requires_pushed_requests: client.requires_pushed_requests,
         introspects: client.introspects,
         access_token: client.access_token,
+        access_token_typ: client.access_token_typ,
         access_token_lifetime: Some(client.access_token_lifetime),
         id_token_algorithm: Some(client.id_token_algorithm),
         userinfo_algorithm: client.userinfo_algorithm,

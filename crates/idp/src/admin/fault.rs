@@ -174,7 +174,7 @@ impl AdminFault {
 impl From<StoreError> for AdminFault {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Taken(what) => Self::Taken(what),
+            StoreError::Taken(name) => Self::Taken(name),
             StoreError::MissingReference => {
                 Self::Conflict("a referenced entry was deleted concurrently: read it again".into())
             }

@@ -170,11 +170,11 @@ impl Admin<'_> {
         if let Some(group) = store.group(name).await? {
             return Ok(group);
         }
-        let found = match names::group_name(name) {
+        let group = match names::group_name(name) {
             Ok(form) if form != name => store.group(&form).await?,
             Ok(_) | Err(_) => None,
         };
-        found.ok_or_else(|| AdminFault::not_found("group", name))
+        group.ok_or_else(|| AdminFault::not_found("group", name))
     }
 }
 

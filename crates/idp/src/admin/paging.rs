@@ -30,8 +30,8 @@ impl<T> Page<T> {
 }
 
 /// Checks the requested number of entries.
-pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminFault> {
-    match asked.unwrap_or(DEFAULT_PAGE) {
+pub(super) fn limit(requested: Option<u32>) -> Result<u32, AdminFault> {
+    match requested.unwrap_or(DEFAULT_PAGE) {
         0 => Err(AdminFault::refused("limit", "limit too small: use at least 1")),
         n if n > MAX_PAGE => {
             Err(AdminFault::refused("limit", format!("limit too large: use at most {MAX_PAGE}")))

@@ -100,7 +100,7 @@ impl Admin<'_> {
     }
 
     async fn session_row(&self, sid: &str) -> Result<SessionRow, AdminFault> {
-        let found = self.provider.store().session_by_sid(sid).await?;
-        found.ok_or_else(|| AdminFault::not_found("session", sid))
+        let session = self.provider.store().session_by_sid(sid).await?;
+        session.ok_or_else(|| AdminFault::not_found("session", sid))
     }
 }

@@ -208,9 +208,10 @@ impl Admin<'_> {
 
     async fn refresh_facts(&self, text: &str) -> Result<Option<TokenFacts>, AdminFault> {
         let digest = self.provider.secrets().digest(text);
-        let found = self.provider.store().refresh_token(&digest).await?;
+        let refresh_token = self.provider.store().refresh_token(&digest).await?;
         let now = self.now();
-        let alive = found.filter(|(token, owned)| owned.family.is_alive(now) && now < token.expires_at);
+        let alive =
+            refresh_token.filter(|(token, owned)| owned.family.is_alive(now) && now < token.expires_at);
         let ended = match alive.as_ref().map(|(_, owned)| &owned.family) {
             Some(Family { sid: Some(sid), outlives_session: false, .. }) => {
                 !session::is_valid(self.provider, sid).await?
@@ -251,8 +252,8 @@ impl Admin<'_> {
     pub async fn revoke_tokens(&self, list: &TokenList) -> Result<RevokedTokens, AdminFault> {
         let TokenList { tokens, jtis } = list;
         if !(1..=MAX_TOKENS).contains(&(tokens.len() + jtis.len())) {
-            let wanted = format!("send 1 to {MAX_TOKENS} tokens, including `jtis`");
-            return Err(AdminFault::refused("tokens", wanted));
+            let hint = format!("send 1 to {MAX_TOKENS} tokens, including `jtis`");
+            return Err(AdminFault::refused("tokens", hint));
         }
         let mut ends = Vec::with_capacity(tokens.len() + 1);
         ends.extend(self.revocation_by_jti(jtis)?);
@@ -276,9 +277,10 @@ impl Admin<'_> {
             return Ok(None);
         }
         let now = self.now();
-        let told =
+        let revocation =
             |jti: &String| revocations::access_token_by_jti(self.provider, jti, TOKEN_REVOKED_REASON, now);
-        let change = RevokeByJti { jtis: jtis.to_vec(), revocations: jtis.iter().map(told).collect(), now };
+        let change =
+            RevokeByJti { jtis: jtis.to_vec(), revocations: jtis.iter().map(revocation).collect(), now };
         let entry = self.entry("token.revoke", "tokens".to_owned(), &json!({ "jtis": jtis }));
         Ok(Some(Audited { change: TokenRevocation::ByJti(change), entry }))
     }
@@ -290,8 +292,8 @@ impl Admin<'_> {
             Some(OpaqueKind::Access) => self.opaque_revocation(text).await,
             Some(OpaqueKind::Refresh) => {
                 let digest = self.provider.secrets().digest(text);
-                let found = self.provider.store().refresh_token(&digest).await?;
-                Ok(found.map(|(_, owned)| {
+                let refresh_token = self.provider.store().refresh_token(&digest).await?;
+                Ok(refresh_token.map(|(_, owned)| {
                     let (change, entry) = self.family_revocation(&owned.family);
                     Audited { change: TokenRevocation::Family(change), entry }
                 }))

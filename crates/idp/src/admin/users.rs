@@ -185,7 +185,7 @@ impl Admin<'_> {
         let locked = attempts.map(|a| a.locked_until).filter(|until| self.now() < *until);
         Ok(UserDetails {
             groups: store.groups_of(id).await?,
-            has_password: login.is_some_and(|(found, password)| found.id == user.id && password.is_some()),
+            has_password: login.is_some_and(|(other, password)| other.id == user.id && password.is_some()),
             failed_logins: attempts.map_or(0, |a| a.failures),
             locked_until: locked.map(seconds),
             user: user.into(),
@@ -197,8 +197,8 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault::NotFound`] when there is no such account.
     pub async fn user_id(&self, name: &str) -> Result<String, AdminFault> {
-        let found = self.provider.store().user_by_name(name).await?;
-        found.map(|user| user.id).ok_or_else(|| AdminFault::not_found("user", name))
+        let user = self.provider.store().user_by_name(name).await?;
+        user.map(|user| user.id).ok_or_else(|| AdminFault::not_found("user", name))
     }
 
     /// Lists names and addresses that older versions stored without normalization and that conflict

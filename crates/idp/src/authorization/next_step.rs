@@ -133,9 +133,9 @@ fn session_user<'a>(
         return Err(LoginReason::OtherUser);
     }
     let fresh = person.authenticated_at >= situation.began_at;
-    let wanted =
+    let is_requested =
         matches!(request.prompt, Prompt::AsNeeded { login, select_account, .. } if login || select_account);
-    if wanted && !fresh {
+    if is_requested && !fresh {
         return Err(LoginReason::Requested);
     }
     // After an authentication for this request `max_age` is satisfied, however small it is.
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn an_essential_level_is_met_or_the_client_hears_so() {
         let all = scopes("openid email");
-        let asking = |essential| {
+        let request = |essential| {
             let acr = ClaimRequest { name: "acr".into(), essential, values: vec![Value::from("gold")] };
             let claims = ClaimRequests { id_token: vec![acr], userinfo: Vec::new() };
             AuthorizationRequest { claims, ..ask("") }
@@ -350,10 +350,10 @@ mod tests {
             situation.person = situation.person.map(|person| Person { acr, ..person });
             situation
         };
-        assert_eq!(next_step(&asking(true), &with(Some("gold"))), Next::Issue(scopes("openid email")));
+        assert_eq!(next_step(&request(true), &with(Some("gold"))), Next::Issue(scopes("openid email")));
         for acr in [None, Some("silver")] {
-            assert_eq!(next_step(&asking(true), &with(acr)), Next::Refuse(Refused::UnmetAuthentication));
-            assert_eq!(next_step(&asking(false), &with(acr)), Next::Issue(scopes("openid email")), "a wish");
+            assert_eq!(next_step(&request(true), &with(acr)), Next::Refuse(Refused::UnmetAuthentication));
+            assert_eq!(next_step(&request(false), &with(acr)), Next::Issue(scopes("openid email")), "a wish");
         }
     }
 

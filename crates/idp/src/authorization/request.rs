@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::pkce::Challenge;
 use super::response::{ResponseMode, ReturnAddress};
 use crate::oauth::form::Form;
-use crate::oauth::redirect_uri::RedirectUri;
+use crate::oauth::redirect_uri::{RedirectUri, is_private_use};
 use crate::oauth::request_fault::{AddressFault, RequestFault};
 use crate::oauth::scope::ScopeSet;
 use crate::person::scope_of;
@@ -151,8 +151,8 @@ impl RequestObject {
 /// [`Refusal`] with the error and who receives it.
 pub fn read(form: &Form, rights: ClientRights<'_>) -> Result<AuthorizationRequest, Refusal> {
     let object = RequestObject::parse(form);
-    let asked = form.get("redirect_uri").or_else(|| object.text("redirect_uri"));
-    let redirect_uri = redirect_uri(form, asked, rights).map_err(Refusal::Page)?;
+    let requested = form.get("redirect_uri").or_else(|| object.text("redirect_uri"));
+    let redirect_uri = redirect_uri(form, requested, rights).map_err(Refusal::Page)?;
     // If the mode is not valid, errors are sent in the default mode.
     let mode = form.get("response_mode").map(ResponseMode::from_wire);
     let inside = || object.text("response_mode").and_then(ResponseMode::from_wire);
@@ -171,13 +171,14 @@ pub fn read(form: &Form, rights: ClientRights<'_>) -> Result<AuthorizationReques
         text => Ok(text.map(Box::from)),
     };
     text("state")?;
+    let needs_challenge = rights.needs_challenge || is_private_use(&address.redirect_uri);
     let scopes = scopes(form, rights).map_err(refuse)?;
     let claims = claims(text("claims")?.as_deref()).map_err(refuse)?;
     Ok(AuthorizationRequest {
-        redirect_uri: asked.map(Into::into),
+        redirect_uri: requested.map(Into::into),
         consent_scopes: consent_scopes(&scopes, &claims, rights.scopes),
         scopes,
-        challenge: challenge(form, rights.needs_challenge).map_err(refuse)?,
+        challenge: challenge(form, needs_challenge).map_err(refuse)?,
         prompt: form.get("prompt").map_or(Ok(Prompt::default()), prompt).map_err(refuse)?,
         max_age: form.get("max_age").map(seconds).transpose().map_err(refuse)?,
         claims,
@@ -195,15 +196,15 @@ pub fn read(form: &Form, rights: ClientRights<'_>) -> Result<AuthorizationReques
 /// it.
 fn redirect_uri<'a>(
     form: &Form,
-    asked: Option<&'a str>,
+    requested: Option<&'a str>,
     rights: ClientRights<'a>,
 ) -> Result<&'a str, AddressFault> {
     let openid = match form.get("scope") {
         Some(scope) => split_words(scope).any(|word| word == "openid"),
         None => rights.default_scopes.contains("openid"),
     };
-    match (asked, rights.redirect_uris) {
-        (Some(asked), registered) if registered.iter().any(|uri| uri.matches(asked)) => Ok(asked),
+    match (requested, rights.redirect_uris) {
+        (Some(requested), registered) if registered.iter().any(|uri| uri.matches(requested)) => Ok(requested),
         (Some(_), _) => Err(AddressFault::NotRegistered),
         (None, [only]) if !openid => Ok(only.as_str()),
         (None, _) => Err(AddressFault::Missing),
@@ -220,9 +221,9 @@ fn check_supported(form: &Form) -> Result<(), RequestFault> {
 
 /// The requested scopes that the client may have, or its default scopes (RFC 6749 §3.3).
 fn scopes(form: &Form, rights: ClientRights<'_>) -> Result<ScopeSet, RequestFault> {
-    let Some(asked) = form.get("scope") else { return Ok(rights.default_scopes.clone()) };
-    let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
-    let granted = asked.within(rights.scopes);
+    let Some(requested) = form.get("scope") else { return Ok(rights.default_scopes.clone()) };
+    let requested = ScopeSet::parse(requested).map_err(|_| RequestFault::Scope)?;
+    let granted = requested.within(rights.scopes);
     require(!granted.is_empty(), RequestFault::NoScope)?;
     Ok(granted)
 }
@@ -373,6 +374,20 @@ mod tests {
             }
             other => panic!("{changes:?}: {other:?}"),
         }
+    }
+
+    /// Another app on the device can claim the scheme and receive the code.
+    #[test]
+    fn a_scheme_of_an_app_needs_pkce() {
+        for uri in ["com.example.app:/cb", "vscode://vendor.extension/cb"] {
+            let fault = ask_as(&[uri], false, &[("redirect_uri", uri)]).unwrap_err();
+            assert!(matches!(fault, Refusal::Answer(_, RequestFault::ChallengeMissing)), "{uri}: {fault:?}");
+            let with =
+                [("redirect_uri", uri), ("code_challenge", CHALLENGE), ("code_challenge_method", "S256")];
+            assert!(ask_as(&[uri], false, &with).is_ok(), "{uri}");
+        }
+        let uri = "http://127.0.0.1/cb";
+        assert!(ask_as(&[uri], false, &[("redirect_uri", uri)]).is_ok(), "its client decides");
     }
 
     #[test]

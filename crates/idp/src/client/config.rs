@@ -11,7 +11,7 @@ use auth::{keyset::KeySet, token::jws::SigningAlgorithm};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Client, ClientCredential, ClientDefaults, Introspects, TokenFormat};
+use super::{AccessTokenTyp, Client, ClientCredential, ClientDefaults, Introspects, TokenFormat};
 use crate::client_secret::{SecretDigest, SecretDigests, SecretFault};
 use crate::lifetime::{self, LifetimeFault};
 use crate::oauth::grant_type::GrantType;
@@ -63,7 +63,7 @@ pub struct ClientConfig {
     /// Grants that the client may use; at least one.
     pub grants: Vec<GrantType>,
     /// URIs to which authorization responses may be sent. They are compared exactly, except for the
-    /// port of a loopback address (RFC 8252 §7.3).
+    /// port of a loopback address or of `localhost` (RFC 8252 §7.3).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redirect_uris: Vec<String>,
     /// Redirect URIs after logout (OpenID Connect RP-Initiated Logout 1.0 §3.1).
@@ -99,6 +99,9 @@ pub struct ClientConfig {
     pub introspects: Introspects,
     /// Format of the client's access tokens.
     pub access_token: TokenFormat,
+    /// The `typ` in the header of the client's JWT access tokens.
+    #[serde(skip_serializing_if = "AccessTokenTyp::is_default")]
+    pub access_token_typ: AccessTokenTyp,
     /// Lifetime of access tokens in seconds; default: the provider's setting.
     #[schema(value_type = Option<u64>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "in_seconds")]
@@ -138,6 +141,7 @@ impl Default for ClientConfig {
             requires_pushed_requests: false,
             introspects: Introspects::Own,
             access_token: TokenFormat::Jwt,
+            access_token_typ: AccessTokenTyp::AtJwt,
             access_token_lifetime: None,
             id_token_algorithm: None,
             userinfo_algorithm: None,
@@ -412,6 +416,7 @@ impl ClientConfig {
             requires_pushed_requests: self.requires_pushed_requests,
             introspects: self.introspects,
             access_token: self.access_token,
+            access_token_typ: self.access_token_typ,
             access_token_algorithm: defaults.access_token_algorithm,
             access_token_lifetime: lifetime,
             id_token_algorithm: self.id_token_algorithm.unwrap_or(defaults.id_token_algorithm),

@@ -44,6 +44,33 @@ pub enum TokenFormat {
     Opaque,
 }
 
+/// The `typ` in the header of JWT access tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+pub enum AccessTokenTyp {
+    /// `at+jwt` (RFC 9068 §2.1), which no other kind of token has.
+    #[default]
+    #[serde(rename = "at+jwt")]
+    AtJwt,
+    /// `JWT`, for resource servers that accept nothing else.
+    #[serde(rename = "JWT")]
+    Jwt,
+}
+
+impl AccessTokenTyp {
+    /// The `typ` as sent.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AtJwt => "at+jwt",
+            Self::Jwt => "JWT",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Which tokens a client may introspect (RFC 7662). All others are reported as inactive: a resource
 /// server should learn only about tokens that are issued for it (§4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, utoipa::ToSchema)]
@@ -126,6 +153,7 @@ pub struct Client {
     pub(crate) requires_pushed_requests: bool,
     pub(crate) introspects: Introspects,
     pub(crate) access_token: TokenFormat,
+    pub(crate) access_token_typ: AccessTokenTyp,
     pub(crate) access_token_algorithm: SigningAlgorithm,
     pub(crate) access_token_lifetime: Duration,
     pub(crate) id_token_algorithm: SigningAlgorithm,
@@ -179,10 +207,10 @@ impl Client {
     /// [`OAuthFault`] when a scope is malformed or not allowed for the client.
     pub fn scopes_for(&self, requested: Option<&str>) -> Result<ScopeSet, OAuthFault> {
         let Some(requested) = requested else { return Ok(self.default_scopes.clone()) };
-        let asked = ScopeSet::parse(requested)?;
-        match asked.first_outside(&self.scopes) {
+        let scopes = ScopeSet::parse(requested)?;
+        match scopes.first_outside(&self.scopes) {
             Some(scope) => Err(OAuthFault::ScopeNotAllowed(scope.into())),
-            None => Ok(asked),
+            None => Ok(scopes),
         }
     }
 

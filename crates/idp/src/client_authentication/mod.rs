@@ -143,11 +143,11 @@ impl Presented {
             Credentials::Secret(secret) => {
                 let presented = SecretDigest::of_presented(secret);
                 let decoy = SecretDigests::decoy();
-                let kept = match client.as_deref().map(|c| &c.proof) {
+                let proof = match client.as_deref().map(|c| &c.proof) {
                     Some(ClientCredential::Secret(digests)) => digests,
                     _ => &decoy,
                 };
-                let accepted = kept.accept(&presented);
+                let accepted = proof.accept(&presented);
                 match client {
                     None => Err(OAuthFault::client_unknown(&self.id)),
                     Some(client) if accepted && matches!(client.proof, ClientCredential::Secret(_)) => {

@@ -98,22 +98,22 @@ fn what_is_no_client_is_refused_with_its_reason() {
 }
 
 #[test]
-fn lifetimes_brand_and_languages_are_checked() {
+fn lifetimes_and_languages_are_checked() {
     let mut config = config();
     config.lifetimes.code = Duration::ZERO;
     config.lifetimes.session_idle = Duration::from_hours(24);
     config.passwords.min_length = 3;
     config.passwords.verified_cache = Some((Duration::from_hours(1), 1));
-    config.brand.colour = "red".into();
-    config.languages = vec![("fr".into(), "x = 1".into())];
+    let mut languages = ::pages::Languages::default();
+    languages.add("fr", "[language]\ndirection = \"ltr\"\n").unwrap();
+    config.shell = Shell::new(::pages::Brand::default(), languages).into();
     let text = config.check().unwrap_err().to_string();
     for path in [
         "lifetimes.code: 0 s is out of bounds",
         "lifetimes.session_idle: ",
         "passwords.min_length: ",
         "passwords.remembered: ",
-        "brand: ",
-        "languages.fr: ",
+        "languages.fr: words of language fr: key login.title is missing",
     ] {
         assert!(text.contains(path), "{path}: {text}");
     }

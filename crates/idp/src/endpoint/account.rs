@@ -324,11 +324,11 @@ async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let given = match provider.store().consents_of(&session.user_id).await {
-        Ok(given) => given,
+    let consents = match provider.store().consents_of(&session.user_id).await {
+        Ok(consents) => consents,
         Err(error) => return visit.failed(&error.into()),
     };
-    for consent in given {
+    for consent in consents {
         if let Err(fault) = withdraw_one(&provider, &session, &consent.client_id).await {
             return visit.failed(&fault);
         }

@@ -49,12 +49,11 @@ use crate::oauth::form::Form;
 use crate::oauth::grant_type::GrantType;
 use crate::oauth::request_fault::RequestFault;
 use crate::oauth::scope::ScopeSet;
-use crate::pages::{
-    Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope,
-};
+use crate::pages::{Consent, ErrorKind, Form as PageForm, Login, LoginProblem, Page, Scope};
 use crate::paths;
 use crate::person::scope_of;
 use crate::provider::Provider;
+use ::pages::{FormTarget, Href, Link};
 
 /// Prefix of the `request_uri` of a pushed request (RFC 9126 §2.2).
 pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
@@ -213,8 +212,8 @@ async fn read_pushed_request(
         return Err(expired());
     }
     let digest = provider.secrets().digest(token);
-    let found = provider.store().pushed_request(&digest, client.id(), provider.now()).await;
-    let parameters = found.map_err(OAuthFault::from)?.ok_or_else(expired)?;
+    let pushed = provider.store().pushed_request(&digest, client.id(), provider.now()).await;
+    let parameters = pushed.map_err(OAuthFault::from)?.ok_or_else(expired)?;
     let form = Form::parse(parameters.as_bytes()).map_err(OAuthFault::from)?;
     Ok((form, digest))
 }
@@ -226,29 +225,29 @@ pub(super) async fn proceed(
     parameters: &str,
     allowed_at: Option<Timestamp>,
 ) -> Response {
-    let asked = match ParsedRequest::read(visit.provider, parameters).await {
-        Ok(asked) => asked,
+    let parsed = match ParsedRequest::read(visit.provider, parameters).await {
+        Ok(parsed) => parsed,
         Err(unfit) => return error_response(visit, unfit),
     };
-    visit.select_language(asked.request.ui_locales.as_deref());
-    let consented = match consented(visit, &asked.client).await {
+    visit.select_language(parsed.request.ui_locales.as_deref());
+    let consented = match consented(visit, &parsed.client).await {
         Ok(consented) => consented,
         Err(fault) => return visit.failed(&fault),
     };
     let situation = DecisionInput {
         person: visit.browser.session().map(session_user),
-        hinted: asked.hinted_subject.as_deref(),
+        hinted: parsed.hinted_subject.as_deref(),
         consented: consented.as_ref(),
-        asks_consent: asked.client.asks_consent,
+        asks_consent: parsed.client.asks_consent,
         allowed_at,
         began_at: flow.began(),
         now: visit.provider.now(),
     };
-    match next_step(&asked.request, &situation) {
-        Next::Login(_) => login_page(visit, &flow, Some(&asked), None, None),
-        Next::Consent(new) => consent_page(visit, flow, &asked, &new).await,
-        Next::Refuse(refused) => refuse(visit, &asked, refused),
-        Next::Issue(scopes) => issue(visit, &asked, &scopes).await,
+    match next_step(&parsed.request, &situation) {
+        Next::Login(_) => login_page(visit, &flow, Some(&parsed), None, None),
+        Next::Consent(new) => consent_page(visit, flow, &parsed, &new).await,
+        Next::Refuse(refused) => refuse(visit, &parsed, refused),
+        Next::Issue(scopes) => issue(visit, &parsed, &scopes).await,
     }
 }
 
@@ -260,9 +259,9 @@ fn session_user(session: &SessionRow) -> Present<'_> {
     }
 }
 
-fn refuse(visit: &BrowserRequest<'_>, asked: &ParsedRequest, refused: Refused) -> Response {
-    tracing::debug!(client = asked.client.id(), error = refused.code(), "authorization refused");
-    visit.answer(&asked.client, asked.refuse(visit.provider, refused.code()))
+fn refuse(visit: &BrowserRequest<'_>, parsed: &ParsedRequest, refused: Refused) -> Response {
+    tracing::debug!(client = parsed.client.id(), error = refused.code(), "authorization refused");
+    visit.answer(&parsed.client, parsed.refuse(visit.provider, refused.code()))
 }
 
 pub(super) fn error_response(visit: &BrowserRequest<'_>, unfit: RequestError) -> Response {
@@ -292,7 +291,7 @@ fn allowed(consent: &Given) -> ScopeSet {
 pub(super) fn login_page(
     visit: &BrowserRequest<'_>,
     flow: &AuthorizationState,
-    asked: Option<&ParsedRequest>,
+    parsed: Option<&ParsedRequest>,
     hint: Option<&str>,
     problem: Option<LoginProblem>,
 ) -> Response {
@@ -304,13 +303,13 @@ pub(super) fn login_page(
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
-    let leads_to = asked.map(ParsedRequest::form_targets).unwrap_or_default();
-    let hint = hint.or_else(|| asked.and_then(|asked| asked.request.login_hint.as_deref()));
-    let denied = asked.and_then(|asked| match asked.refuse(visit.provider, "access_denied") {
+    let leads_to = parsed.map(ParsedRequest::form_targets).unwrap_or_default();
+    let hint = hint.or_else(|| parsed.and_then(|parsed| parsed.request.login_hint.as_deref()));
+    let denied = parsed.and_then(|parsed| match parsed.refuse(visit.provider, "access_denied") {
         AuthorizationResponse::Redirect(url) => Href::parse(&url).ok(),
         AuthorizationResponse::FormPost { .. } => None,
     });
-    let client = asked.map(|asked| asked.client.name());
+    let client = parsed.map(|parsed| parsed.client.name());
     let back = denied.as_ref().zip(client).map(|(href, name)| Link { href, name });
     let (proof, action) = (visit.proof(), path(visit.provider, paths::LOGIN));
     let after = match problem {
@@ -331,7 +330,7 @@ pub(super) fn login_page(
 async fn consent_page(
     visit: &BrowserRequest<'_>,
     flow: AuthorizationState,
-    asked: &ParsedRequest,
+    parsed: &ParsedRequest,
     new: &ScopeSet,
 ) -> Response {
     if let Some(way) = visit.redirect_to_page(paths::CONSENT, &flow) {
@@ -348,7 +347,7 @@ async fn consent_page(
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
-    let scopes: Vec<Scope<'_>> = asked
+    let scopes: Vec<Scope<'_>> = parsed
         .request
         .consent_scopes
         .iter()
@@ -357,11 +356,11 @@ async fn consent_page(
     let (proof, action) = (visit.proof(), path(visit.provider, paths::CONSENT));
     visit.page(&Page::Consent(Consent {
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
-        client: asked.client.name(),
+        client: parsed.client.name(),
         user: &user,
         scopes: &scopes,
-        returns_to: host(asked.request.address.redirect_uri()),
-        form_targets: &asked.form_targets(),
+        returns_to: host(parsed.request.address.redirect_uri()),
+        form_targets: &parsed.form_targets(),
     }))
 }
 
@@ -382,14 +381,14 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
     if !same {
         return proceed(&mut visit, flow, &parameters, None).await;
     }
-    let asked = match ParsedRequest::read(&provider, &parameters).await {
-        Ok(asked) => asked,
+    let parsed = match ParsedRequest::read(&provider, &parameters).await {
+        Ok(parsed) => parsed,
         Err(unfit) => return error_response(&visit, unfit),
     };
     if form.get("decision") != Some("allow") {
-        return visit.answer(&asked.client, asked.refuse(&provider, "access_denied"));
+        return visit.answer(&parsed.client, parsed.refuse(&provider, "access_denied"));
     }
-    if let Err(fault) = store_consent(&visit, &asked).await {
+    if let Err(fault) = store_consent(&visit, &parsed).await {
         return visit.failed(&fault);
     }
     let now = provider.now();
@@ -397,13 +396,13 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
 }
 
 /// Stores the consent: adds the allowed scopes to those granted before.
-async fn store_consent(visit: &BrowserRequest<'_>, asked: &ParsedRequest) -> Result<(), OAuthFault> {
+async fn store_consent(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
-    let (store, client_id) = (visit.provider.store(), asked.client.id());
+    let (store, client_id) = (visit.provider.store(), parsed.client.id());
     for _ in 0..MAX_ATTEMPTS {
         let before = store.consent(&session.user_id, client_id).await?;
         let mut scopes = before.as_ref().map(allowed).unwrap_or_default();
-        for scope in asked.request.consent_scopes.iter() {
+        for scope in parsed.request.consent_scopes.iter() {
             scopes.insert(scope)?;
         }
         let consent = Given {
@@ -421,11 +420,11 @@ async fn store_consent(visit: &BrowserRequest<'_>, asked: &ParsedRequest) -> Res
 }
 
 /// Issues a code and sends it to the client.
-async fn issue(visit: &BrowserRequest<'_>, asked: &ParsedRequest, scopes: &ScopeSet) -> Response {
-    match issue_code(visit, asked, scopes).await {
+async fn issue(visit: &BrowserRequest<'_>, parsed: &ParsedRequest, scopes: &ScopeSet) -> Response {
+    match issue_code(visit, parsed, scopes).await {
         Ok(Ok(code)) => {
             let issuer = visit.provider.issuer().as_str();
-            visit.answer(&asked.client, asked.request.address.answer(issuer, &[("code", &code)]))
+            visit.answer(&parsed.client, parsed.request.address.answer(issuer, &[("code", &code)]))
         }
         Ok(Err(Issued::RequestUsed)) => visit.error(ErrorKind::Expired, &"pushed request already used"),
         Ok(Err(_)) => visit.error(ErrorKind::Expired, &"session ended during authorization"),
@@ -435,15 +434,15 @@ async fn issue(visit: &BrowserRequest<'_>, asked: &ParsedRequest, scopes: &Scope
 
 async fn issue_code(
     visit: &BrowserRequest<'_>,
-    asked: &ParsedRequest,
+    parsed: &ParsedRequest,
     scopes: &ScopeSet,
 ) -> Result<Result<String, Issued>, OAuthFault> {
     let provider = visit.provider;
     let Some(session) = visit.browser.session() else { return Ok(Err(Issued::GrantEnded)) };
-    let (now, lifetimes, request) = (provider.now(), provider.lifetimes(), &asked.request);
+    let (now, lifetimes, request) = (provider.now(), provider.lifetimes(), &parsed.request);
     let names = |claims: &[crate::authorization::request::ClaimRequest]| -> Vec<String> {
         let about_people =
-            |name: &str| scope_of(name).is_some_and(|scope| asked.client.scopes.contains(scope));
+            |name: &str| scope_of(name).is_some_and(|scope| parsed.client.scopes.contains(scope));
         claims.iter().filter(|c| about_people(&c.name)).map(|c| c.name.clone()).collect()
     };
     let authentication = Authentication {
@@ -460,7 +459,7 @@ async fn issue_code(
     let outlives_session = scopes.contains("offline_access");
     let expires_at = if outlives_session {
         // Long enough for the code and the first access token.
-        let shortest = now.plus(lifetimes.code).plus(asked.client.access_token_lifetime());
+        let shortest = now.plus(lifetimes.code).plus(parsed.client.access_token_lifetime());
         now.plus(lifetimes.grant).max(shortest)
     } else {
         session.expires_at
@@ -468,17 +467,17 @@ async fn issue_code(
     let token = provider.draw_token(OpaqueKind::Code)?;
     let family = Family {
         id: provider.draw_id()?,
-        client_id: asked.client.id().to_owned(),
+        client_id: parsed.client.id().to_owned(),
         user_id: Some(session.user_id.clone()),
         sid: Some(session.sid.clone()),
         scopes: scopes.to_wire().unwrap_or_default(),
-        audiences: asked.audiences.clone(),
+        audiences: parsed.audiences.clone(),
         details: authentication.write(),
         outlives_session,
         created_at: now,
         expires_at,
         revoked_at: None,
-        read_at: asked.client.earliest_read_at(session.read_at),
+        read_at: parsed.client.earliest_read_at(session.read_at),
     };
     let code_ends = now.plus(lifetimes.code);
     let code = Code {
@@ -491,15 +490,15 @@ async fn issue_code(
         kept_until: code_ends.plus(CODE_RETENTION),
     };
     let needed =
-        asked.client.asks_consent.then(|| request.consent_scopes.iter().map(str::to_owned).collect());
-    let origins = origins(provider, asked.client.id(), Some(&session.user_id));
+        parsed.client.asks_consent.then(|| request.consent_scopes.iter().map(str::to_owned).collect());
+    let origins = origins(provider, parsed.client.id(), Some(&session.user_id));
     match provider
         .store()
-        .write(IssueCode { family, origins, code, required_consent: needed, pushed_request: asked.pushed })
+        .write(IssueCode { family, origins, code, required_consent: needed, pushed_request: parsed.pushed })
         .await?
     {
         Issued::Stored => {
-            tracing::debug!(client = asked.client.id(), user = session.user_id, "code issued");
+            tracing::debug!(client = parsed.client.id(), user = session.user_id, "code issued");
             Ok(Ok(token.to_string()))
         }
         other => Ok(Err(other)),

@@ -24,9 +24,10 @@ use crate::authorization_state::AuthorizationState;
 use crate::client::Client;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
-use crate::pages::{ErrorKind, ErrorPage, FormPost, FormTarget, Language, Page};
+use crate::pages::{ErrorKind, ErrorPage, FormPost, Page};
 use crate::provider::Provider;
 use crate::session::{Browser, Caller};
+use ::pages::{FormTarget, Language};
 
 /// Longest URL with a sealed state: shorter than common limits of servers and proxies.
 const MAX_URL: usize = 6 * 1024;

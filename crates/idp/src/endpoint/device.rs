@@ -56,9 +56,9 @@ struct DeviceAuthorizationResponse {
 }
 
 /// Handles `POST /device_authorization` (RFC 8628 §3.1).
-pub async fn begin(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let begun = issue(&provider, &asked.client, &asked.form).await;
-    asked.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
+pub async fn begin(State(provider): State<Arc<Provider>>, request: ClientRequest) -> Response {
+    let begun = issue(&provider, &request.client, &request.form).await;
+    request.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
 }
 
 async fn issue(

@@ -82,10 +82,10 @@ enum Audience<'a> {
 pub async fn introspect(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-    asked: ClientRequest,
+    request: ClientRequest,
 ) -> Response {
-    let told = introspection_response(&provider, &asked, accepts_signed(&headers)).await;
-    asked.answered(&provider, told)
+    let response = introspection_response(&provider, &request, accepts_signed(&headers)).await;
+    request.answered(&provider, response)
 }
 
 /// Whether the client accepts a signed response and does not prefer a plain one (RFC 9110 §12.5.1).
@@ -111,18 +111,18 @@ fn accepts_signed(headers: &HeaderMap) -> bool {
 
 async fn introspection_response(
     provider: &Provider,
-    asked: &ClientRequest,
+    request: &ClientRequest,
     signed: bool,
 ) -> Result<Response, OAuthFault> {
-    if !asked.client.is_confidential() {
+    if !request.client.is_confidential() {
         return Err(OAuthFault::ClientNotAllowed("introspect without authentication"));
     }
-    let found = access_token::look_up_valid(provider, asked.required("token")?).await?;
-    let Some(token) = found.filter(|token| may_introspect(&asked.client, token)) else {
-        return respond(provider, asked, signed, &Inactive { active: false });
+    let token = access_token::look_up_valid(provider, request.required("token")?).await?;
+    let Some(token) = token.filter(|token| may_introspect(&request.client, token)) else {
+        return respond(provider, request, signed, &Inactive { active: false });
     };
     let groups = groups(provider, &token).await?;
-    let mut response = respond(provider, asked, signed, &active_claims(provider, &token, groups))?;
+    let mut response = respond(provider, request, signed, &active_claims(provider, &token, groups))?;
     if let Ok(value) = HeaderValue::from_str(&revocation_tags_of(provider, &token).to_string()) {
         response.headers_mut().insert(revocation_tags::REVOCATION_FIELD, value);
     }
@@ -142,20 +142,20 @@ fn revocation_tags_of(provider: &Provider, token: &Presented) -> RevocationTags 
 /// Encodes the response, plain or signed.
 fn respond(
     provider: &Provider,
-    asked: &ClientRequest,
+    request: &ClientRequest,
     signed: bool,
-    said: &impl Serialize,
+    introspection: &impl Serialize,
 ) -> Result<Response, OAuthFault> {
     if !signed {
-        return Ok(answer::json(StatusCode::OK, said));
+        return Ok(answer::json(StatusCode::OK, introspection));
     }
     let claims = Signed {
         iss: provider.issuer().as_str(),
-        aud: asked.client.id(),
+        aud: request.client.id(),
         iat: provider.now().as_secs(),
-        token_introspection: said,
+        token_introspection: introspection,
     };
-    let token = provider.sign(asked.client.access_token_algorithm, SIGNED_TYPE, &claims)?;
+    let token = provider.sign(request.client.access_token_algorithm, SIGNED_TYPE, &claims)?;
     let mut response = Response::new(Body::from(token));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(SIGNED));

@@ -99,13 +99,13 @@ async fn login_page_with_problem(
     name: Option<&str>,
     problem: LoginProblem,
 ) -> Response {
-    let asked = match &flow.intent {
+    let parsed = match &flow.intent {
         Intent::Authorize(parameters) => match ParsedRequest::read(visit.provider, parameters).await {
-            Ok(asked) => Some(asked),
+            Ok(parsed) => Some(parsed),
             Err(unfit) => return authorize::error_response(visit, unfit),
         },
         Intent::Device(_) | Intent::Decided { .. } | Intent::Account | Intent::Logout(_) => None,
     };
-    visit.select_language(asked.as_ref().and_then(|asked| asked.request.ui_locales.as_deref()));
-    authorize::login_page(visit, &flow, asked.as_ref(), name, Some(problem))
+    visit.select_language(parsed.as_ref().and_then(|parsed| parsed.request.ui_locales.as_deref()));
+    authorize::login_page(visit, &flow, parsed.as_ref(), name, Some(problem))
 }

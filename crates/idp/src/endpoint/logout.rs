@@ -20,9 +20,10 @@ use crate::endpoint::browser_request::BrowserRequest;
 use crate::id_token::{Hint, read_hint};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::{Form, escape};
-use crate::pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page};
+use crate::pages::{ErrorKind, Form as PageForm, Logout, LogoutDone, Page};
 use crate::paths;
 use crate::provider::Provider;
+use ::pages::{FormTarget, Href, Link};
 
 /// Handles `GET` and `POST /logout`: ends the session, or asks the user.
 pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {

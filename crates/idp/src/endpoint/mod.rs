@@ -6,7 +6,7 @@
 //! - For programs of clients: [`token`], [`introspect`], [`revoke`], [`userinfo`], [`par`],
 //!   [`signals`], and the public documents ([`metadata`]).
 //! - For browsers: [`authorize`], [`login`], [`logout`], [`device`], [`account`].
-//! - For programs of operators: [`admin`].
+//! - For programs of operators: [`admin`]. For everyone at other addresses: [`mod@not_found`].
 //!
 //! Does not own: decisions. They are functions of [`crate::client`], [`crate::grants`] and
 //! [`crate::authorization`], which do not build HTTP responses.
@@ -23,6 +23,7 @@ pub mod introspect;
 pub mod login;
 pub mod logout;
 pub mod metadata;
+pub mod not_found;
 pub mod par;
 pub mod revoke;
 pub mod signals;

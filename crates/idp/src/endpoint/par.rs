@@ -28,9 +28,9 @@ struct PushResponse {
 }
 
 /// Handles `POST /par`: checks and stores a request.
-pub async fn push(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let pushed = store_request(&provider, &asked.client, &asked.form).await;
-    asked.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
+pub async fn push(State(provider): State<Arc<Provider>>, request: ClientRequest) -> Response {
+    let pushed = store_request(&provider, &request.client, &request.form).await;
+    request.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
 }
 
 async fn store_request(

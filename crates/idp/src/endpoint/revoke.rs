@@ -30,20 +30,20 @@ use crate::{access_token, revocations};
 const REVOKED_REASON: &str = "access token revoked";
 
 /// Handles `POST /revoke`: revokes a token of the client.
-pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let done = handle(&provider, &asked).await;
-    asked.answered(&provider, done)
+pub async fn revoke(State(provider): State<Arc<Provider>>, request: ClientRequest) -> Response {
+    let done = handle(&provider, &request).await;
+    request.answered(&provider, done)
 }
 
-async fn handle(provider: &Provider, asked: &ClientRequest) -> Result<Response, OAuthFault> {
-    let wait = match asked.form.get("wait") {
+async fn handle(provider: &Provider, request: &ClientRequest) -> Result<Response, OAuthFault> {
+    let wait = match request.form.get("wait") {
         None | Some("false") => false,
         Some("true") => true,
         Some(_) => return Err(OAuthFault::WaitMalformed),
     };
-    let revoked = revoke_token(provider, &asked.client, asked.required("token")?).await?;
+    let revoked = revoke_token(provider, &request.client, request.required("token")?).await?;
     let durable = Instant::now();
-    tracing::debug!(client = asked.client.id(), revoked, "revocation requested");
+    tracing::debug!(client = request.client.id(), revoked, "revocation requested");
     if wait {
         wait_in_force(provider, durable).await?;
     }

@@ -157,17 +157,17 @@ async fn next_events(
     loop {
         let all = provider.store().unacknowledged(&receiver.name, most.saturating_add(1)).await?;
         let (mut wanted, unwanted): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|event| receiver.wants(event.what.kind));
+            all.into_iter().partition(|event| receiver.wants(event.occurrence.kind));
         if unwanted.is_empty() {
             let more = wanted.len() > most as usize;
             wanted.truncate(most as usize);
             return Ok((wanted, more));
         }
-        let heard = unwanted.iter().map(|event| event.seq).collect();
+        let skipped = unwanted.iter().map(|event| event.seq).collect();
         let before = provider.now().minus(MAX_EVENT_AGE);
         provider
             .store()
-            .write(Acknowledge { receiver: receiver.name.clone(), acknowledged: heard, before })
+            .write(Acknowledge { receiver: receiver.name.clone(), acknowledged: skipped, before })
             .await?;
     }
 }

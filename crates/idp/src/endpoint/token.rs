@@ -19,18 +19,18 @@ use crate::{
 pub async fn token(
     State(provider): State<Arc<Provider>>,
     caller: Option<Extension<Caller>>,
-    asked: ClientRequest,
+    request: ClientRequest,
 ) -> Response {
     let caller = caller.map(|Extension(caller)| caller).unwrap_or_default();
-    let issued = issue(&provider, &asked, caller).await;
-    asked.answered(&provider, issued.map(|issued| answer::json(StatusCode::OK, &issued)))
+    let issued = issue(&provider, &request, caller).await;
+    request.answered(&provider, issued.map(|issued| answer::json(StatusCode::OK, &issued)))
 }
 
 async fn issue(
     provider: &Provider,
-    asked: &ClientRequest,
+    request: &ClientRequest,
     caller: Caller,
 ) -> Result<TokenResponse, OAuthFault> {
-    let grant = GrantType::from_wire(asked.required("grant_type")?)?;
-    grants::issue(provider, &asked.client, grant, &asked.form, caller).await
+    let grant = GrantType::from_wire(request.required("grant_type")?)?;
+    grants::issue(provider, &request.client, grant, &request.form, caller).await
 }

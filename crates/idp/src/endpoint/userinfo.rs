@@ -61,12 +61,12 @@ async fn claims_response(provider: &Provider, parts: Parts, body: Body) -> Resul
     }
     let user = token.user_id.as_deref().ok_or(Refused::Token)?;
     let names = requested_claims(provider, &token).await?;
-    let told = ClaimSelection { scopes: &scopes, names: &names };
-    let person = Person::find(provider.store(), user, told).await.map_err(OAuthFault::from)?;
+    let selection = ClaimSelection { scopes: &scopes, names: &names };
+    let person = Person::find(provider.store(), user, selection).await.map_err(OAuthFault::from)?;
     let person = person.ok_or(Refused::Token)?;
     let mut claims = Map::new();
     claims.insert("sub".into(), person.subject().into());
-    claims.extend(person.claims(told));
+    claims.extend(person.claims(selection));
     let client =
         provider.clients().find(provider.store(), &token.client_id).await.map_err(OAuthFault::from)?;
     let client = client.ok_or(Refused::Token)?;

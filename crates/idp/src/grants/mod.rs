@@ -199,17 +199,17 @@ impl Grant<'_> {
     async fn redeem(
         &self,
         provider: &Provider,
-        what: SecretKind,
+        kind: SecretKind,
         digest: StoredDigest,
     ) -> Result<TokenResponse, OAuthFault> {
-        let (secret, twice) = match what {
+        let (secret, twice) = match kind {
             SecretKind::Code => ("code", "code redeemed twice"),
             SecretKind::RefreshToken => ("refresh token", "refresh token redeemed twice"),
         };
         let (tokens, successors) = self.mint(provider)?;
         let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("no token family"))?;
         let on_replay = revocations::family(provider, family, twice);
-        let redeem = Redeem { kind: what, digest, successors, on_replay, at: provider.sessions_at() };
+        let redeem = Redeem { kind, digest, successors, on_replay, at: provider.sessions_at() };
         tokens.into_response(self.client, provider.store().write(redeem).await?, secret)
     }
 }
@@ -232,10 +232,10 @@ fn secret_digest(
 async fn enabled_user(
     provider: &Provider,
     user: Option<UserRow>,
-    told: ClaimSelection<'_>,
+    selection: ClaimSelection<'_>,
 ) -> Result<Person, OAuthFault> {
     match user.filter(UserRow::is_open) {
-        Some(user) => Ok(Person::from_user(provider.store(), user, told).await?),
+        Some(user) => Ok(Person::from_user(provider.store(), user, selection).await?),
         None => Err(OAuthFault::GrantInvalid("account disabled or deleted")),
     }
 }

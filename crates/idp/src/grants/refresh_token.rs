@@ -28,9 +28,9 @@ pub(super) async fn redeem(
     let granted = stored_scopes(&family.scopes);
     let scopes = match form.get("scope").map(ScopeSet::parse).transpose()? {
         None => granted,
-        Some(asked) => match asked.first_outside(&granted) {
+        Some(requested) => match requested.first_outside(&granted) {
             Some(scope) => return Err(OAuthFault::ScopeNotAllowed(scope.into())),
-            None => asked,
+            None => requested,
         },
     };
     let authentication = Authentication::read(&family.details);

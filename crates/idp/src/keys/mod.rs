@@ -154,13 +154,13 @@ impl KeyAccess<'_> {
         &self,
         from: Option<u64>,
         ring: &KeyRing,
-        told: ChangeRecord,
+        record: ChangeRecord,
         now: Timestamp,
     ) -> Result<Option<u64>, KeyError> {
         let text = stored::write(ring)?;
         let content = self.secrets.seal(Purpose::KeyRing, "", &text, now, self.entropy)?;
-        let change = ReplaceKeyRing { from, content, revocation: told.revocation, now };
-        let written = match told.entry {
+        let change = ReplaceKeyRing { from, content, revocation: record.revocation, now };
+        let written = match record.entry {
             Some(entry) => self.store.write(Audited { change, entry }).await?,
             None => self.store.write(change).await?,
         };
@@ -279,8 +279,8 @@ impl Keys {
         entry: Option<AuditEntry>,
         now: Timestamp,
     ) -> Result<(), KeyError> {
-        let told = ChangeRecord { entry, ..ChangeRecord::default() };
-        self.publish(change(place, now, told, move |ring| ring.rotated(algorithm, now, generate)).await?);
+        let record = ChangeRecord { entry, ..ChangeRecord::default() };
+        self.publish(change(place, now, record, move |ring| ring.rotated(algorithm, now, generate)).await?);
         Ok(())
     }
 
@@ -337,8 +337,8 @@ impl Keys {
             occurrence: None,
         };
         let kid = kid.to_owned();
-        let told = ChangeRecord { revocation: Some(revocation), entry };
-        let revoked = change(place, now, told, move |ring| ring.revoked(&kid, now, generate)).await?;
+        let record = ChangeRecord { revocation: Some(revocation), entry };
+        let revoked = change(place, now, record, move |ring| ring.revoked(&kid, now, generate)).await?;
         self.publish(revoked);
         Ok(())
     }
@@ -356,7 +356,7 @@ impl Keys {
 async fn change(
     place: KeyAccess<'_>,
     now: Timestamp,
-    told: ChangeRecord,
+    record: ChangeRecord,
     transition: impl Fn(KeyRing) -> Result<KeyRing, KeyError> + Clone + Send + 'static,
 ) -> Result<Arc<Published>, KeyError> {
     for _ in 0..MAX_ATTEMPTS {
@@ -371,7 +371,7 @@ async fn change(
         if let Some(version) = from.filter(|_| ring == old) {
             return Published::new(ring, version);
         }
-        if let Some(version) = place.write(from, &ring, told.clone(), now).await? {
+        if let Some(version) = place.write(from, &ring, record.clone(), now).await? {
             return Published::new(ring, version);
         }
     }

@@ -22,7 +22,7 @@ pub enum TransitionFault {
     #[error("the key ring has no {} keys", key::name(*.0))]
     NoSuchAlgorithm(SigningAlgorithm),
     /// The next key is not published for long enough.
-    #[error("next key too recent: caches may lack it before {} (unix seconds), try later", .ready.as_secs())]
+    #[error("next key too recent: caches may lack it before {ready}, try later")]
     TooEarly {
         /// When rotation becomes possible.
         ready: Timestamp,
@@ -227,8 +227,8 @@ impl KeyRing {
             if slots.iter().any(|s| s.algorithm() == algorithm) {
                 continue;
             }
-            let kept = left.iter().position(|s| s.algorithm() == algorithm).map(|at| left.remove(at));
-            slots.push(match kept {
+            let previous = left.iter().position(|s| s.algorithm() == algorithm).map(|at| left.remove(at));
+            slots.push(match previous {
                 Some(slot) => slot,
                 None => Slot::new(algorithm, now, make)?,
             });

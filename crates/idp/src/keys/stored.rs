@@ -93,7 +93,7 @@ pub fn read(text: &[u8]) -> Result<KeyRing, KeyError> {
     for active in active {
         let algorithm = active.key.algorithm();
         let one =
-            |what| KeyError::Malformed(format!("{} needs exactly one {what} key", key::name(algorithm)));
+            |role| KeyError::Malformed(format!("{} needs exactly one {role} key", key::name(algorithm)));
         if slots.iter().any(|s| s.active.key.algorithm() == algorithm) {
             return Err(one("active"));
         }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_was_not_written_so_is_refused() {
         let text = String::from_utf8(write(&ring()).unwrap().to_vec()).unwrap();
-        for (what, with) in [
+        for (from, with) in [
             ("\"version\":1", "\"version\":2"),
             ("\"ES256\"", "\"EdDSA\""),
             ("\"active\"", "\"next\""),
@@ -146,9 +146,9 @@ mod tests {
             ("\"until\"", "\"d\""),
             ("BEGIN", "BEGUN"),
         ] {
-            let changed = text.replacen(what, with, 1);
-            assert_ne!(changed, text, "{what}");
-            assert!(matches!(read(changed.as_bytes()), Err(KeyError::Malformed(_))), "{what}");
+            let changed = text.replacen(from, with, 1);
+            assert_ne!(changed, text, "{from}");
+            assert!(matches!(read(changed.as_bytes()), Err(KeyError::Malformed(_))), "{from}");
         }
         assert!(read(b"").is_err());
     }

@@ -1,7 +1,7 @@
 //! Strict parser of `application/x-www-form-urlencoded` (RFC 6749 appendix B).
 //!
 //! Owns: decoding bytes to pairs. It refuses everything that two parsers could interpret
-//! differently: bad percent-escapes, raw spaces, controls and non-ASCII bytes, invalid UTF-8, and
+//! differently: bad percent-escapes, raw controls and non-ASCII bytes, invalid UTF-8, and
 //! repeated parameters (RFC 6749 §3.1 and §3.2).
 //!
 //! Does not own: the meaning of parameters, except that [`REPEATABLE`] ones may occur repeatedly.
@@ -20,8 +20,8 @@ pub enum FormFault {
     /// A `%` is not followed by two hexadecimal digits.
     #[error("a percent sign is not followed by two hexadecimal digits")]
     Escape,
-    /// A byte must be percent-encoded: a space, a control or a non-ASCII byte.
-    #[error("a raw space, control character or non-ASCII byte: percent-encode it")]
+    /// A byte must be percent-encoded: a control or a non-ASCII byte.
+    #[error("a raw control character or non-ASCII byte: percent-encode it")]
     RawByte,
     /// The decoded text is not UTF-8.
     #[error("a name or value is not UTF-8")]
@@ -132,8 +132,9 @@ pub fn decode(encoded: &[u8]) -> Result<String, FormFault> {
                 let low = bytes.next().and_then(hex).ok_or(FormFault::Escape)?;
                 high << 4 | low
             }
+            // Some clients write a space as itself, which has one meaning.
             b'+' => b' ',
-            0x21..=0x7e => byte,
+            0x20..=0x7e => byte,
             _ => return Err(FormFault::RawByte),
         });
     }
@@ -183,6 +184,7 @@ mod tests {
         assert_eq!(form.get("flag"), None);
         assert_eq!(form.get("missing"), None);
         assert_eq!(Form::parse(b"").unwrap().get("a"), None);
+        assert_eq!(Form::parse(b"scope=openid profile&x=1").unwrap().get("scope"), Some("openid profile"));
     }
 
     #[test]
@@ -193,7 +195,6 @@ mod tests {
             (b"a=%2g", FormFault::Escape),
             (b"a=%+1", FormFault::Escape),
             (b"%zz=1", FormFault::Escape),
-            (b"a=b c", FormFault::RawByte),
             (b"a=1\n", FormFault::RawByte),
             (b"a=\xc3\xa9", FormFault::RawByte),
             (b"a=\x7f", FormFault::RawByte),

@@ -23,10 +23,13 @@ pub enum RedirectFault {
     Fragment,
     /// It has no scheme, or none of the three supported kinds.
     #[error(
-        "a redirect URI begins with https://, with http:// on loopback, or with the reversed domain of a native app as in \
-         com.example.app:/callback"
+        "a redirect URI begins with https://, with http:// on loopback, or with the scheme of a native app as in \
+         com.example.app:/callback or vscode://callback"
     )]
     Scheme,
+    /// Its scheme runs code, or names a resource that every program can read.
+    #[error("a redirect URI cannot have this scheme: use https, or the scheme of a native app")]
+    Dangerous,
     /// It uses plain HTTP to a host that is not loopback: codes would travel unencrypted.
     #[error("a redirect URI with plain http is for loopback hosts only: use https")]
     PlainHttp,
@@ -40,11 +43,38 @@ pub enum RedirectFault {
     Authority,
 }
 
+/// Schemes with a meaning of their own, which no native app can claim.
+const NOT_OF_APPS: [&str; 22] = [
+    "about",
+    "blob",
+    "chrome",
+    "content",
+    "cid",
+    "data",
+    "file",
+    "filesystem",
+    "ftp",
+    "geo",
+    "intent",
+    "jar",
+    "javascript",
+    "mailto",
+    "mid",
+    "sms",
+    "tel",
+    "urn",
+    "vbscript",
+    "view-source",
+    "ws",
+    "wss",
+];
+
 /// A registered redirect URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedirectUri {
     text: Box<str>,
-    /// Offset of the port and the rest, if the host is a loopback address over plain HTTP.
+    /// Offset of the port and the rest, if the host is a loopback address, or `localhost`, over plain
+    /// HTTP.
     loopback_port_offset: Option<usize>,
 }
 
@@ -75,15 +105,16 @@ impl RedirectUri {
                     return Err(RedirectFault::Pattern);
                 }
                 let (host, _) = split_authority(authority).ok_or(RedirectFault::Authority)?;
-                let loopback_address = host == "127.0.0.1" || host == "[::1]";
-                if scheme == "http" && !loopback_address && host != "localhost" {
+                let loopback = matches!(host, "127.0.0.1" | "[::1]" | "localhost");
+                // Browsers resolve names below `localhost` to loopback (RFC 6761 §6.3).
+                if scheme == "http" && !loopback && !host.ends_with(".localhost") {
                     return Err(RedirectFault::PlainHttp);
                 }
-                (scheme == "http" && loopback_address).then(|| "http://".len() + host.len())
+                (scheme == "http" && loopback).then(|| "http://".len() + host.len())
             }
-            // RFC 8252 §7.1: a domain controlled by the app, which excludes `javascript` and
-            // similar schemes.
-            _ if is_reversed_domain(scheme) && rest.starts_with('/') => None,
+            _ if NOT_OF_APPS.contains(&scheme) => return Err(RedirectFault::Dangerous),
+            // RFC 8252 §7.1 recommends a reversed domain, which apps such as editors do not use.
+            _ if is_scheme(scheme) && rest.starts_with('/') => None,
             _ => return Err(RedirectFault::Scheme),
         };
         Ok(Self { text: text.into(), loopback_port_offset: any_port_at })
@@ -94,20 +125,27 @@ impl RedirectUri {
         &self.text
     }
 
-    /// Whether `asked` equals this URI, byte for byte. Only the port of a loopback address may
-    /// differ, because a native app gets it when it starts (RFC 8252 §7.3). `localhost` is
-    /// excluded: a name may resolve to another host.
-    pub fn matches(&self, asked: &str) -> bool {
-        if *self.text == *asked {
+    /// Whether `requested` equals this URI, byte for byte. Only the port of a loopback address or of
+    /// `localhost` may differ, because a native app gets it when it starts (RFC 8252 §7.3, §8.3).
+    pub fn matches(&self, requested: &str) -> bool {
+        if *self.text == *requested {
             return true;
         }
         let Some(at) = self.loopback_port_offset else { return false };
         let (host, own) = self.text.split_at(at);
-        asked.strip_prefix(host).is_some_and(|asked| match (without_port(own), without_port(asked)) {
-            (Some(own), Some(asked)) => own == asked,
-            _ => false,
+        requested.strip_prefix(host).is_some_and(|requested| {
+            match (without_port(own), without_port(requested)) {
+                (Some(own), Some(requested)) => own == requested,
+                _ => false,
+            }
         })
     }
+}
+
+/// Whether a redirect URI leads to an app by a scheme of the app's own (RFC 8252 §7.1). Another app
+/// on the same device can claim the scheme, so only PKCE protects the code.
+pub fn is_private_use(uri: &str) -> bool {
+    !uri.starts_with("https:") && !uri.starts_with("http:")
 }
 
 /// The text after an optional port, if a path, a query or nothing follows.
@@ -146,11 +184,10 @@ fn split_authority(text: &str) -> Option<(&str, &str)> {
     (port_fits && host_fits).then_some((host, port))
 }
 
-fn is_reversed_domain(scheme: &str) -> bool {
-    let label = |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.contains('.')
-        && scheme.split('.').all(label)
+/// RFC 3986 §3.1, in lower case, as browsers write it.
+fn is_scheme(scheme: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
+    scheme.starts_with(|c: char| c.is_ascii_lowercase()) && scheme.bytes().all(fits)
 }
 
 fn is_uri_text(text: &str) -> bool {
@@ -164,8 +201,8 @@ fn is_uri_text(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn admits(registered: &str, asked: &str) -> bool {
-        RedirectUri::parse(registered).unwrap().matches(asked)
+    fn admits(registered: &str, requested: &str) -> bool {
+        RedirectUri::parse(registered).unwrap().matches(requested)
     }
 
     #[test]
@@ -181,6 +218,10 @@ mod tests {
             "http://localhost:3000/cb",
             "com.example.app:/callback",
             "com.example.app://callback",
+            "vscode://vendor.extension/callback",
+            "cursor://anysphere.cursor-mcp/oauth/callback",
+            "app:/callback",
+            "http://app.localhost:3000/cb",
             "https://app.example/callback?of=*",
             "https://app.example/callback?of=/*",
             "https://app.example/*/cb",
@@ -204,9 +245,16 @@ mod tests {
             ("//app.example/cb", RedirectFault::Scheme),
             ("https:app.example", RedirectFault::Scheme),
             ("HTTPS://app.example/cb", RedirectFault::Scheme),
-            ("javascript:alert(1)", RedirectFault::Scheme),
-            ("data:text/html,x", RedirectFault::Scheme),
-            ("app:/callback", RedirectFault::Scheme),
+            ("javascript:alert(1)", RedirectFault::Dangerous),
+            ("javascript://x/%0aalert(1)", RedirectFault::Dangerous),
+            ("data:text/html,x", RedirectFault::Dangerous),
+            ("file:///etc/passwd", RedirectFault::Dangerous),
+            ("VSCODE://callback", RedirectFault::Scheme),
+            ("JavaScript://x/", RedirectFault::Scheme),
+            ("vscode:callback", RedirectFault::Scheme),
+            ("1app:/callback", RedirectFault::Scheme),
+            ("http://localhost.example/cb", RedirectFault::PlainHttp),
+            ("http://xlocalhost/cb", RedirectFault::PlainHttp),
             ("com.example.app:callback", RedirectFault::Scheme),
             ("http://app.example/cb", RedirectFault::PlainHttp),
             ("http://127.0.0.1.evil.example/cb", RedirectFault::PlainHttp),
@@ -246,10 +294,10 @@ mod tests {
     #[test]
     fn the_port_of_a_loopback_address_is_free() {
         for registered in ["http://127.0.0.1/cb", "http://127.0.0.1:1/cb"] {
-            for asked in ["http://127.0.0.1/cb", "http://127.0.0.1:52111/cb"] {
-                assert!(admits(registered, asked), "{registered} {asked}");
+            for requested in ["http://127.0.0.1/cb", "http://127.0.0.1:52111/cb"] {
+                assert!(admits(registered, requested), "{registered} {requested}");
             }
-            for asked in [
+            for requested in [
                 "http://127.0.0.1:52111/cb2",
                 "http://127.0.0.1:52111",
                 "http://127.0.0.1:/cb",
@@ -262,11 +310,18 @@ mod tests {
                 "https://127.0.0.1:52111/cb",
                 "http://[::1]/cb",
             ] {
-                assert!(!admits(registered, asked), "{registered} {asked}");
+                assert!(!admits(registered, requested), "{registered} {requested}");
             }
         }
         assert!(admits("http://[::1]/cb", "http://[::1]:9/cb"));
-        assert!(!admits("http://localhost:1/cb", "http://localhost:2/cb"), "a name, not an address");
+        assert!(admits("http://localhost:1/cb", "http://localhost:2/cb"));
+        assert!(admits("http://localhost/cb", "http://localhost:52111/cb"));
+        for requested in
+            ["http://localhost.example:1/cb", "http://localhost:1@x.example/cb", "http://127.0.0.1:1/cb"]
+        {
+            assert!(!admits("http://localhost/cb", requested), "{requested}");
+        }
+        assert!(!admits("http://app.localhost:1/cb", "http://app.localhost:2/cb"), "a site, not an app");
         assert!(!admits("https://127.0.0.1:1/cb", "https://127.0.0.1:2/cb"));
     }
 }

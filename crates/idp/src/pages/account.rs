@@ -9,9 +9,11 @@ use askama::Template;
 use auth::time::Timestamp;
 use axum::http::StatusCode;
 
-use super::text::Shown;
-use super::{Form, Frame, Scope};
-use crate::pages::messages::{Filled, Words};
+use ::pages::Filled;
+use ::pages::text::Shown;
+
+use super::messages::Words;
+use super::{Form, Scope, View};
 
 /// Paths on the provider's host that the forms of the page are posted to.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +152,6 @@ pub struct Account<'a> {
 #[derive(Template)]
 #[template(path = "pages/account.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a Account<'a>,
     done: Option<Filled<'a>>,
@@ -167,7 +168,7 @@ impl Markup<'_> {
 }
 
 impl Account<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let problem = self.password.and_then(|p| Some((p.problem?, p.min_length)));
         let kind = problem.map(|(kind, _)| kind);
         let at_current = matches!(kind, Some(PasswordProblem::WrongCurrent | PasswordProblem::TooMany(_)));
@@ -178,7 +179,6 @@ impl Account<'_> {
             Some(_) => StatusCode::BAD_REQUEST,
         };
         let markup = Markup {
-            f: f.titled(&w.account.title).wide(),
             w,
             v: self,
             done: self.done.map(|done| done_message(done, w)),
@@ -186,7 +186,7 @@ impl Account<'_> {
             at_current,
             at_new: kind.is_some() && !at_current,
         };
-        (status, markup.render())
+        View { wide: true, ..View::new(&w.account.title, &markup).with_status(status) }
     }
 
     /// Whether there are sessions besides the current one.

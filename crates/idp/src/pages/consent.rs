@@ -4,9 +4,10 @@
 
 use askama::Template;
 
-use super::address::FormTarget;
-use super::{Form, Frame};
-use crate::pages::messages::{Filled, Words};
+use ::pages::{Filled, FormTarget};
+
+use super::messages::Words;
+use super::{Form, View};
 
 /// A scope as shown to a user.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +57,6 @@ pub struct Consent<'a> {
 #[derive(Template)]
 #[template(path = "pages/consent.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a Consent<'a>,
     fresh: Vec<Filled<'a>>,
@@ -64,9 +64,10 @@ struct Markup<'a> {
 }
 
 impl Consent<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        let told = |new| self.scopes.iter().filter(|s| s.new == new).map(|s| s.description(w)).collect();
-        let (fresh, had) = (told(true), told(false));
-        Markup { f: f.titled(&w.consent.title), w, v: self, fresh, had }.render()
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
+        let descriptions =
+            |new| self.scopes.iter().filter(|s| s.new == new).map(|s| s.description(w)).collect();
+        let (fresh, had) = (descriptions(true), descriptions(false));
+        View::new(&w.consent.title, &Markup { w, v: self, fresh, had })
     }
 }

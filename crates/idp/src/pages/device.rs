@@ -7,9 +7,11 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::text::{Shown, is_unprintable};
-use super::{Form, Frame, Link, Scope};
-use crate::pages::messages::{Filled, Words};
+use ::pages::text::{Shown, is_unprintable};
+use ::pages::{Filled, Link, Phrase};
+
+use super::messages::Words;
+use super::{Form, Scope, View};
 
 /// View model of the page that asks for the user code (field `user_code`).
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +73,6 @@ pub struct DeviceDone<'a> {
 #[derive(Template)]
 #[template(path = "pages/device_code.html")]
 struct CodeMarkup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a DeviceCode<'a>,
     code: &'a str,
@@ -81,7 +82,6 @@ struct CodeMarkup<'a> {
 #[derive(Template)]
 #[template(path = "pages/device_confirm.html")]
 struct ConfirmMarkup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a DeviceConfirm<'a>,
     code: Shown<'a>,
@@ -92,39 +92,38 @@ struct ConfirmMarkup<'a> {
 #[derive(Template)]
 #[template(path = "pages/message.html")]
 pub(super) struct Message<'a> {
-    pub(super) f: Frame<'a>,
+    pub(super) title: &'a Phrase,
     pub(super) w: &'a Words,
     pub(super) text: Filled<'a>,
     pub(super) back: Option<Link<'a>>,
 }
 
 impl DeviceCode<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
         let markup = CodeMarkup {
-            f: f.titled(&w.device.title),
             w,
             v: self,
             code: self.code.filter(|c| c.len() <= 32 && !c.chars().any(is_unprintable)).unwrap_or_default(),
             problem,
         };
-        (status.unwrap_or(StatusCode::OK), markup.render())
+        View::new(&w.device.title, &markup).with_status(status.unwrap_or(StatusCode::OK))
     }
 }
 
 impl DeviceConfirm<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let scopes = self.scopes.iter().map(|s| s.description(w)).collect();
-        let f = f.titled(&w.device.confirm_title);
-        ConfirmMarkup { f, w, v: self, code: Shown(self.code), scopes }.render()
+        let markup = ConfirmMarkup { w, v: self, code: Shown(self.code), scopes };
+        View::new(&w.device.confirm_title, &markup)
     }
 }
 
 impl DeviceDone<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let d = &w.device;
         let (title, text) =
             if self.allowed { (&d.done_title, &d.done_text) } else { (&d.denied_title, &d.denied_text) };
-        Message { f: f.titled(title), w, text: text.with("client", self.client), back: None }.render()
+        View::new(title, &Message { title, w, text: text.with("client", self.client), back: None })
     }
 }

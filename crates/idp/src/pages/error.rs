@@ -8,9 +8,11 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::text::Shown;
-use super::{Frame, Link};
-use crate::pages::messages::{Filled, Phrase, Words};
+use ::pages::text::Shown;
+use ::pages::{Filled, Link, Phrase};
+
+use super::View;
+use super::messages::Words;
 
 /// View model of the error page, for a user who cannot be sent back to the client.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +107,7 @@ impl ErrorKind {
 #[derive(Template)]
 #[template(path = "pages/error.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
+    title: &'a Phrase,
     w: &'a Words,
     v: &'a ErrorPage<'a>,
     text: Filled<'a>,
@@ -114,10 +116,10 @@ struct Markup<'a> {
 }
 
 impl ErrorPage<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let (status, code) = self.kind.row();
         let (title, text) = self.kind.messages(w);
-        let markup = Markup { f: f.titled(title), w, v: self, text, code, request: Shown(self.request_id) };
-        (status, markup.render())
+        let markup = Markup { title, w, v: self, text, code, request: Shown(self.request_id) };
+        View::new(title, &markup).with_status(status)
     }
 }

@@ -10,9 +10,10 @@ use askama::Template;
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::Frame;
-use super::address::FormTarget;
-use crate::pages::messages::Words;
+use ::pages::{FormTarget, Phrase};
+
+use super::View;
+use super::messages::Words;
 
 /// Submits the form of the page.
 const SCRIPT: &str = "document.forms[0].submit()";
@@ -33,7 +34,7 @@ pub struct FormPost<'a> {
 #[derive(Template)]
 #[template(path = "pages/form_post.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
+    title: &'a Phrase,
     w: &'a Words,
     v: &'a FormPost<'a>,
 }
@@ -43,8 +44,9 @@ impl Markup<'_> {
 }
 
 impl FormPost<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        Markup { f: f.titled(&w.form_post.title), w, v: self }.render()
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
+        let title = &w.form_post.title;
+        View::new(title, &Markup { title, w, v: self })
     }
 }
 

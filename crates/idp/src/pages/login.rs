@@ -7,10 +7,11 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::address::FormTarget;
-use super::text::is_unprintable;
-use super::{Form, Frame, Link};
-use crate::pages::messages::{Filled, Words};
+use ::pages::text::is_unprintable;
+use ::pages::{Filled, FormTarget, Link};
+
+use super::messages::Words;
+use super::{Form, View};
 
 /// Most characters of a user name in the form: as of an email address (RFC 5321 §4.5.3.1).
 const MAX_HINT: usize = 254;
@@ -63,7 +64,6 @@ impl LoginProblem {
 #[derive(Template)]
 #[template(path = "pages/login.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a Login<'a>,
     hint: &'a str,
@@ -71,13 +71,12 @@ struct Markup<'a> {
 }
 
 impl Login<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         // A hint that would not be shown as sent is dropped.
         let hint = self.hint.filter(|h| h.chars().count() <= MAX_HINT && !h.chars().any(is_unprintable));
         let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
         let status = status.unwrap_or(StatusCode::OK);
-        let markup =
-            Markup { f: f.titled(&w.login.title), w, v: self, hint: hint.unwrap_or_default(), problem };
-        (status, markup.render())
+        let markup = Markup { w, v: self, hint: hint.unwrap_or_default(), problem };
+        View::new(&w.login.title, &markup).with_status(status)
     }
 }

@@ -4,10 +4,11 @@
 
 use askama::Template;
 
-use super::address::FormTarget;
+use ::pages::{FormTarget, Link};
+
 use super::device::Message;
-use super::{Form, Frame, Link};
-use crate::pages::messages::Words;
+use super::messages::Words;
+use super::{Form, View};
 
 /// View model of the page that asks to log out (field `decision`: `logout` or `stay`).
 #[derive(Debug, Clone, Copy)]
@@ -32,20 +33,19 @@ pub struct LogoutDone<'a> {
 #[derive(Template)]
 #[template(path = "pages/logout.html")]
 struct Markup<'a> {
-    f: Frame<'a>,
     w: &'a Words,
     v: &'a Logout<'a>,
 }
 
 impl Logout<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        Markup { f: f.titled(&w.logout.title), w, v: self }.render()
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
+        View::new(&w.logout.title, &Markup { w, v: self })
     }
 }
 
 impl LogoutDone<'_> {
-    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
-        let text = w.logout.done_text.filled();
-        Message { f: f.titled(&w.logout.done_title), w, text, back: self.back }.render()
+    pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
+        let (title, text) = (&w.logout.done_title, w.logout.done_text.filled());
+        View::new(title, &Message { title, w, text, back: self.back })
     }
 }

@@ -1,56 +1,52 @@
 //! Pages for users: server-rendered, with plain CSS, usable without scripts.
 //!
 //! Owns: the view of each page ([`login`], [`consent`], [`device`], [`logout`], [`account`],
-//! [`form_post`], [`error`]), its messages in every language ([`messages`], [`language`]), its
-//! brand and colours ([`brand`], [`colour`], `style`), the addresses on it ([`address`]), and its
-//! response headers (`answer`).
+//! [`form_post`], [`error`]) and its messages ([`messages`]).
 //!
-//! Does not own: routes, sessions, stores, creation and verification of CSRF tokens. A page gets
-//! all data from its view model. Its texts are borrowed and untrusted: all are escaped.
+//! Does not own: the document around a view, brand, languages and response headers (crate
+//! [`pages`](::pages)); routes, sessions, stores, creation and verification of CSRF tokens. A page
+//! gets all data from its view model. Its texts are borrowed and untrusted: all are escaped.
 //!
 //! Flow:
 //!
 //! ```text
 //! Languages::choose  ui_locales, Accept-Language → Language
-//! Pages::answer  view model → template (askama, escaped) → answer::html  status, policy, headers
+//! Pages::answer  view model → view (askama, escaped) → Shell::page  document, policy, headers
 //! ```
 
 pub mod account;
-pub mod address;
-mod answer;
-pub mod brand;
-pub mod colour;
 pub mod consent;
 pub mod device;
 pub mod error;
 pub mod form_post;
-pub mod language;
 pub mod login;
 pub mod logout;
 pub mod messages;
 #[cfg(test)]
 mod samples;
-mod style;
 #[cfg(test)]
 mod tests;
-mod text;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::pages::{
+    Catalog, Content, FormTarget, Language, LanguageFault, Languages, Phrase, PolicySources, Shell, ShellPage,
+};
 pub use account::{
     Account, AccountDone, AccountPaths, ConsentRow, PasswordForm, PasswordProblem, SessionEntry, TokenRow,
 };
-pub use address::{FormTarget, Href, Link};
 use askama::Template;
-use axum::{http::StatusCode, response::Response};
-pub use brand::{Brand, BrandConfig};
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
 pub use consent::{Consent, Scope};
 pub use device::{DeviceCode, DeviceConfirm, DeviceDone, DeviceProblem};
 pub use error::{ErrorKind, ErrorPage};
 pub use form_post::FormPost;
-pub use language::{Language, Languages};
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
-use messages::Phrase;
-use style::Style;
+use messages::Words;
 
 /// Target and hidden fields of a form. It renders as the opening tag with the hidden fields.
 #[derive(Debug, Clone, Copy, Template)]
@@ -92,62 +88,97 @@ pub enum Page<'a> {
 /// Renderer for the pages of one provider.
 #[derive(Debug, Clone)]
 pub struct Pages {
-    brand: Brand,
-    style: Style,
-    languages: Languages,
+    shell: Arc<Shell>,
+    messages: Catalog<Words>,
 }
 
 impl Pages {
-    /// Creates the renderer for a brand and languages.
-    pub fn new(brand: Brand, languages: Languages) -> Self {
-        let style = Style::from_brand(&brand);
-        Self { brand, style, languages }
+    /// Creates the renderer for a shell.
+    ///
+    /// # Errors
+    /// Every fault in the messages of a language.
+    pub fn new(shell: Arc<Shell>) -> Result<Self, Vec<LanguageFault>> {
+        let messages = Catalog::read(shell.languages(), &messages::BUILTIN)?;
+        Ok(Self { shell, messages })
     }
 
     /// The supported languages.
     pub fn languages(&self) -> &Languages {
-        &self.languages
+        self.shell.languages()
     }
 
     /// Renders a page as an HTTP response, with status and all headers.
     pub fn answer(&self, language: &Language, page: &Page<'_>) -> Response {
-        let w = language.messages();
-        let frame = Frame {
-            lang: language.tag(),
-            direction: &w.language.direction,
-            title: &w.login.title,
-            brand: &self.brand,
-            style: self.style.text(),
-            wide: false,
-        };
-        let ok = |markup| (StatusCode::OK, markup);
-        let (status, markup) = match page {
-            Page::Login(page) => page.render(frame, w),
-            Page::Consent(page) => ok(page.render(frame, w)),
-            Page::DeviceCode(page) => page.render(frame, w),
-            Page::DeviceConfirm(page) => ok(page.render(frame, w)),
-            Page::DeviceDone(page) => ok(page.render(frame, w)),
-            Page::Logout(page) => ok(page.render(frame, w)),
-            Page::LogoutDone(page) => ok(page.render(frame, w)),
-            Page::Account(page) => page.render(frame, w),
-            Page::FormPost(page) => ok(page.render(frame, w)),
-            Page::Error(page) => page.render(frame, w),
-        };
-        // Writing to a string does not fail; if it does, the response is empty with status 500.
-        let (status, body) = match markup {
-            Ok(body) => (status, body),
-            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
-        };
-        let sources = answer::Sources {
-            style: self.style.source(),
+        let view = page.view(self.messages.of(language));
+        let Ok(main) = view.main else { return failed() };
+        let sources = PolicySources {
             script: matches!(page, Page::FormPost(_)).then(form_post::script_source),
-            form_targets: page.form_targets(),
+            form_targets: Some(page.form_targets()),
+            frame_ancestors: None,
         };
-        answer::html(status, body, sources, language.tag())
+        let (status, wide) = (view.status.as_u16(), view.wide);
+        response(self.shell.page(language, &Content { status, title: view.title, wide, main, sources }))
+    }
+}
+
+/// A page as a response of axum. A page is never sent without one of its fields.
+fn response(page: ShellPage) -> Response {
+    let Ok(status) = StatusCode::from_u16(page.status) else { return failed() };
+    let mut response = Response::new(Body::from(page.body));
+    *response.status_mut() = status;
+    for (name, value) in page.fields {
+        let value = match value {
+            Cow::Borrowed(value) => Ok(HeaderValue::from_static(value)),
+            Cow::Owned(value) => HeaderValue::try_from(value),
+        };
+        let Ok(value) = value else { return failed() };
+        response.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    response
+}
+
+fn failed() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// A page without the document around it.
+struct View<'a> {
+    status: StatusCode,
+    title: &'a Phrase,
+    wide: bool,
+    /// Fails only when a string cannot be written to.
+    main: askama::Result<String>,
+}
+
+impl<'a> View<'a> {
+    /// A narrow page with status 200.
+    fn new(title: &'a Phrase, markup: &impl Template) -> Self {
+        Self { status: StatusCode::OK, title, wide: false, main: markup.render() }
+    }
+
+    fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
     }
 }
 
 impl Page<'_> {
+    fn view<'w>(&self, w: &'w Words) -> View<'w> {
+        match self {
+            Self::Login(page) => page.view(w),
+            Self::Consent(page) => page.view(w),
+            Self::DeviceCode(page) => page.view(w),
+            Self::DeviceConfirm(page) => page.view(w),
+            Self::DeviceDone(page) => page.view(w),
+            Self::Logout(page) => page.view(w),
+            Self::LogoutDone(page) => page.view(w),
+            Self::Account(page) => page.view(w),
+            Self::FormPost(page) => page.view(w),
+            Self::Error(page) => page.view(w),
+        }
+    }
+
     /// Targets of the page's forms besides the provider itself.
     fn form_targets(&self) -> &[FormTarget] {
         match self {
@@ -157,26 +188,5 @@ impl Page<'_> {
             Self::FormPost(page) => page.form_targets,
             _ => &[],
         }
-    }
-}
-
-/// Common parts of every page.
-#[derive(Debug, Clone, Copy)]
-struct Frame<'a> {
-    lang: &'a str,
-    direction: &'a Phrase,
-    title: &'a Phrase,
-    brand: &'a Brand,
-    style: &'a str,
-    wide: bool,
-}
-
-impl<'a> Frame<'a> {
-    fn titled(self, title: &'a Phrase) -> Self {
-        Self { title, ..self }
-    }
-
-    fn wide(self) -> Self {
-        Self { wide: true, ..self }
     }
 }

@@ -2,10 +2,12 @@
 
 use auth::time::Timestamp;
 
+use ::pages::{FormTarget, Href, Link};
+
 use super::{
     Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
-    DeviceProblem, ErrorKind, ErrorPage, Form, FormTarget, Href, Link, Login, LoginProblem, Logout,
-    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
+    DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout, LogoutDone, Page, PasswordForm,
+    PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 /// Texts in the samples.

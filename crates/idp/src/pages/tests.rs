@@ -1,3 +1,4 @@
+use ::pages::{Brand, BrandConfig};
 use axum::{
     body::to_bytes,
     http::{HeaderMap, StatusCode},
@@ -10,7 +11,7 @@ use super::{
 
 fn pages() -> Pages {
     let config = BrandConfig { name: "Example <Login>".into(), logo: None, colour: "#2f5bd0".into() };
-    Pages::new(Brand::check(&config).unwrap(), Languages::builtin().unwrap())
+    Pages::new(Shell::new(Brand::check(&config).unwrap(), Languages::default()).into()).unwrap()
 }
 
 async fn render(pages: &Pages, tag: &str, page: &Page<'_>) -> (StatusCode, HeaderMap, String) {

@@ -1,30 +1,13 @@
 //! Password pool: the threads that hash and verify passwords.
 //!
-//! Owns: a fixed number of threads, each with its own working memory; a bounded queue; the refusal
-//! when it is full; counters.
-//!
-//! Does not own: the computation ([`super::hash`]), the response 503 with `Retry-After` (the
-//! endpoint).
-//!
-//! A hash takes tens of milliseconds of a core. On a runtime thread it would delay other requests.
-//! In an unbounded pool a burst of logins would use all memory, and no login would finish in time.
-//! Therefore a full queue refuses immediately. Jobs whose caller has gone away are skipped, and are
-//! removed first when the queue is full.
-//!
-//! Flow: `verify` / `hash` / `judge` → queue → a thread computes, counts, sends the result through
-//! a oneshot channel.
+//! Owns: its sizes, the working memory of a thread, which computations it runs, and what a full
+//! queue is for the caller. Does not own: threads and queue ([`hash_pool`]), the computation
+//! ([`super::hash`]), the response 503 with `Retry-After` (the endpoint).
 
-use std::{
-    collections::VecDeque,
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{io, sync::Arc, thread, time::Duration};
 
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
+pub use hash_pool::PoolStats;
+use hash_pool::{HashPool, NoResult, WorkingMemory};
 
 use super::{
     hash::{HashFault, Hasher, Memory, Verdict},
@@ -132,110 +115,27 @@ pub enum PoolError {
     Hash(#[from] HashFault),
 }
 
-/// Counters of a pool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Jobs in the queue.
-    pub queued: usize,
-    /// Jobs in computation.
-    pub running: usize,
-    /// Jobs computed since the start, with any result.
-    pub finished: u64,
-    /// Jobs refused since the start because the queue was full.
-    pub refused: u64,
-    /// Jobs skipped since the start because the caller had gone away.
-    pub skipped: u64,
-    /// Jobs that panicked since the start; also counted in `finished`.
-    pub crashed: u64,
+/// The memory of one thread, trimmed to what new hashes need.
+struct ThreadMemory {
+    memory: Memory,
+    parameters: Parameters,
 }
 
-/// A job: computed on a thread with its memory; then the result is sent.
-trait Task: Send {
-    /// Whether the caller has gone away.
-    fn abandoned(&self) -> bool;
-    fn compute(&mut self, memory: &mut Memory);
-    fn answer(self: Box<Self>);
-}
+impl WorkingMemory for ThreadMemory {
+    type Settings = Parameters;
 
-struct Job<T, F> {
-    work: Option<F>,
-    found: Option<Result<T, HashFault>>,
-    caller: oneshot::Sender<Result<T, PoolError>>,
-}
-
-impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Job<T, F> {
-    fn abandoned(&self) -> bool {
-        self.caller.is_closed()
+    fn new(parameters: Parameters) -> Self {
+        Self { memory: Memory::new(), parameters }
     }
 
-    fn compute(&mut self, memory: &mut Memory) {
-        self.found = self.work.take().map(|work| work(memory));
-    }
-
-    fn answer(self: Box<Self>) {
-        let answer = self.found.map_or(Err(PoolError::Crashed), |found| found.map_err(PoolError::Hash));
-        // The caller may have gone away meanwhile.
-        let _ = self.caller.send(answer);
-    }
-}
-
-struct State {
-    open: bool,
-    waiting: VecDeque<Box<dyn Task>>,
-    numbers: PoolStats,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    work: Condvar,
-}
-
-impl Shared {
-    /// The next job with a waiting caller; `None` when the pool ends.
-    fn next(&self) -> Option<Box<dyn Task>> {
-        let mut state = self.state.lock();
-        while state.open {
-            match state.waiting.pop_front() {
-                Some(task) if task.abandoned() => state.numbers.skipped += 1,
-                Some(task) => {
-                    state.numbers.running += 1;
-                    return Some(task);
-                }
-                None => self.work.wait(&mut state),
-            }
-        }
-        None
-    }
-
-    fn computed(&self, crashed: bool) {
-        let mut state = self.state.lock();
-        state.numbers.running -= 1;
-        state.numbers.finished += 1;
-        state.numbers.crashed += u64::from(crashed);
-    }
-
-    /// Loop of one thread.
-    fn serve(&self, parameters: Parameters) {
-        let mut memory = Memory::new();
-        while let Some(mut task) = self.next() {
-            // A panic in one job must not end the thread, or the pool would shrink unnoticed.
-            let crashed = catch_unwind(AssertUnwindSafe(|| task.compute(&mut memory))).is_err();
-            if crashed {
-                memory = Memory::new();
-            }
-            memory.trim(parameters);
-            // Counted before the result is sent, so that a caller with a result reads current
-            // counters.
-            self.computed(crashed);
-            task.answer();
-        }
+    fn trim(&mut self) {
+        self.memory.trim(self.parameters);
     }
 }
 
 /// The pool. Dropping it ends its threads: running jobs finish, waiting jobs are dropped.
 pub struct Pool {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: HashPool<ThreadMemory>,
     hasher: Arc<Hasher>,
     entropy: Arc<dyn Entropy>,
     config: PoolConfig,
@@ -251,17 +151,9 @@ impl Pool {
         parameters: Parameters,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, PoolFault> {
-        let state = State { open: true, waiting: VecDeque::new(), numbers: PoolStats::default() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new() });
         let hasher = Arc::new(Hasher::new(parameters, &*entropy)?);
-        let mut pool = Self { shared, threads: Vec::new(), hasher, entropy, config };
-        for n in 0..config.threads {
-            let shared = Arc::clone(&pool.shared);
-            let thread = thread::Builder::new().name(format!("password-{n}"));
-            // Threads that already run end when `pool` is dropped.
-            pool.threads.push(thread.spawn(move || shared.serve(parameters)).map_err(PoolFault::Spawn)?);
-        }
-        Ok(pool)
+        let threads = HashPool::start(config.threads, config.queue, parameters).map_err(PoolFault::Spawn)?;
+        Ok(Self { threads, hasher, entropy, config })
     }
 
     /// Compares a password with a stored hash, see [`Hasher::verify`]; `None` for an unknown user.
@@ -304,8 +196,7 @@ impl Pool {
 
     /// Current counters of the pool.
     pub fn stats(&self) -> PoolStats {
-        let state = self.shared.state.lock();
-        PoolStats { queued: state.waiting.len(), ..state.numbers }
+        self.threads.stats()
     }
 
     async fn run<T, F>(&self, work: F) -> Result<T, PoolError>
@@ -313,40 +204,11 @@ impl Pool {
         T: Send + 'static,
         F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send + 'static,
     {
-        let (caller, answer) = oneshot::channel();
-        self.enqueue(Box::new(Job { work: Some(work), found: None, caller }))?;
-        answer.await.unwrap_or(Err(PoolError::Stopped))
-    }
-
-    fn enqueue(&self, task: Box<dyn Task>) -> Result<(), PoolError> {
-        let mut state = self.shared.state.lock();
-        if state.waiting.len() >= self.config.queue {
-            state.waiting.retain(|task| !task.abandoned());
-            state.numbers.skipped += (self.config.queue - state.waiting.len()) as u64;
-            if state.waiting.len() >= self.config.queue {
-                state.numbers.refused += 1;
-                return Err(PoolError::Busy { retry_after: self.config.retry_after });
-            }
-        }
-        state.waiting.push_back(task);
-        drop(state);
-        self.shared.work.notify_one();
-        Ok(())
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let given_up = {
-            let mut state = self.shared.state.lock();
-            state.open = false;
-            std::mem::take(&mut state.waiting)
-        };
-        drop(given_up);
-        self.shared.work.notify_all();
-        for thread in self.threads.drain(..) {
-            // Panics of computations are caught; any other panic ends only its thread.
-            let _ = thread.join();
+        match self.threads.run(|own| work(&mut own.memory)).await {
+            Ok(result) => result.map_err(PoolError::Hash),
+            Err(NoResult::Busy) => Err(PoolError::Busy { retry_after: self.config.retry_after }),
+            Err(NoResult::Stopped) => Err(PoolError::Stopped),
+            Err(NoResult::Crashed) => Err(PoolError::Crashed),
         }
     }
 }
@@ -497,32 +359,6 @@ mod tests {
         assert_eq!(crashed, Err(PoolError::Crashed));
         assert_eq!(pool.verify(password("x"), None).await, Ok(Verdict::Wrong));
         assert_eq!(pool.stats(), PoolStats { finished: 2, crashed: 1, ..PoolStats::default() });
-    }
-
-    #[tokio::test]
-    async fn dropping_the_pool_ends_its_threads_and_gives_up_what_waits() {
-        let pool = pool(1, 8);
-        let shared = Arc::clone(&pool.shared);
-        let (release, wait_release) = mpsc::channel::<()>();
-        let (busy, busy_answer) = oneshot::channel();
-        let (started, wait_started) = mpsc::channel();
-        let work = move |_: &mut Memory| {
-            started.send(()).unwrap();
-            let _ = wait_release.recv();
-            Ok(())
-        };
-        pool.enqueue(Box::new(Job { work: Some(work), found: None, caller: busy })).unwrap();
-        wait_started.recv().unwrap();
-        let (waiting, waiting_answer) = oneshot::channel::<Result<(), _>>();
-        let work = |_: &mut Memory| Ok(());
-        pool.enqueue(Box::new(Job { work: Some(work), found: None, caller: waiting })).unwrap();
-
-        let dropping = thread::spawn(move || drop(pool));
-        assert!(waiting_answer.await.is_err(), "given up while the thread is still busy");
-        drop(release);
-        assert_eq!(busy_answer.await, Ok(Ok(())), "what was begun is finished");
-        dropping.join().unwrap();
-        assert_eq!(Arc::strong_count(&shared), 1, "no thread holds the pool's insides");
     }
 
     #[test]

@@ -51,19 +51,25 @@ async fn deliver_to(provider: &Provider, receiver: &Receiver) -> Result<(), Stor
     }
     let take = TakeReceiver { receiver: name.clone(), lease: HOLD_TIME, now: provider.now() };
     let Some(taken) = store.write(take).await? else { return Ok(()) };
-    let (heard, is_told) = deliver_pending(provider, receiver, taken).await?;
-    let tries = match (is_told, heard > taken.seq) {
+    let (finished_seq, has_succeeded) = deliver_pending(provider, receiver, taken).await?;
+    let failures = match (has_succeeded, finished_seq > taken.seq) {
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => taken.failures.saturating_add(1),
     };
-    let pause = match tries {
+    let pause = match failures {
         0 => Duration::ZERO,
-        tries => (FIRST_RETRY * 2_u32.saturating_pow((tries - 1).min(20))).min(LAST_RETRY),
+        failures => (FIRST_RETRY * 2_u32.saturating_pow((failures - 1).min(20))).min(LAST_RETRY),
     };
     let due_at = provider.now().plus(pause);
     store
-        .write(ReleaseReceiver { receiver: name.clone(), from: taken.seq, to: heard, tries, due_at })
+        .write(ReleaseReceiver {
+            receiver: name.clone(),
+            from: taken.seq,
+            to: finished_seq,
+            failures,
+            due_at,
+        })
         .await?;
     Ok(())
 }
@@ -76,26 +82,26 @@ async fn deliver_pending(
     taken: TakenReceiver,
 ) -> Result<(u64, bool), StoreError> {
     let epoch = provider.store().head().await?.epoch;
-    let (began, mut heard) = (Instant::now(), taken.seq);
-    let (mut given_up, mut is_told) = (0, true);
+    let (began, mut finished_seq) = (Instant::now(), taken.seq);
+    let (mut given_up, mut has_succeeded) = (0, true);
     for event in provider.store().occurred(taken.seq, BATCH).await? {
         if began.elapsed() >= SEND_TIME {
             break;
         }
-        if receiver.wants(event.what.kind) {
+        if receiver.wants(event.occurrence.kind) {
             if event.at.plus(MAX_EVENT_AGE) <= provider.now() {
                 given_up += 1;
             } else if !deliver_one(provider, receiver, &event, (&set::jti(epoch, event.seq), taken.failures))
                 .await
             {
-                is_told = false;
+                has_succeeded = false;
                 break;
             }
         }
-        heard = event.seq;
+        finished_seq = event.seq;
     }
     provider.receivers().record_dropped(&receiver.name, given_up);
-    Ok((heard, is_told))
+    Ok((finished_seq, has_succeeded))
 }
 
 /// Delivers one event. Returns whether it is finished: delivered, or refused permanently.
@@ -103,7 +109,7 @@ async fn deliver_one(
     provider: &Provider,
     receiver: &Receiver,
     event: &OccurrenceRow,
-    (jti, tries): (&str, u32),
+    (jti, attempt): (&str, u32),
 ) -> bool {
     let Delivery::Push { endpoint, bearer } = &receiver.delivery else { return true };
     let body = match set::mint(provider, receiver, event, jti) {
@@ -119,9 +125,9 @@ async fn deliver_one(
         authorization: Some(Zeroizing::new(format!("Bearer {}", *bearer.0))),
         body,
     };
-    let answered = provider.outbound().post(post).await;
-    let (name, kind) = (&receiver.name, event.what.kind.as_str());
-    let (outcome, is_done) = match answered {
+    let result = provider.outbound().post(post).await;
+    let (name, kind) = (&receiver.name, event.occurrence.kind.as_str());
+    let (outcome, is_done) = match result {
         Ok(200..=299) => {
             provider.receivers().record_push(name, Ok(()));
             tracing::info!(receiver = name, kind, jti, "security event delivered");
@@ -136,7 +142,7 @@ async fn deliver_one(
         Ok(status) => {
             provider
                 .receivers()
-                .record_push(name, Err(&format_args!("responded with status {status} at attempt {tries}")));
+                .record_push(name, Err(&format_args!("responded with status {status} at attempt {attempt}")));
             ("failed", false)
         }
         Err(why) => {

@@ -58,36 +58,36 @@ pub(crate) fn mint(
 ) -> Result<String, OAuthFault> {
     let iss = provider.issuer().as_str();
     let at = event.at.as_secs();
-    let uri = event.what.kind.uri().unwrap_or_default();
+    let uri = event.occurrence.kind.uri().unwrap_or_default();
     let mut payload = json!({ "event_timestamp": at });
-    if let Some(kind) = change_type(&event.what) {
+    if let Some(kind) = change_type(&event.occurrence) {
         payload["credential_type"] = json!("password");
         payload["change_type"] = json!(kind);
     }
-    if event.what.kind == auth::token::security_event::EventKind::TokenClaimsChange {
+    if event.occurrence.kind == auth::token::security_event::EventKind::TokenClaimsChange {
         // CAEP §3.2: the new claims are left out, because the receiver may have no right to read
         // tokens.
         payload["claims"] = json!({});
     }
     let events = Map::from_iter([(uri, payload)]);
-    let sub_id = subject(iss, &event.what);
+    let sub_id = subject(iss, &event.occurrence);
     let token = Token { iss, aud: &receiver.audience, jti, iat: at, sub_id, events };
     provider.sign(provider.receivers().algorithm, TYP, &token)
 }
 
 /// The `change_type` of a credential event (CAEP §3.3).
-fn change_type(what: &Occurrence) -> Option<&'static str> {
-    (what.kind == auth::token::security_event::EventKind::CredentialChange).then_some("update")
+fn change_type(occurrence: &Occurrence) -> Option<&'static str> {
+    (occurrence.kind == auth::token::security_event::EventKind::CredentialChange).then_some("update")
 }
 
 /// The subject of an event, as specific as possible.
-fn subject(iss: &str, what: &Occurrence) -> Value {
-    let user = what.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
+fn subject(iss: &str, occurrence: &Occurrence) -> Value {
+    let user = occurrence.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
     let opaque = |id: &String| json!({ "format": "opaque", "id": id });
-    if let Some(jti) = &what.jti {
+    if let Some(jti) = &occurrence.jti {
         return json!({ "format": "jwt_id", "iss": iss, "jti": jti });
     }
-    match (user, &what.sid, &what.client_id, &what.granted_by) {
+    match (user, &occurrence.sid, &occurrence.client_id, &occurrence.granted_by) {
         (Some(user), Some(sid), ..) => json!({ "format": "complex", "user": user, "session": opaque(sid) }),
         (None, Some(sid), ..) => json!({ "format": "complex", "session": opaque(sid) }),
         (Some(user), None, Some(client), _) => {
@@ -122,27 +122,30 @@ mod tests {
     #[test]
     fn whom_it_happened_to_is_said_as_narrowly_as_can_be() {
         let of = |fill: fn(&mut Occurrence)| {
-            let mut what = Occurrence::new(EventKind::SessionRevoked);
-            fill(&mut what);
-            subject("https://i", &what).to_string()
+            let mut occurrence = Occurrence::new(EventKind::SessionRevoked);
+            fill(&mut occurrence);
+            subject("https://i", &occurrence).to_string()
         };
         assert_eq!(
-            of(|what| what.user_id = Some("u".into())),
+            of(|occurrence| occurrence.user_id = Some("u".into())),
             r#"{"format":"iss_sub","iss":"https://i","sub":"u"}"#
         );
         assert_eq!(
-            of(|what| what.jti = Some("t".into())),
+            of(|occurrence| occurrence.jti = Some("t".into())),
             r#"{"format":"jwt_id","iss":"https://i","jti":"t"}"#
         );
-        assert_eq!(of(|what| what.granted_by = Some("g".into())), r#"{"format":"opaque","id":"g"}"#);
-        let session = of(|what| {
-            what.user_id = Some("u".into());
-            what.sid = Some("s".into());
+        assert_eq!(
+            of(|occurrence| occurrence.granted_by = Some("g".into())),
+            r#"{"format":"opaque","id":"g"}"#
+        );
+        let session = of(|occurrence| {
+            occurrence.user_id = Some("u".into());
+            occurrence.sid = Some("s".into());
         });
         assert!(session.contains(r#""session":{"format":"opaque","id":"s"}"#), "{session}");
-        let consent = of(|what| {
-            what.user_id = Some("u".into());
-            what.client_id = Some("c".into());
+        let consent = of(|occurrence| {
+            occurrence.user_id = Some("u".into());
+            occurrence.client_id = Some("c".into());
         });
         assert!(consent.contains(r#""application":{"format":"opaque","id":"c"}"#), "{consent}");
     }

@@ -76,22 +76,13 @@ async fn unknown_parameters_are_ignored() {
 #[tokio::test]
 async fn bad_encoding_is_refused() {
     let server = Server::start().await;
-    for more in [
-        "&x=%",
-        "&x=%4",
-        "&x=%zz",
-        "&%=1",
-        "&x=a b",
-        "&x=\r\n",
-        "\n",
-        "&x=%ff",
-        "&x=%c0%af",
-        "&x=%00",
-        "&x=é",
-        "&=1",
-    ] {
+    for more in
+        ["&x=%", "&x=%4", "&x=%zz", "&%=1", "&x=\r\n", "\n", "&x=%ff", "&x=%c0%af", "&x=%00", "&x=é", "&=1"]
+    {
         server.token(more).await.assert_error(400, "invalid_request");
     }
+    // A space that is not encoded has one meaning.
+    assert_eq!(server.token("&x=a b").await.status, 200);
     let many = "&".to_owned() + &(0..64).map(|i| format!("p{i}=1")).collect::<Vec<_>>().join("&");
     server.token(&many).await.assert_error(400, "invalid_request");
 }
@@ -182,6 +173,33 @@ async fn other_paths_are_404() {
         "/jwks",
     ] {
         server.get(path).await.assert_error(404, "invalid_request");
+    }
+}
+
+#[tokio::test]
+async fn people_get_a_page_at_other_paths_and_their_account_at_the_first() {
+    const BROWSER: &str = "Accept: text/html,*/*;q=0.8\r\nSec-Fetch-Mode: navigate\r\nAccept-Language: de";
+    let server = Server::at_path("/staff").await;
+    let get = async |path: &str, lines: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n\r\n");
+        wire::exchange(server.address, head.as_bytes()).await
+    };
+    for path in ["/", "/staff/nothing", "/staff//token"] {
+        let page = get(path, BROWSER).await;
+        assert_eq!(page.status, 404, "{path}");
+        assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"), "{path}");
+        assert_eq!(page.field("content-language"), Some("de"), "{path}");
+        assert!(page.field("content-security-policy").unwrap().contains("frame-ancestors 'none'"));
+        let text = String::from_utf8_lossy(&page.body);
+        assert!(text.contains("not_found"), "{path}: {text}");
+        get(path, "Accept: text/html\r\nSec-Fetch-Mode: cors").await.assert_error(404, "invalid_request");
+    }
+    for path in ["/staff", "/staff/"] {
+        let home = get(path, BROWSER).await;
+        assert_eq!(
+            (home.status, home.field("location")),
+            (303, Some(&*format!("{}/account", server.issuer)))
+        );
     }
 }
 

@@ -44,6 +44,25 @@ async fn a_revoked_token_is_inactive_at_once() {
     world.call_with("/revoke", &[], "token=x").await.assert_error(401, "invalid_client");
 }
 
+/// Spring Security's default accepts no other `typ`.
+#[tokio::test]
+async fn access_tokens_of_a_client_may_have_the_typ_of_all_jwts() {
+    let world = World::new().await;
+    for (client, typ) in [("app", "at+jwt"), ("spring", "JWT")] {
+        let tokens = world.tokens(client, "openid offline_access").await;
+        let [access, id] = ["access_token", "id_token"].map(|n| tokens[n].as_str().unwrap());
+        assert_eq!(decode_unverified(access).0["typ"], typ);
+        assert!(world.is_active(access).await, "{client}");
+        assert_eq!(world.userinfo(access).await.status, 200);
+        // An ID token, whose `typ` is the same, is still no access token, nor the reverse.
+        assert_eq!(decode_unverified(id).0["typ"], "JWT");
+        assert!(!world.is_active(id).await);
+        assert_eq!(world.userinfo(id).await.status, 401);
+        assert_eq!(world.call("/revoke", client, &format!("token={access}")).await.status, 200);
+        assert!(!world.is_active(access).await, "{client}");
+    }
+}
+
 #[tokio::test]
 async fn a_token_that_is_revoked_again_is_not_told_of_again() {
     let world = World::new().await;

@@ -9,8 +9,8 @@ use std::{
 use aws_lc_rs::{digest, rand::SystemRandom};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use idp::{
-    ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, OutboundClient, PasswordConfig,
-    PendingResponse, TokenFormat,
+    AccessTokenTyp, ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, OutboundClient,
+    PasswordConfig, PendingResponse, TokenFormat,
     passwords::{Parameters, Password},
 };
 use serde_json::Value;
@@ -92,6 +92,7 @@ pub(crate) fn config(issuer: &str) -> Config {
             app("app"),
             opaque(app("opaque")),
             ClientConfig { backchannel_logout_uri: None, ..app("other") },
+            ClientConfig { access_token_typ: AccessTokenTyp::Jwt, ..app("spring") },
             ClientConfig {
                 public: true,
                 secrets: vec![],

@@ -329,9 +329,9 @@ fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<CommandOutcome,
         (name, read_bounded(&arguments.file)?)
     };
     let content = String::from_utf8(bytes).map_err(|_| CliError::NotText(name.clone()))?;
-    let told =
+    let options =
         ImportOptions { variant: arguments.variant.clone(), concurrency: arguments.concurrency, file: name };
-    report(import(&content, arguments.tool, &told)?, &arguments.output, out)
+    report(import(&content, arguments.tool, &options)?, &arguments.output, out)
 }
 
 fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<CommandOutcome, CliError> {

@@ -209,8 +209,8 @@ fn check(
     for arrangement in &scenario.arrangements {
         let topology = &arrangement.topology;
         writeln!(out, "{}  {}", arrangement.name, topology.summary())?;
-        for (name, what) in topology.component_sources() {
-            writeln!(out, "  {name}: {what}")?;
+        for (name, source) in topology.component_sources() {
+            writeln!(out, "  {name}: {source}")?;
         }
         writeln!(out, "  load entry: {}", topology.entry_urls().join(", "))?;
         if let Some(name) = arrangement.generator.and_then(Generator::program) {

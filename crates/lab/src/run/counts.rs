@@ -60,7 +60,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Executes one run under the tool, which lasts at least `lasts` after it was ready. Returns
+    /// Executes one run under the tool, which lasts at least `duration` after it was ready. Returns
     /// the counts and the actual duration.
     fn count_run(
         &mut self,
@@ -68,20 +68,20 @@ impl Runner<'_> {
         counts: &Counts,
         load: &str,
         requests: u64,
-        lasts: Duration,
+        duration: Duration,
     ) -> Result<(callgrind::Counts, Duration), ArrangementError> {
         let arrangement = &self.scenario.arrangements[index];
         self.progress.starting(&format!("{}, counted", arrangement.name));
         self.on_start += 1;
         let label = format!("{}-{}-counted", self.on_start, arrangement.topology.name);
         let profile = self.workdir.folder().join(format!("{label}.callgrind"));
-        let under = WrapperTool {
+        let wrapper = WrapperTool {
             component: counts.component.clone(),
             program: callgrind::VALGRIND.to_owned(),
             arguments: callgrind::arguments(&profile),
         };
         let (topology, change) = (&arrangement.topology, &arrangement.change);
-        let mut running = Running::start_with_tool(topology, change, self.workdir, &label, Some(under))?;
+        let mut running = Running::start_with_tool(topology, change, self.workdir, &label, Some(wrapper))?;
         let ready = Instant::now();
         let name = self.scenario.variant(arrangement, load);
         let load = Load {
@@ -104,16 +104,16 @@ impl Runner<'_> {
             return Err(TopologyError::Interrupted.into());
         }
         check_uniform_results(sent.iteration.as_ref(), requests)
-            .map_err(|what| ArrangementError::Count { variant: name, what })?;
-        if self.interrupt.sleep(lasts.saturating_sub(ready.elapsed())) {
+            .map_err(|reason| ArrangementError::Count { variant: name, reason })?;
+        if self.interrupt.sleep(duration.saturating_sub(ready.elapsed())) {
             return Err(TopologyError::Interrupted.into());
         }
         let lasted = ready.elapsed();
         // The tool writes the profile when the program ends.
         drop(up);
-        let told = |why: String| ArrangementError::Profile { component: counts.component.clone(), why };
-        let text = fs::read_to_string(&profile).map_err(|error| told(error.to_string()))?;
-        let read = callgrind::read(&text).ok_or_else(|| told("the profile is incomplete".to_owned()))?;
+        let failure = |why: String| ArrangementError::Profile { component: counts.component.clone(), why };
+        let text = fs::read_to_string(&profile).map_err(|error| failure(error.to_string()))?;
+        let read = callgrind::read(&text).ok_or_else(|| failure("the profile is incomplete".to_owned()))?;
         // The profile has megabytes and is not needed any more.
         let _ = fs::remove_file(&profile);
         Ok((read, lasted))
@@ -142,8 +142,10 @@ fn check_uniform_results(iteration: Option<&Iteration>, requests: u64) -> Result
 /// What counts depend on besides the code and the load; empty if nothing is counted.
 pub(super) fn counting_environment(scenario: &Scenario, place: &Workdir) -> BTreeMap<String, String> {
     let Some(counts) = &scenario.counts else { return BTreeMap::new() };
-    let mut found = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
-    let mut add = |name: &str, what: Option<String>| found.extend(what.map(|what| (name.to_owned(), what)));
+    let mut environment = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
+    let mut add = |name: &str, version: Option<String>| {
+        environment.extend(version.map(|version| (name.to_owned(), version)));
+    };
     let tool = place.programs().find(&counts.component, callgrind::VALGRIND, None).ok();
     add(callgrind::VALGRIND, tool.and_then(|path| ProgramFinder::version(callgrind::VALGRIND, &path, None)));
     let programs = scenario.arrangements.iter().flat_map(|arrangement| arrangement.topology.programs());
@@ -152,12 +154,12 @@ pub(super) fn counting_environment(scenario: &Scenario, place: &Workdir) -> BTre
         program.and_then(|(component, name, table)| place.programs().find(component, name, table).ok());
     add("compiler", path.and_then(|path| compiler::of_program(&path)));
     add("C library", c_library());
-    found
+    environment
 }
 
 /// Name and version of the C library of this machine; `None` if it is not the GNU C library.
 fn c_library() -> Option<String> {
-    let said = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
-    let text = String::from_utf8_lossy(&said.stdout).trim().to_owned();
-    (said.status.success() && !text.is_empty()).then_some(text)
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
 }

@@ -74,8 +74,9 @@ fn now() -> f64 {
 /// Commit of the working folder, with a note about local changes; `None` without a git repository.
 fn git_commit() -> Option<String> {
     let ask = |words: &[&str]| {
-        let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
-        Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+        let output =
+            Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = ask(&["rev-parse", "--short=12", "HEAD"]).filter(|commit| !commit.is_empty())?;
     let changed =

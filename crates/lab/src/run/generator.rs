@@ -105,10 +105,10 @@ impl LoadSender {
         let run = |lasting| self.run(target, token, load, lasting, interrupt);
         let warm = if load.warmup.is_zero() { true } else { run(load.warmup)?.is_some() };
         let begun = nanos(origin.elapsed());
-        let said = if warm { run(duration)? } else { None };
+        let output = if warm { run(duration)? } else { None };
         let ended = nanos(origin.elapsed());
-        let Some(said) = said else { return Ok((Iteration::new(1, 0.0), true)) };
-        let Some(mut iteration) = said.iteration(self.generator.name())? else {
+        let Some(output) = output else { return Ok((Iteration::new(1, 0.0), true)) };
+        let Some(mut iteration) = output.iteration(self.generator.name())? else {
             return Ok((Iteration::new(1, 0.0), false));
         };
         // hey needs extra time after its load, to sort; the other generators need it before they
@@ -137,7 +137,7 @@ impl LoadSender {
         let ArrivalPattern::Closed(workers) = load.arrivals else {
             return Err(self.failure("needs a closed loop: set `arrivals = \"closed\"` in the load"));
         };
-        let asked = ClosedLoop {
+        let closed_loop = ClosedLoop {
             url: &target.url,
             token,
             workers,
@@ -145,19 +145,20 @@ impl LoadSender {
             timeout: load.timeout.as_secs().max(1),
             every_request: load.every_request,
         };
-        let (Some(program), Some(asked)) = (&self.program, self.generator.command(&asked, &self.folder))
+        let (Some(program), Some(command)) =
+            (&self.program, self.generator.command(&closed_loop, &self.folder))
         else {
             return Err(self.failure("is the lab itself"));
         };
-        let said = self.run_program(program, &asked, lasting + load.timeout + EXTRA_TIMEOUT, interrupt);
+        let output = self.run_program(program, &command, lasting + load.timeout + EXTRA_TIMEOUT, interrupt);
         self.root.set(0);
-        said
+        output
     }
 
     fn run_program(
         &self,
         program: &Path,
-        asked: &GeneratorCommand,
+        command: &GeneratorCommand,
         patience: Duration,
         interrupt: &Interrupt,
     ) -> Result<Option<GeneratorOutput>, ArrangementError> {
@@ -165,16 +166,16 @@ impl LoadSender {
         let [printed, errors] = ["out", "err"].map(|end| self.folder.join(format!("{name}.{end}")));
         let cannot = |error: io::Error| self.failure(&format!("cannot be run: {error}"));
         fs::create_dir_all(&self.folder).map_err(cannot)?;
-        if let Some((path, text)) = &asked.script {
+        if let Some((path, text)) = &command.script {
             fs::write(path, text).map_err(cannot)?;
         }
         // h2load appends to an existing file.
-        if let Some(file) = asked.output_file.as_ref().filter(|file| file.exists()) {
+        if let Some(file) = command.output_file.as_ref().filter(|file| file.exists()) {
             fs::remove_file(file).map_err(cannot)?;
         }
         let child = Command::new(program)
-            .args(&asked.arguments)
-            .envs(asked.environment.iter().copied())
+            .args(&command.arguments)
+            .envs(command.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(File::create(&printed).map_err(cannot)?)
             .stderr(File::create(&errors).map_err(cannot)?)
@@ -195,8 +196,8 @@ impl LoadSender {
         }
         let status = family.end().map_err(cannot)?;
         if !status.success() {
-            let said = fs::read_to_string(&errors).unwrap_or_default();
-            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+            let stderr = fs::read_to_string(&errors).unwrap_or_default();
+            let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
             let last = lines[lines.len().saturating_sub(MAX_ERROR_LINES)..].join("; ");
             return Err(self.failure(&format!("ended with {status}: {last}")));
         }
@@ -205,10 +206,12 @@ impl LoadSender {
                 .map_err(|error| self.failure(&format!("output cannot be read: {error}")))?;
             String::from_utf8(bytes).map_err(|_| self.failure("output is not UTF-8 text"))
         };
-        let beside =
-            asked.stdout_format.map(|form| Ok::<_, ArrangementError>((text(&printed)?, form))).transpose()?;
-        let content = text(asked.output_file.as_ref().unwrap_or(&printed))?;
-        Ok(Some(GeneratorOutput { content: (content, asked.output_format), extra: beside }))
+        let beside = command
+            .stdout_format
+            .map(|form| Ok::<_, ArrangementError>((text(&printed)?, form)))
+            .transpose()?;
+        let content = text(command.output_file.as_ref().unwrap_or(&printed))?;
+        Ok(Some(GeneratorOutput { content: (content, command.output_format), extra: beside }))
     }
 
     fn failure(&self, why: &str) -> ArrangementError {
@@ -225,9 +228,10 @@ struct GeneratorOutput {
 
 impl GeneratorOutput {
     /// Converts the output to an iteration; `None` if no request ended.
-    fn iteration(&self, by: &str) -> Result<Option<Iteration>, ArrangementError> {
-        let told = ImportOptions { variant: COMPONENT.to_owned(), concurrency: None, file: by.to_owned() };
-        let read = |(content, form): &(String, Tool)| match import::iteration(content, *form, &told) {
+    fn iteration(&self, generator: &str) -> Result<Option<Iteration>, ArrangementError> {
+        let options =
+            ImportOptions { variant: COMPONENT.to_owned(), concurrency: None, file: generator.to_owned() };
+        let read = |(content, form): &(String, Tool)| match import::iteration(content, *form, &options) {
             Err(ImportError::Empty { .. }) => Ok(None),
             other => other.map(Some),
         };

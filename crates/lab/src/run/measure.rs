@@ -63,9 +63,9 @@ pub(super) fn load_shape(arrangement: &Arrangement, load: &Load, steps: &[Step],
         [] => (None, Vec::new()),
         [one] if one.is_steady() => (Some(one.rate), Vec::new()),
         steps => {
-            let lasts: Duration = steps.iter().map(|step| step.duration).sum();
+            let total: Duration = steps.iter().map(|step| step.duration).sum();
             let requests: f64 = steps.iter().map(Step::requests).sum();
-            (Some(requests / lasts.as_secs_f64()), steps.iter().map(stage).collect())
+            (Some(requests / total.as_secs_f64()), steps.iter().map(stage).collect())
         }
     };
     let http2 = arrangement.topology.entry.protocol == Protocol::Http2;
@@ -106,8 +106,8 @@ pub(super) fn measure(
     progress: &Progress,
 ) -> Result<Measured, ArrangementError> {
     let RunningArrangement { running, tokens, site, sender } = up;
-    let by = sender.as_ref();
-    let another = by.filter(|by| by.is_external());
+    let load_sender = sender.as_ref();
+    let another = load_sender.filter(|load_sender| load_sender.is_external());
     let sending = match (load.flow, another) {
         (Some(flow), _) => LoadSource::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
         (None, Some(sender)) => {
@@ -125,7 +125,7 @@ pub(super) fn measure(
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
     let mut watched = running.component_infos();
-    watched.extend(by.map(LoadSender::component_info));
+    watched.extend(load_sender.map(LoadSender::component_info));
     let prepared = Sampler::prepare(watched);
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::RevocationThread::start_sender);
@@ -152,8 +152,8 @@ pub(super) fn measure(
     let (measured, events) = std::thread::scope(|scope| {
         let running = &mut *running;
         let acting = scope.spawn(move || events::run_events(running, &load.events, &begins));
-        let measured = match by {
-            Some(by) => by
+        let measured = match load_sender {
+            Some(load_sender) => load_sender
                 .on_cores(|| sending.send(timing.as_deref(), probe, interrupt))
                 .and_then(|measured| measured),
             None => sending.send(timing.as_deref(), probe, interrupt),
@@ -165,7 +165,7 @@ pub(super) fn measure(
     // afterwards.
     let revoked = watch.map(revoke::RevocationThread::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
-    let sent_by = by.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
+    let sent_by = load_sender.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
     let held = held.map(background::HeldDuringLoad::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
@@ -176,12 +176,12 @@ pub(super) fn measure(
     iteration.sender = sent_by.map(|sender| Component { ended: false, ..sender });
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    if let Some(seen) = revoked.map_err(ArrangementError::Revocations)? {
-        if let (0, Some(why)) = (seen.revocations.revoked, &seen.revocations.example) {
+    if let Some(observed) = revoked.map_err(ArrangementError::Revocations)? {
+        if let (0, Some(why)) = (observed.revocations.revoked, &observed.revocations.example) {
             return Err(ArrangementError::NothingRevoked(why.clone()));
         }
-        iteration.staleness = seen.staleness;
-        iteration.revocations = Some(seen.revocations);
+        iteration.staleness = observed.staleness;
+        iteration.revocations = Some(observed.revocations);
     }
     if !interrupted {
         running.check_alive()?;
@@ -250,8 +250,9 @@ fn plans(
     });
     let plans: Vec<Plan> = plans.collect();
     if plans.iter().any(|plan| plan.connections == 0 || plan.stop == Stop::Count(0)) {
-        let what = format!("load enters at {parts} places: each needs a worker or connection, and a request");
-        return Err(ArrangementError::Load(load::LoadError::Plan(what)));
+        let message =
+            format!("load enters at {parts} places: each needs a worker or connection, and a request");
+        return Err(ArrangementError::Load(load::LoadError::Plan(message)));
     }
     Ok(plans)
 }

@@ -132,8 +132,8 @@ enum ArrangementError {
     Revocations(io::Error),
     #[error("no credential could be revoked: {0}")]
     NothingRevoked(String),
-    #[error("counted requests of `{variant}` had different results: {what}")]
-    Count { variant: String, what: String },
+    #[error("counted requests of `{variant}` had different results: {reason}")]
+    Count { variant: String, reason: String },
     #[error("`{name}` {why}")]
     Generator { name: &'static str, why: String },
     #[error("cannot import the output of the load generator: {0}")]
@@ -375,11 +375,11 @@ impl Runner<'_> {
                 0,
                 Some(length + load.warmup),
             );
-            let seen = measure::measure(&mut one, &load, &[], self.seed, self.interrupt, &self.progress);
+            let measured = measure::measure(&mut one, &load, &[], self.seed, self.interrupt, &self.progress);
             one.sender = sender;
-            match seen {
-                Ok(seen) if seen.interrupted => self.interrupted = true,
-                Ok(seen) => match seen.ok_per_s() {
+            match measured {
+                Ok(measured) if measured.interrupted => self.interrupted = true,
+                Ok(measured) => match measured.ok_per_s() {
                     Some(served) => {
                         self.progress.log_calibration(&arrangement.name, served);
                         self.slowest = Some(self.slowest.map_or(served, |slowest| slowest.min(served)));
@@ -420,8 +420,8 @@ impl Runner<'_> {
                     return;
                 };
                 let iteration = Iteration { number: round, start_ms, ..iteration };
-                let what = if load.flow.is_some() { "transactions" } else { "requests" };
-                self.progress.measured(&variant, round, &iteration, what);
+                let unit = if load.flow.is_some() { "transactions" } else { "requests" };
+                self.progress.measured(&variant, round, &iteration, unit);
                 let shape = measure::load_shape(arrangement, load, &steps, up.tokens.len());
                 let entry = self.variants.entry(variant.clone());
                 let topology = &arrangement.topology;
@@ -445,7 +445,7 @@ impl Runner<'_> {
             RateProfile::Steady(rate) => vec![Step::steady(per_s(*rate), Duration::ZERO)],
             RateProfile::Stages(stages) => stages
                 .iter()
-                .map(|stage| Step { rate: per_s(stage.from), to: per_s(stage.to), duration: stage.lasts })
+                .map(|stage| Step { rate: per_s(stage.from), to: per_s(stage.to), duration: stage.duration })
                 .collect(),
         }
     }
@@ -468,7 +468,8 @@ fn new_variant(
         ("load".to_owned(), load.to_owned()),
     ]);
     labels.extend(arrangement.mode.clone().map(|mode| ("tokens".to_owned(), mode)));
-    labels.extend(arrangement.generator.map(|by| ("generator".to_owned(), by.name().to_owned())));
+    labels
+        .extend(arrangement.generator.map(|generator| ("generator".to_owned(), generator.name().to_owned())));
     labels.extend(arrangement.change.variables.clone());
     for (component, limits) in &arrangement.change.limits {
         let cpu = limits.cpu_millicores.map(|millicores| format!("{millicores}m"));

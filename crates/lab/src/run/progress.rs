@@ -57,10 +57,10 @@ impl Progress {
         let loads = scenario.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
         let all =
             loads.map(|load| scenario.loads[load].rounds_of(scenario.rounds)).fold(0, u32::saturating_add);
-        let mut seen = self.view.lock();
-        seen.rounds = scenario.rounds;
-        seen.all = all;
-        drop(seen);
+        let mut state = self.view.lock();
+        state.rounds = scenario.rounds;
+        state.all = all;
+        drop(state);
         let quick = if scenario.quick { " (quick)" } else { "" };
         self.line(&format!(
             "{}{quick}{}",
@@ -93,9 +93,9 @@ impl Progress {
         self.line(&format!("{name}: excluded: {why}"));
     }
 
-    /// Prints the result of one load. `what` names its unit: requests or transactions.
-    pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration, what: &str) {
-        self.log_iteration(name, round, &summary(iteration, what));
+    /// Prints the result of one load. `unit` is requests or transactions.
+    pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration, unit: &str) {
+        self.log_iteration(name, round, &summary(iteration, unit));
     }
 
     pub(super) fn nothing_ended(&self, name: &str, round: u32) {
@@ -104,9 +104,9 @@ impl Progress {
 
     fn log_iteration(&self, name: &str, round: u32, summary: &str) {
         let rounds = {
-            let mut seen = self.view.lock();
-            seen.done += 1;
-            seen.rounds
+            let mut state = self.view.lock();
+            state.done += 1;
+            state.rounds
         };
         self.line(&format!("round {round} of {rounds}  {name}  {summary}"));
     }
@@ -143,10 +143,10 @@ impl Drop for Progress {
 }
 
 /// One-line summary of an iteration.
-fn summary(iteration: &Iteration, what: &str) -> String {
+fn summary(iteration: &Iteration, unit: &str) -> String {
     let mut text = String::new();
     let good = iteration.count(Outcome::Ok);
-    let _ = write!(text, "{} {what}/s", formatting::digits(good as f64 / iteration.seconds));
+    let _ = write!(text, "{} {unit}/s", formatting::digits(good as f64 / iteration.seconds));
     for (figure, name) in [(Figure::P50, "p50"), (Figure::P99, "p99")] {
         if let Some(micros) = figure.value(iteration) {
             let _ = write!(text, "  {name} {}", formatting::time(micros));
@@ -173,8 +173,8 @@ fn summary(iteration: &Iteration, what: &str) -> String {
 fn throttled(component: &lab_analysis::record::Component) -> Option<f64> {
     let (first, last) = (component.samples.first()?, component.samples.last()?);
     let periods = last.periods?.saturating_sub(first.periods?);
-    let stood = last.throttled_periods?.saturating_sub(first.throttled_periods?);
-    (stood > 0 && periods > 0).then(|| stood as f64 / periods as f64)
+    let throttled_periods = last.throttled_periods?.saturating_sub(first.throttled_periods?);
+    (throttled_periods > 0 && periods > 0).then(|| throttled_periods as f64 / periods as f64)
 }
 
 /// Redraws until the run ends. The cursor returns to the start each time, so that the next log line
@@ -182,8 +182,8 @@ fn throttled(component: &lab_analysis::record::Component) -> Option<f64> {
 fn redraw_until_done(view: &View, live: bool) {
     loop {
         let (text, over) = {
-            let seen = view.lock();
-            (if live { dashboard(&seen) } else { progress_line(&seen) }, seen.over)
+            let state = view.lock();
+            (if live { dashboard(&state) } else { progress_line(&state) }, state.over)
         };
         let mut out = std::io::stderr().lock();
         if over {
@@ -199,34 +199,34 @@ fn redraw_until_done(view: &View, live: bool) {
 }
 
 /// Status line: progress of the run.
-fn progress_line(seen: &ViewState) -> String {
-    let filled = (seen.done as usize * BAR_WIDTH).checked_div(seen.all as usize).unwrap_or(0);
+fn progress_line(state: &ViewState) -> String {
+    let filled = (state.done as usize * BAR_WIDTH).checked_div(state.all as usize).unwrap_or(0);
     let mut text = format!(
         "[{}{}] {}/{}  {}",
         "#".repeat(filled),
         "-".repeat(BAR_WIDTH - filled),
-        seen.done,
-        seen.all,
-        seen.what
+        state.done,
+        state.all,
+        state.activity
     );
-    if seen.round > 0 {
-        let _ = write!(text, ", round {} of {}", seen.round, seen.rounds);
+    if state.round > 0 {
+        let _ = write!(text, ", round {} of {}", state.round, state.rounds);
     }
-    if let Some(since) = seen.since {
+    if let Some(since) = state.since {
         let _ = write!(text, "  {} s", since.elapsed().as_secs());
     }
     truncate(&text)
 }
 
 /// Dashboard: progress, throughput, percentiles, and each component.
-fn dashboard(seen: &ViewState) -> String {
-    let mut text = progress_line(seen);
+fn dashboard(state: &ViewState) -> String {
+    let mut text = progress_line(state);
     text.push('\n');
-    if let (Some(since), Some(length)) = (seen.since, seen.length) {
+    if let (Some(since), Some(length)) = (state.since, state.length) {
         let left = length.saturating_sub(Instant::now().saturating_duration_since(since));
         let _ = writeln!(text, "  {:.0} s left", left.as_secs_f64().ceil());
     }
-    let rates: Vec<f64> = seen.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
+    let rates: Vec<f64> = state.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
     let most = rates.iter().copied().fold(0.0, f64::max);
     let heights =
         rates.iter().map(|rate| SPARK_CHARS[lab_analysis::units::index(rate / most.max(1.0) * 7.0).min(7)]);
@@ -239,9 +239,9 @@ fn dashboard(seen: &ViewState) -> String {
             formatting::digits(rates.last().copied().unwrap_or(0.0))
         ))
     );
-    let last = seen.slices.last();
+    let last = state.slices.last();
     let time = |micros: Option<f64>| micros.map_or_else(|| "–".to_owned(), formatting::time);
-    let bad: u64 = seen.slices.iter().map(|slice| slice.bad).sum();
+    let bad: u64 = state.slices.iter().map(|slice| slice.bad).sum();
     let _ = writeln!(
         text,
         "  latency     p50 {}  p99 {}  max {}   failed or refused {bad}",
@@ -249,7 +249,7 @@ fn dashboard(seen: &ViewState) -> String {
         time(last.and_then(|slice| slice.p99_us)),
         time(last.and_then(|slice| slice.max_us)),
     );
-    for (name, watch) in &seen.components {
+    for (name, watch) in &state.components {
         let cores = watch.cores().unwrap_or(0.0);
         let scale = watch.limit.unwrap_or(1.0).max(0.001);
         let filled = lab_analysis::units::index((cores / scale * BAR_WIDTH as f64).round()).min(BAR_WIDTH);

@@ -35,7 +35,7 @@ pub(super) fn plan(
     seed: u64,
 ) -> Result<ProviderPlan, ArrangementError> {
     let topology = running.topology();
-    let wrong = |what: &str| TopologyError::invalid_value(&topology.name, "provider", what);
+    let wrong = |message: &str| TopologyError::invalid_value(&topology.name, "provider", message);
     let description = running.provider()?.ok_or_else(|| wrong("missing; a flow needs [provider]"))?;
     let ArrivalPattern::Closed(workers) = load.arrivals else {
         return Err(wrong("a flow needs a closed loop, not a rate").into());

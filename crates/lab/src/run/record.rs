@@ -172,8 +172,10 @@ fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
         for (mode, load) in scenario.combinations() {
             let name = crate::scenario::expand_name(named, &mode, &load);
             let Some(baseline) = record.variant(&name) else { continue };
-            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
-            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+            let has_same_load =
+                |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+            let others =
+                record.variants.iter().filter(has_same_load).filter(|variant| variant.name != baseline.name);
             let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
             let comparison = Comparison { baseline: baseline.name.clone(), variants };
             if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {

@@ -56,33 +56,33 @@ impl Sampler {
     pub(super) fn prepare(components: Vec<ComponentInfo>) -> PreparedSampler {
         let metrics = components.iter().filter_map(|component| {
             let metrics = component.metrics.clone()?;
-            let mut asked = Scraper::new(&component.name, metrics);
-            asked.was_standby = component.root.as_ref().is_some_and(|root| root.pid().is_none());
-            if !asked.was_standby {
-                let _ = asked.scrape(0);
+            let mut scraper = Scraper::new(&component.name, metrics);
+            scraper.was_standby = component.root.as_ref().is_some_and(|root| root.pid().is_none());
+            if !scraper.was_standby {
+                let _ = scraper.scrape(0);
             }
-            Some((component.name.clone(), asked))
+            Some((component.name.clone(), scraper))
         });
-        let asked = metrics.collect();
-        PreparedSampler { components, asked, cores: sched_getaffinity(None).ok() }
+        let scrapers = metrics.collect();
+        PreparedSampler { components, scrapers, cores: sched_getaffinity(None).ok() }
     }
 
     /// Starts sampling; times are relative to `origin`.
     pub(super) fn start(prepared: PreparedSampler, origin: Instant, view: &View) -> Self {
-        let PreparedSampler { components, mut asked, cores } = prepared;
+        let PreparedSampler { components, mut scrapers, cores } = prepared;
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<ComponentInfo>, Vec<ComponentInfo>) =
             components.into_iter().partition(|component| component.root.is_some());
         let mut sampler =
             Self { stop: Vec::new(), threads: Vec::new(), local_scrapes: Vec::new(), order, cores };
-        for asked in here.iter().filter_map(|component| asked.remove(&component.name)) {
-            let thread = sampler.spawn("ask", SCRAPE_INTERVAL, origin, Box::new(asked));
+        for scraper in here.iter().filter_map(|component| scrapers.remove(&component.name)) {
+            let thread = sampler.spawn("ask", SCRAPE_INTERVAL, origin, Box::new(scraper));
             sampler.local_scrapes.extend(thread);
         }
         let local = sampler.spawn("watch", INTERVAL, origin, Box::new(LocalProbe::new(here, view.clone())));
         sampler.threads.extend(local);
-        for asked in elsewhere.iter().filter_map(|component| asked.remove(&component.name)) {
-            let remote = RemoteProbe { asked, stamp: None, view: view.clone() };
+        for scraper in elsewhere.iter().filter_map(|component| scrapers.remove(&component.name)) {
+            let remote = RemoteProbe { scraper, stamp: None, view: view.clone() };
             let remote = sampler.spawn("scrape", SCRAPE_INTERVAL, origin, Box::new(remote));
             sampler.threads.extend(remote);
         }
@@ -126,22 +126,22 @@ impl Sampler {
         let all = |threads: Vec<JoinHandle<Vec<Component>>>| -> Vec<Component> {
             threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
         };
-        let mut seen = all(self.threads);
-        for told in all(self.local_scrapes) {
-            if let Some(component) = seen.iter_mut().find(|component| component.name == told.name) {
-                merge_scraped(&mut component.samples, &told.samples);
-                component.counters = told.counters;
+        let mut components = all(self.threads);
+        for scraped in all(self.local_scrapes) {
+            if let Some(component) = components.iter_mut().find(|component| component.name == scraped.name) {
+                merge_scraped(&mut component.samples, &scraped.samples);
+                component.counters = scraped.counters;
             }
         }
-        seen.sort_by_key(|component| self.order.iter().position(|name| *name == component.name));
-        seen
+        components.sort_by_key(|component| self.order.iter().position(|name| *name == component.name));
+        components
     }
 }
 
 /// Components to sample, and the first scrape of those with metrics.
 pub(super) struct PreparedSampler {
     components: Vec<ComponentInfo>,
-    asked: BTreeMap<String, Scraper>,
+    scrapers: BTreeMap<String, Scraper>,
     cores: Option<CpuSet>,
 }
 
@@ -190,9 +190,9 @@ fn push_sample(samples: &mut Vec<Sample>, mut sample: Sample) {
 
 /// Adds the exported counters of a program to each of its samples. Between two scrapes the counters
 /// are interpolated linearly. Before the first and after the last scrape its value is used.
-fn merge_scraped(samples: &mut [Sample], told: &[Sample]) {
+fn merge_scraped(samples: &mut [Sample], scraped: &[Sample]) {
     let course = |counter: fn(&Sample) -> Option<u64>| -> Vec<(u64, u64)> {
-        told.iter().filter_map(|answer| Some((answer.at_ms, counter(answer)?))).collect()
+        scraped.iter().filter_map(|answer| Some((answer.at_ms, counter(answer)?))).collect()
     };
     let connections = course(|answer| answer.connections_opened);
     let calls = course(|answer| answer.calls_received);
@@ -349,8 +349,8 @@ impl Scraper {
         let token = metrics.token_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned());
         let about = component(name.to_owned());
-        let told = prometheus::CounterTotals::default();
-        Self { about, metrics, client, token, was_standby: false, totals: told, baseline: BTreeMap::new() }
+        let totals = prometheus::CounterTotals::default();
+        Self { about, metrics, client, token, was_standby: false, totals, baseline: BTreeMap::new() }
     }
 
     /// Updates the increase of the counters since the first scrape.
@@ -375,17 +375,17 @@ impl Scraper {
             calls: self.metrics.calls.as_deref(),
             handshakes: self.metrics.handshakes.as_deref(),
         };
-        let told = &mut self.totals;
+        let totals = &mut self.totals;
         (answer.status == 200)
-            .then(|| prometheus::parse_metrics(&text, &self.metrics.labels, named, at_ms, told))
+            .then(|| prometheus::parse_metrics(&text, &self.metrics.labels, named, at_ms, totals))
     }
 }
 
 /// A local program: its usage is sampled from outside, only its counters are scraped.
 impl Probe for Scraper {
     fn sample(&mut self, origin: Instant) {
-        if let Some(seen) = self.scrape(at(origin)) {
-            push_sample(&mut self.about.samples, seen.counters);
+        if let Some(scraped) = self.scrape(at(origin)) {
+            push_sample(&mut self.about.samples, scraped.counters);
         }
     }
 
@@ -396,7 +396,7 @@ impl Probe for Scraper {
 
 /// A remote component, for which all figures are scraped.
 struct RemoteProbe {
-    asked: Scraper,
+    scraper: Scraper,
     /// Timestamp of the last scraped sample.
     stamp: Option<i64>,
     view: View,
@@ -404,22 +404,22 @@ struct RemoteProbe {
 
 impl Probe for RemoteProbe {
     fn sample(&mut self, origin: Instant) {
-        let Some(seen) = self.asked.scrape(at(origin)) else { return };
-        let about = &mut self.asked.about;
+        let Some(scraped) = self.scraper.scrape(at(origin)) else { return };
+        let about = &mut self.scraper.about;
         // A sample with the same timestamp is a repetition. Recording it would look like a period
         // without usage.
-        let again = seen.stamp.is_some() && seen.stamp == self.stamp;
-        self.stamp = seen.stamp;
-        if let Some(sample) = seen.sample.filter(|_| !again) {
+        let again = scraped.stamp.is_some() && scraped.stamp == self.stamp;
+        self.stamp = scraped.stamp;
+        if let Some(sample) = scraped.sample.filter(|_| !again) {
             push_sample(&mut about.samples, sample);
         }
-        about.cpu_limit_cores = seen.cpu_limit_cores.or(about.cpu_limit_cores);
-        about.memory_limit_bytes = seen.memory_limit_bytes.or(about.memory_limit_bytes);
+        about.cpu_limit_cores = scraped.cpu_limit_cores.or(about.cpu_limit_cores);
+        about.memory_limit_bytes = scraped.memory_limit_bytes.or(about.memory_limit_bytes);
         self.view.update_components([&*about]);
     }
 
     fn into_components(self: Box<Self>) -> Vec<Component> {
-        vec![self.asked.about]
+        vec![self.scraper.about]
     }
 }
 
@@ -435,26 +435,26 @@ mod tests {
             ..Metrics::default()
         };
         let grown = |stood_by| {
-            let mut asked = Scraper { was_standby: stood_by, ..Scraper::new("a", metrics.clone()) };
+            let mut scraper = Scraper { was_standby: stood_by, ..Scraper::new("a", metrics.clone()) };
             // After the third response the program was restarted.
-            for said in ["seen_total 7", "seen_total 9", "other_total 1", "seen_total 2"] {
-                asked.update_counters(said);
+            for text in ["seen_total 7", "seen_total 9", "other_total 1", "seen_total 2"] {
+                scraper.update_counters(text);
             }
-            asked.about.counters["seen"]
+            scraper.about.counters["seen"]
         };
         assert_eq!((grown(false), grown(true)), (4, 11));
     }
 
     #[test]
     fn what_a_program_tells_is_put_beside_each_look() {
-        let told = [(100, 10), (600, 60), (1100, 60)].map(|(at_ms, calls)| Sample {
+        let scraped = [(100, 10), (600, 60), (1100, 60)].map(|(at_ms, calls)| Sample {
             at_ms,
             calls_received: Some(calls),
             ..Sample::default()
         });
         let look = |at_ms| Sample { at_ms, connections_opened: Some(3), ..Sample::default() };
         let mut samples = [0, 100, 350, 600, 900, 1200].map(look);
-        merge_scraped(&mut samples, &told);
+        merge_scraped(&mut samples, &scraped);
         let calls = samples.clone().map(|sample| sample.calls_received.unwrap());
         assert_eq!(calls, [10, 10, 35, 60, 60, 60]);
         assert!(samples.iter().all(|sample| sample.tls_handshakes.is_none()));

@@ -20,7 +20,7 @@ pub(super) struct View(Arc<Mutex<ViewState>>);
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     /// One-line description of what runs.
-    pub(super) what: String,
+    pub(super) activity: String,
     pub(super) round: u32,
     pub(super) rounds: u32,
     /// Finished loads, and total number of loads.
@@ -47,30 +47,30 @@ impl View {
     }
 
     /// Starts a new activity: clears slices and components.
-    pub(super) fn start_phase(&self, what: &str, round: u32, length: Option<Duration>) {
-        let mut seen = self.lock();
-        what.clone_into(&mut seen.what);
-        (seen.round, seen.length) = (round, length);
-        seen.since = Some(Instant::now());
-        seen.slices.clear();
-        seen.components.clear();
+    pub(super) fn start_phase(&self, activity: &str, round: u32, length: Option<Duration>) {
+        let mut state = self.lock();
+        activity.clone_into(&mut state.activity);
+        (state.round, state.length) = (round, length);
+        state.since = Some(Instant::now());
+        state.slices.clear();
+        state.components.clear();
     }
 
     /// Adds a closed slice of the timeline.
     pub(super) fn push_slice(&self, slice: &Slice) {
-        let mut seen = self.lock();
-        if seen.slices.len() == MAX_SLICES {
-            seen.slices.remove(0);
+        let mut state = self.lock();
+        if state.slices.len() == MAX_SLICES {
+            state.slices.remove(0);
         }
-        seen.slices.push(slice.clone());
+        state.slices.push(slice.clone());
     }
 
     /// Updates the components from their last samples.
     pub(super) fn update_components<'a>(&self, components: impl IntoIterator<Item = &'a Component>) {
-        let mut seen = self.lock();
+        let mut state = self.lock();
         for component in components {
             let Some(last) = component.samples.last() else { continue };
-            let watch = seen.components.entry(component.name.clone()).or_default();
+            let watch = state.components.entry(component.name.clone()).or_default();
             watch.limit = component.cpu_limit_cores;
             // The earlier sample is about one redraw older; a shorter period would only show the
             // clock tick resolution.
@@ -94,7 +94,7 @@ impl ComponentView {
     pub(super) fn throttled(&self) -> Option<f64> {
         let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
         let periods = last.periods?.saturating_sub(before.periods?);
-        let stood = last.throttled_periods?.saturating_sub(before.throttled_periods?);
-        (periods > 0).then(|| stood as f64 / periods as f64)
+        let throttled_periods = last.throttled_periods?.saturating_sub(before.throttled_periods?);
+        (periods > 0).then(|| throttled_periods as f64 / periods as f64)
     }
 }

@@ -43,7 +43,7 @@ impl Scenario {
         };
         if let Some(counts) = &self.counts {
             let checked = counts.check(&self.arrangements, &self.loads);
-            checked.map_err(|(key, what)| reader.wrong(&format!("counts.{key}"), what))?;
+            checked.map_err(|(key, message)| reader.wrong(&format!("counts.{key}"), message))?;
         }
         for ladder in &self.ladders {
             ladder
@@ -65,11 +65,11 @@ impl Scenario {
                 .filter_map(|row| row.beside.as_ref())
                 .try_for_each(|beside| known("reference", beside))?;
             if rows.is_empty() {
-                let what = format!(
+                let message = format!(
                     "unknown published row `{}`; `postern lab audit --example` lists all",
                     reference.id
                 );
-                return Err(reader.wrong("reference", what));
+                return Err(reader.wrong("reference", message));
             }
         }
         Ok(())
@@ -85,14 +85,14 @@ impl Scenario {
                 let place = format!("load.{load}.event");
                 let component = &event.component;
                 if !started.insert(component) {
-                    let what = format!("`{component}` is started twice in variant `{}`", arrangement.name);
-                    return Err(reader.wrong(&place, what));
+                    let message = format!("`{component}` is started twice in variant `{}`", arrangement.name);
+                    return Err(reader.wrong(&place, message));
                 }
                 if self.fresh == RestartPolicy::Run && self.rounds > 1 {
-                    let what = format!(
+                    let message = format!(
                         "`{component}` would already run in the second round: set `fresh = \"round\"` so that programs restart in each round"
                     );
-                    return Err(reader.wrong(&place, what));
+                    return Err(reader.wrong(&place, message));
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Scenario {
     ) -> Result<(), TopologyError> {
         let place = format!("target `{}`", table.says);
         for (mode, load) in self.combinations() {
-            let wrong = |(key, what): (&str, String)| reader.wrong(&format!("{place}: {key}"), what);
+            let wrong = |(key, message): (&str, String)| reader.wrong(&format!("{place}: {key}"), message);
             let target = table.target(&mode, &load).map_err(wrong)?;
             let component = target.figure.component();
             let of = |arrangement: &&Arrangement| {
@@ -122,24 +122,24 @@ impl Scenario {
                 && !watched(component)
             {
                 let has: Vec<&str> = topology.components.iter().map(|known| known.name.as_str()).collect();
-                let what = format!(
+                let message = format!(
                     "topology `{}` has no component `{component}`; it has {}",
                     topology.name,
                     has.join(", ")
                 );
-                return Err(wrong(("component", what)));
+                return Err(wrong(("component", message)));
             }
             if let (Measure::Counter { component, name }, Some(topology)) = (&target.figure, topology) {
                 let metrics = topology.component(component).and_then(|known| known.metrics.as_ref());
                 let has: Vec<&str> =
                     metrics.iter().flat_map(|metrics| metrics.counters.keys()).map(String::as_str).collect();
                 if !has.contains(&name.as_str()) {
-                    let what = format!(
+                    let message = format!(
                         "component `{component}` of topology `{}` has no counter `{name}`; it has {}",
                         topology.name,
                         if has.is_empty() { "none".to_owned() } else { has.join(", ") }
                     );
-                    return Err(wrong(("name", what)));
+                    return Err(wrong(("name", message)));
                 }
             }
         }

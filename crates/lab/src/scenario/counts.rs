@@ -40,31 +40,33 @@ impl Counts {
     ) -> Result<(), (&'static str, String)> {
         let [few, many] = self.requests;
         if few == 0 || many <= few || many > MAX_REQUESTS {
-            let what = format!("must be two increasing numbers from 1 to {MAX_REQUESTS}, such as [100, 600]");
-            return Err(("requests", what));
+            let message =
+                format!("must be two increasing numbers from 1 to {MAX_REQUESTS}, such as [100, 600]");
+            return Err(("requests", message));
         }
         for arrangement in arrangements {
             let topology = &arrangement.topology;
             let started: Vec<&str> = topology.programs().map(|(component, ..)| component).collect();
             if !started.contains(&self.component.as_str()) {
                 let (name, known) = (&topology.name, started.join(", "));
-                let what =
+                let message =
                     format!("topology `{name}` starts no component `{}`; it starts {known}", self.component);
-                return Err(("component", what));
+                return Err(("component", message));
             }
             if topology.entry_urls().len() > 1 {
-                let what = format!("need a single load entry, but topology `{}` has several", topology.name);
-                return Err(("requests", what));
+                let message =
+                    format!("need a single load entry, but topology `{}` has several", topology.name);
+                return Err(("requests", message));
             }
             let flow = arrangement
                 .loads
                 .iter()
                 .find(|name| loads.get(*name).is_some_and(|load| load.flow.is_some()));
             if let Some(name) = flow {
-                let what = format!(
+                let message = format!(
                     "load `{name}` is a flow, which cannot be counted: move it to a scenario without [counts]"
                 );
-                return Err(("requests", what));
+                return Err(("requests", message));
             }
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Scenario {
             loads,
             arrangements,
             counts: table.counts,
-            calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
+            calibration: calibration.map_err(|message| reader.wrong("calibration", message))?,
             ladders: table.ladder,
             sweeps: table.sweep,
             filtered: partly,
@@ -219,9 +219,9 @@ fn apply_quick(
                 reader.wrong("quick.variants", format!("unknown variant `{unknown}`; available: {known}"))
             );
         }
-        let stays = |arrangement: &Arrangement| names.contains(&base(arrangement));
-        if arrangements.iter().any(stays) {
-            arrangements.retain(stays);
+        let is_selected = |arrangement: &Arrangement| names.contains(&base(arrangement));
+        if arrangements.iter().any(is_selected) {
+            arrangements.retain(is_selected);
         }
     }
     if let Some(names) = &quick.loads {
@@ -400,8 +400,8 @@ mod tests {
                 assert!(held(&variant, &figure), "{figure} of {variant}");
             }
             // With a frozen broker it may take longer than 25 ms.
-            let well = ["/well", "/longer", "/alone"].iter().any(|load| variant.ends_with(load));
-            assert_eq!(held(&variant, &Measure::StalenessP99), well, "{variant}");
+            let normal = ["/normal", "/longer", "/alone"].iter().any(|load| variant.ends_with(load));
+            assert_eq!(held(&variant, &Measure::StalenessP99), normal, "{variant}");
         }
     }
 
@@ -422,8 +422,8 @@ mod tests {
     fn is_a_fault(change: (&str, &str), words: &[&str]) {
         assert!(SOUND.contains(change.0));
         let wish = ScenarioOptions { quick: true, ..ScenarioOptions::default() };
-        let said = read(&SOUND.replace(change.0, change.1), &wish).unwrap_err();
-        assert!(words.iter().all(|word| said.contains(word)), "{change:?}\n{said}");
+        let message = read(&SOUND.replace(change.0, change.1), &wish).unwrap_err();
+        assert!(words.iter().all(|word| message.contains(word)), "{change:?}\n{message}");
     }
 
     #[test]

@@ -104,7 +104,8 @@ pub(super) fn planned_events(
 
 impl EventTable {
     fn planned(self) -> Result<Vec<PlannedEvent>, String> {
-        let time = |key: &str, text: &str| amount::duration(text).map_err(|what| format!("{key}: {what}"));
+        let time =
+            |key: &str, text: &str| amount::duration(text).map_err(|message| format!("{key}: {message}"));
         let at = time("at", &self.at)?;
         let end = self.end.as_deref().map(|text| time("end", text)).transpose()?;
         if end.is_some_and(|end| end.is_zero() || end > MAX_STOP_TIMEOUT) {
@@ -228,8 +229,8 @@ mod tests {
             (format!("at = '1s', {a}, signal = 'HUP', with = {{ n = '1' }}"), "needs a `file`"),
             (format!("at = '1s', {a}, signal = 'HUP', every = '5s', times = 3"), "due after 11 s"),
         ] {
-            let said = read(&format!("{{ {text} }}"), 10).unwrap_err();
-            assert!(said.contains(words), "{text}\n{said}");
+            let message = read(&format!("{{ {text} }}"), 10).unwrap_err();
+            assert!(message.contains(words), "{text}\n{message}");
         }
     }
 }

@@ -158,7 +158,7 @@ impl LoadTable {
     /// # Errors
     /// The wrong key, and the reason.
     fn arrivals(&self) -> Result<ArrivalPattern, (&'static str, String)> {
-        let wrong = |key, what: &str| Err((key, what.to_owned()));
+        let wrong = |key, message: &str| Err((key, message.to_owned()));
         let in_flight = |key, number: u32| {
             if (1..=MOST).contains(&number) {
                 Ok(number)
@@ -187,7 +187,7 @@ impl LoadTable {
                 let course = match (&self.rate, &self.steps) {
                     (Some(rate), None) => RateProfile::Steady(rate.rate()?),
                     (None, Some(steps)) => {
-                        RateProfile::Stages(stages(steps).map_err(|what| ("steps", what))?)
+                        RateProfile::Stages(stages(steps).map_err(|message| ("steps", message))?)
                     }
                     (Some(_), Some(_)) => return wrong("steps", "cannot be combined with `rate`"),
                     (None, None) => {
@@ -217,7 +217,7 @@ impl LoadTable {
     /// The wrong key, and the reason.
     pub(super) fn each(self) -> Result<Vec<Part>, (&'static str, String)> {
         let Some(rates) = self.rates.clone() else { return Ok(vec![(None, self.load()?)]) };
-        let wrong = |what: &str| Err(("rates", what.to_owned()));
+        let wrong = |message: &str| Err(("rates", message.to_owned()));
         if matches!(self.arrivals, Some(ArrivalsName::Closed)) {
             return wrong("not allowed in a closed loop: its rate is workers ÷ latency");
         }
@@ -246,9 +246,9 @@ impl LoadTable {
     /// # Errors
     /// The wrong key, and the reason.
     fn parsed_flow(&self) -> Result<Option<Flow>, (&'static str, String)> {
-        let wrong = |key, what: &str| Err((key, what.to_owned()));
+        let wrong = |key, message: &str| Err((key, message.to_owned()));
         let flow = self.flow.as_deref().map(str::parse::<Flow>).transpose();
-        let Some(flow) = flow.map_err(|what| ("flow", what))? else { return Ok(None) };
+        let Some(flow) = flow.map_err(|message| ("flow", message))? else { return Ok(None) };
         if !matches!(self.arrivals, None | Some(ArrivalsName::Closed)) {
             return wrong("arrivals", "a flow needs a closed loop of virtual users: \"closed\"");
         }
@@ -288,9 +288,9 @@ impl LoadTable {
     /// The wrong key, and the reason.
     fn load(self) -> Result<Load, (&'static str, String)> {
         let time = |key: &'static str, text: &Option<String>| {
-            text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))
+            text.as_deref().map(amount::duration).transpose().map_err(|message| (key, message))
         };
-        let wrong = |key, what: &str| Err((key, what.to_owned()));
+        let wrong = |key, message: &str| Err((key, message.to_owned()));
         let flow = self.parsed_flow()?;
         let arrivals = self.arrivals()?;
         let stages = match &arrivals {
@@ -300,7 +300,7 @@ impl LoadTable {
         let stop = match (self.requests, time("duration", &self.duration)?, stages) {
             (Some(1..), None, None) => Stop::Count(self.requests.unwrap_or(1)),
             (None, Some(duration), None) if !duration.is_zero() => Stop::After(duration),
-            (None, None, Some(stages)) => Stop::After(stages.iter().map(|stage| stage.lasts).sum()),
+            (None, None, Some(stages)) => Stop::After(stages.iter().map(|stage| stage.duration).sum()),
             (_, _, Some(_)) => {
                 return wrong("duration", "not allowed with `steps`, which contain the durations");
             }
@@ -318,10 +318,11 @@ impl LoadTable {
             ArrivalPattern::Open { connections, .. } => *connections,
         };
         if self.streams.is_some_and(|streams| streams == 0 || slots % streams != 0) {
-            let what = format!("must be a divisor of the {slots} requests in flight");
-            return Err(("streams", what));
+            let message = format!("must be a divisor of the {slots} requests in flight");
+            return Err(("streams", message));
         }
-        let hold = self.hold.as_ref().map(HoldTable::parse).transpose().map_err(|what| ("hold", what))?;
+        let hold =
+            self.hold.as_ref().map(HoldTable::parse).transpose().map_err(|message| ("hold", message))?;
         let tokens = self.tokens.unwrap_or(1);
         if tokens > MAX_TOKENS {
             return Err(("tokens", format!("must be from 0 to {MAX_TOKENS}")));
@@ -329,7 +330,7 @@ impl LoadTable {
         if let Some(path) = self.path.as_ref().filter(|path| !path.starts_with('/')) {
             return Err(("path", format!("`{path}` must begin with `/`")));
         }
-        let revocations = self.revocations(flow, stop).map_err(|what| ("revocations", what))?;
+        let revocations = self.revocations(flow, stop).map_err(|message| ("revocations", message))?;
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
         let events = event::planned_events(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
@@ -345,7 +346,7 @@ impl LoadTable {
             streams: self.streams,
             hold,
             revocations,
-            events: events.map_err(|what| ("event", what))?,
+            events: events.map_err(|message| ("event", message))?,
             every_request: self.every_request.unwrap_or(false),
         })
     }
@@ -374,7 +375,7 @@ impl RevocationsTable {
     fn pace(&self) -> Result<RevocationSchedule, String> {
         let time = |key: &str, text: &Option<String>| {
             let time = text.as_deref().map(amount::duration).transpose();
-            match time.map_err(|what| format!("{key}: {what}"))? {
+            match time.map_err(|message| format!("{key}: {message}"))? {
                 Some(time) if time < MIN_REVOCATION_INTERVAL => Err(format!("{key}: must be at least 1ms")),
                 time => Ok(time),
             }
@@ -391,12 +392,13 @@ impl RevocationsTable {
 
 impl FloodTable {
     fn flood(&self) -> Result<Flood, String> {
-        let time = |key, text: &str| amount::duration(text).map_err(|what| format!("flood.{key}: {what}"));
+        let time =
+            |key, text: &str| amount::duration(text).map_err(|message| format!("flood.{key}: {message}"));
         if !(1..=MAX_FLOOD_TOKENS).contains(&self.tokens) {
             return Err(format!("flood.tokens: must be from 1 to {MAX_FLOOD_TOKENS}"));
         }
         let (at, within) = (time("at", &self.at)?, time("within", &self.within)?);
-        Ok(Flood { at, tokens: self.tokens, within, by: self.by })
+        Ok(Flood { at, tokens: self.tokens, within, identified_by: self.by })
     }
 }
 
@@ -437,7 +439,7 @@ mod tests {
                 Ok(rate)
             }
             Ok(_) => panic!("not open"),
-            Err((key, what)) => Err((key, what)),
+            Err((key, message)) => Err((key, message)),
         };
         assert_eq!(
             (rate("250"), rate("0.5"), rate("'60%'")),
@@ -453,7 +455,7 @@ mod tests {
         let steps = |text: &str| load(&format!("arrivals = 'poisson'\nsteps = {text}"));
         let found = steps("['500@10s', '0@5s', '10%..120%@1m']").unwrap();
         assert_eq!(found.stop, Stop::After(Duration::from_secs(75)));
-        let stage = |from, to, seconds| RateStage { from, to, lasts: Duration::from_secs(seconds) };
+        let stage = |from, to, seconds| RateStage { from, to, duration: Duration::from_secs(seconds) };
         let (steady, pause) = (Rate::PerSecond(500.0), Rate::PerSecond(0.0));
         let expected = vec![
             stage(steady, steady, 10),

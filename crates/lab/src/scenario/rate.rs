@@ -40,7 +40,7 @@ pub struct RateStage {
     /// Rate at its end.
     pub to: Rate,
     /// Duration of the stage.
-    pub lasts: Duration,
+    pub duration: Duration,
 }
 
 /// Request rate, absolute or relative.
@@ -79,8 +79,8 @@ pub(super) fn stages(steps: &[String]) -> Result<Vec<RateStage>, String> {
             Ok(_) => Err(wrong()),
             Err(_) => RateTable::Text(text.trim().to_owned()).rate().map_err(|_| wrong()),
         };
-        let lasts = amount::duration(time.trim()).ok().filter(|time| !time.is_zero()).ok_or_else(wrong)?;
-        Ok(RateStage { from: rate(from)?, to: rate(to)?, lasts })
+        let duration = amount::duration(time.trim()).ok().filter(|time| !time.is_zero()).ok_or_else(wrong)?;
+        Ok(RateStage { from: rate(from)?, to: rate(to)?, duration })
     };
     let all: Vec<RateStage> = steps.iter().map(stage).collect::<Result<_, String>>()?;
     let sends = |stage: &RateStage| [stage.from, stage.to].iter().any(|rate| *rate != Rate::PerSecond(0.0));
@@ -103,8 +103,8 @@ impl RateTable {
     /// The wrong key, and the reason.
     pub(super) fn rate(&self) -> Result<Rate, (&'static str, String)> {
         let wrong = || {
-            let what = "must be requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
-            ("rate", what.to_owned())
+            let message = "must be requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
+            ("rate", message.to_owned())
         };
         match self {
             Self::Number(rate) if *rate > 0.0 && *rate <= MAX_RATE => Ok(Rate::PerSecond(*rate)),

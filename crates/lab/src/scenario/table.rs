@@ -171,8 +171,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn wrong(&self, place: &str, what: impl Into<String>) -> TopologyError {
-        TopologyError::invalid_value(self.file, place, what)
+    pub(super) fn wrong(&self, place: &str, message: impl Into<String>) -> TopologyError {
+        TopologyError::invalid_value(self.file, place, message)
     }
 
     pub(super) fn loads(
@@ -192,7 +192,8 @@ impl Reader<'_> {
         for (name, whole) in &table.load {
             let shorter = quick.and_then(|quick| quick.load.get(name));
             let table = shorter.map_or_else(|| whole.clone(), |shorter| whole.clone().with(shorter));
-            let each = table.each().map_err(|(key, what)| self.wrong(&format!("load.{name}.{key}"), what))?;
+            let each =
+                table.each().map_err(|(key, message)| self.wrong(&format!("load.{name}.{key}"), message))?;
             for (part, load) in each {
                 let full = part.as_ref().map_or_else(|| name.clone(), |part| format!("{name}-{part}"));
                 if part.is_some() {
@@ -260,12 +261,12 @@ impl Reader<'_> {
             (Some(names), known) => {
                 let names = names.clone().list();
                 if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-                    let what = format!(
+                    let message = format!(
                         "topology `{}` has no token mode `{unknown}`; it has {}",
                         topology.name,
                         known.join(", ")
                     );
-                    return Err(self.wrong(&place, what));
+                    return Err(self.wrong(&place, message));
                 }
                 names.into_iter().map(Some).collect()
             }
@@ -289,8 +290,8 @@ impl Reader<'_> {
             self.check_load(&place, load, topology)?;
         }
         for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
-            topology.supports_flow(flow).map_err(|what| {
-                self.wrong(&place, format!("load `{name}` on topology `{}`: {what}", topology.name))
+            topology.supports_flow(flow).map_err(|message| {
+                self.wrong(&place, format!("load `{name}` on topology `{}`: {message}", topology.name))
             })?;
         }
         let patience = self.revocation_timeout(&place, table, &chosen, loads)?;
@@ -304,8 +305,8 @@ impl Reader<'_> {
         for (generator, (name, load)) in
             table.generator.into_iter().flat_map(|one| all().map(move |load| (one, load)))
         {
-            check_generator(generator, load, &topology, &table.variables).map_err(|what| {
-                self.wrong(&format!("{place}: generator"), format!("load `{name}`: {what}"))
+            check_generator(generator, load, &topology, &table.variables).map_err(|message| {
+                self.wrong(&format!("{place}: generator"), format!("load `{name}`: {message}"))
             })?;
         }
         let arrangement = |mode: Option<String>| Arrangement {
@@ -335,7 +336,7 @@ impl Reader<'_> {
     ) -> Result<Option<Duration>, TopologyError> {
         let Some(text) = &table.patience else { return Ok(None) };
         let place = format!("{place}: patience");
-        let patience = amount::duration(text).map_err(|what| self.wrong(&place, what))?;
+        let patience = amount::duration(text).map_err(|message| self.wrong(&place, message))?;
         if patience < MIN_REVOCATION_INTERVAL {
             return Err(self.wrong(&place, "must be at least 1ms"));
         }
@@ -349,22 +350,23 @@ impl Reader<'_> {
     /// Checks that the topology supports the revocations and events of a load.
     fn check_load(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
         if load.revocations.is_some() && topology.revocations.is_none() {
-            let what = format!("topology `{}` has no [revocations] endpoints", topology.name);
-            return Err(self.wrong(place, what));
+            let message = format!("topology `{}` has no [revocations] endpoints", topology.name);
+            return Err(self.wrong(place, message));
         }
         let floods = load.revocations.is_some_and(|pace| pace.flood.is_some());
         if floods && topology.revocations.as_ref().is_some_and(|revocations| revocations.lists.is_empty()) {
-            let what = format!(
+            let message = format!(
                 "topology `{}` has no endpoint that revokes lists of tokens (`lists` in [revocations])",
                 topology.name
             );
-            return Err(self.wrong(place, what));
+            return Err(self.wrong(place, message));
         }
         let started: BTreeSet<&str> = topology.programs().map(|(component, ..)| component).collect();
         for event in &load.events {
             let name = &event.component;
-            let wrong =
-                |what: String| Err(self.wrong(place, format!("an event names component `{name}`, {what}")));
+            let wrong = |message: String| {
+                Err(self.wrong(place, format!("an event names component `{name}`, {message}")))
+            };
             if !started.contains(name.as_str()) {
                 let known = started.into_iter().collect::<Vec<_>>().join(", ");
                 return wrong(format!(
@@ -379,8 +381,11 @@ impl Reader<'_> {
                 ));
             }
             let anew = event.file_rewrite.as_ref().map(|anew| topology.check_rewrite(name, anew));
-            anew.transpose().map_err(|what| {
-                self.wrong(place, format!("an event rewrites a file of topology `{}`: {what}", topology.name))
+            anew.transpose().map_err(|message| {
+                self.wrong(
+                    place,
+                    format!("an event rewrites a file of topology `{}`: {message}", topology.name),
+                )
             })?;
         }
         Ok(())
@@ -394,31 +399,31 @@ impl Reader<'_> {
     ) -> Result<TopologyOverrides, TopologyError> {
         if let Some(unknown) = table.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
             let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
-            return Err(self.wrong(place, what));
+            let message = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
+            return Err(self.wrong(place, message));
         }
         let (mut limits, mut open_files, mut cores) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (name, limit) in &table.limits {
             if name == COMPONENT && table.generator.is_some() {
                 if limit.cpu.is_some() || limit.memory.is_some() || limit.open_files.is_some() {
-                    let what = "the load generator can only have `cores`";
-                    return Err(self.wrong(&format!("{place}: limits.{name}"), what));
+                    let message = "the load generator can only have `cores`";
+                    return Err(self.wrong(&format!("{place}: limits.{name}"), message));
                 }
                 continue;
             }
             if topology.component(name).is_none() {
                 let known =
                     topology.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>();
-                let what = format!(
+                let message = format!(
                     "topology `{}` has no component `{name}`; it has {}",
                     topology.name,
                     known.join(", ")
                 );
-                return Err(self.wrong(&format!("{place}: limits"), what));
+                return Err(self.wrong(&format!("{place}: limits"), message));
             }
             let parse = |given: &Option<String>, parse: fn(&str) -> Result<u64, String>| {
                 let parsed = given.as_deref().map(parse).transpose();
-                parsed.map_err(|what| self.wrong(&format!("{place}: limits.{name}"), what))
+                parsed.map_err(|message| self.wrong(&format!("{place}: limits.{name}"), message))
             };
             let limits_of = Limits {
                 cpu_millicores: parse(&limit.cpu, amount::millicores)?,
@@ -429,8 +434,8 @@ impl Reader<'_> {
                 limits.insert(name.clone(), limits_of);
             }
             if limit.open_files.is_some_and(|files| files < MIN_OPEN_FILES) {
-                let what = format!("must be at least {MIN_OPEN_FILES}, otherwise no program can start");
-                return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), what));
+                let message = format!("must be at least {MIN_OPEN_FILES}, otherwise no program can start");
+                return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), message));
             }
             open_files.extend(limit.open_files.map(|files| (name.clone(), files)));
             cores.extend(limit.cores.clone().map(|cores| (name.clone(), cores)));
@@ -455,7 +460,8 @@ fn check_generator(
     }
     let Some(name) = generator.program() else { return Ok(()) };
     let whole = |time: Duration| time.subsec_nanos() == 0;
-    let lasts = matches!(load.stop, Stop::After(duration) if whole(duration)) && whole(load.warmup);
+    let is_whole_seconds =
+        matches!(load.stop, Stop::After(duration) if whole(duration)) && whole(load.warmup);
     let entry = &topology.entry;
     let urls = topology.entries_with(variables);
     let plain = matches!(&urls[..], [url] if url.starts_with("http://")) && entry.connect.is_none();
@@ -463,7 +469,7 @@ fn check_generator(
         () if !matches!(load.arrivals, ArrivalPattern::Closed(_)) => {
             ("must be a closed loop (`arrivals = \"closed\"`)", false)
         }
-        () if !lasts => ("must last whole seconds (`duration`, `warmup`)", false),
+        () if !is_whole_seconds => ("must last whole seconds (`duration`, `warmup`)", false),
         () if !whole(load.timeout) => ("needs a `timeout` of whole seconds", false),
         () if load.tokens > 1 => ("can have at most one token (`tokens`)", false),
         () if load.flow.is_some() || load.hold.is_some() || load.revocations.is_some() => {

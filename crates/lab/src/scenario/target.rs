@@ -69,19 +69,19 @@ impl TargetTable {
         let bound = |given: &Option<Bound>| {
             given.as_ref().map(|bound| bound.value(&figure, self.over.is_some())).transpose()
         };
-        let at_most = bound(&self.at_most).map_err(|what| ("at_most", what))?;
-        let at_least = bound(&self.at_least).map_err(|what| ("at_least", what))?;
+        let at_most = bound(&self.at_most).map_err(|message| ("at_most", message))?;
+        let at_least = bound(&self.at_least).map_err(|message| ("at_least", message))?;
         if at_most.is_none() && at_least.is_none() {
             return Err(("at_most", "missing; set `at_most` or `at_least`".to_owned()));
         }
         if self.surely && figure.holds_each_round() {
-            let what = format!("remove it: `{}` is checked in every round", self.figure);
-            return Err(("surely", what));
+            let message = format!("remove it: `{}` is checked in every round", self.figure);
+            return Err(("surely", message));
         }
         if self.surely && figure.is_of_all_rounds() {
-            let what =
+            let message =
                 format!("remove it: `{}` is one figure over all rounds and has no interval", self.figure);
-            return Err(("surely", what));
+            return Err(("surely", message));
         }
         Ok(Target {
             says: name(&self.says),
@@ -99,10 +99,10 @@ impl TargetTable {
 impl Bound {
     /// The bound in the unit of the figure; a plain number for a ratio.
     fn value(&self, figure: &Measure, ratio: bool) -> Result<f64, String> {
-        let number = |what: &str| match self {
+        let number = |explanation: &str| match self {
             Self::Number(number) if number.is_finite() => Ok(*number),
             Self::Number(number) => Err(format!("{number} is not a valid bound")),
-            Self::Text(text) => Err(format!("`{text}` is not a number {what}")),
+            Self::Text(text) => Err(format!("`{text}` is not a number {explanation}")),
         };
         match (self, figure.unit()) {
             (_, _) if ratio => number("(a ratio of two figures)"),
@@ -166,9 +166,9 @@ mod tests {
             ("figure = 'errors'\nat_most = 0\nsurely = true", "surely", "every round"),
             ("figure = 'staleness-p99'\nat_most = '25ms'\nsurely = true", "surely", "no interval"),
         ] {
-            let (place, what) = target(text).unwrap_err();
-            assert_eq!(place, key, "{text}: {what}");
-            assert!(what.contains(words), "{text}: {what}");
+            let (place, message) = target(text).unwrap_err();
+            assert_eq!(place, key, "{text}: {message}");
+            assert!(message.contains(words), "{text}: {message}");
         }
     }
 }

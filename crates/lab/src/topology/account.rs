@@ -30,8 +30,8 @@ impl Account {
             return Ok(None);
         }
         Self::parse(&fs::read_to_string(ACCOUNTS)?, name).map(Some).ok_or_else(|| {
-            let what = format!("the program must not run as root, and {ACCOUNTS} has no account `{name}`");
-            io::Error::new(io::ErrorKind::NotFound, what)
+            let message = format!("the program must not run as root, and {ACCOUNTS} has no account `{name}`");
+            io::Error::new(io::ErrorKind::NotFound, message)
         })
     }
 

@@ -120,12 +120,12 @@ impl Topology {
                 let others = metrics.counters.iter().map(|(key, name)| (key.as_str(), name));
                 for (key, name) in usual.chain(others) {
                     if !prometheus::is_name(name) {
-                        let what =
+                        let message =
                             format!("`{name}` is not a counter name; write NAME or NAME{{label=\"value\"}}");
                         return Err(TopologyError::invalid_value(
                             file,
                             place(&format!("metrics.{key}")),
-                            what,
+                            message,
                         ));
                     }
                 }
@@ -154,7 +154,7 @@ impl Topology {
         }
         if let Some(provider) = &self.provider {
             provider::check(provider, &shared)
-                .map_err(|what| TopologyError::invalid_value(file, "provider", what))?;
+                .map_err(|message| TopologyError::invalid_value(file, "provider", message))?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
         let revocations = self.revocations.iter().flat_map(|revocations| {
@@ -170,7 +170,7 @@ impl Topology {
     }
 
     fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
-        let wrong = |what: &str| Err(TopologyError::invalid_value(file, "revocations", what));
+        let wrong = |message: &str| Err(TopologyError::invalid_value(file, "revocations", message));
         if revocations.revoke.is_empty() || revocations.place.is_empty() {
             return wrong(
                 "needs `revoke` (revocation endpoints) and at least one [[revocations.place]] to watch",
@@ -190,9 +190,9 @@ impl Topology {
         for place in &revocations.place {
             let name = &place.node;
             if place.url.is_some() == place.introspection.is_some() {
-                let what =
+                let message =
                     format!("place `{name}` takes either `url` (a request) or `introspection` (an endpoint)");
-                return wrong(&what);
+                return wrong(&message);
             }
             if place.introspection.is_some() && revocations.introspecting_client.is_none() {
                 return wrong(&format!("place `{name}` uses introspection: set `introspecting_client`"));
@@ -203,7 +203,7 @@ impl Topology {
 }
 
 fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
-    let wrong = |place: String, what: &str| Err(TopologyError::invalid_value(file, place, what));
+    let wrong = |place: String, message: &str| Err(TopologyError::invalid_value(file, place, message));
     if tokens.mode.is_empty() {
         return wrong("tokens".to_owned(), "has no mode; add [tokens.mode.oauth] or [tokens.mode.oidc]");
     }

@@ -258,11 +258,11 @@ impl Topology {
     /// component elsewhere.
     pub fn component_sources(&self) -> impl Iterator<Item = (&str, String)> {
         self.components.iter().map(|component| {
-            let what = match &component.kind {
+            let source = match &component.kind {
                 Kind::Program(program) => format!("program {}", program.name),
                 Kind::Remote { url } => format!("at {url}"),
             };
-            (component.name.as_str(), what)
+            (component.name.as_str(), source)
         })
     }
 

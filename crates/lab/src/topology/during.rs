@@ -77,8 +77,8 @@ impl Running {
     /// The component is not started here, is not in a state for the action, or the action fails.
     pub(crate) fn perform(&mut self, component: &str, act: Action) -> Result<(), TopologyError> {
         let interrupt = self.interrupt.clone();
-        let failed = |error: io::Error| TopologyError::Act { what: act.describe(component), error };
-        let missing = |what: &str| failed(io::Error::new(io::ErrorKind::NotFound, what));
+        let failed = |error: io::Error| TopologyError::Act { action: act.describe(component), error };
+        let missing = |message: &str| failed(io::Error::new(io::ErrorKind::NotFound, message));
         let live = self.components.iter_mut().find(|live| live.info.name == component);
         let Some(live) = live else { return Err(missing("the lab did not start it")) };
         if act == Action::Start {
@@ -140,11 +140,11 @@ impl Running {
         };
         let place = self.components.iter().position(|live| live.info.name == component);
         let Some((template, place)) = template.zip(place) else {
-            let what = format!("the component has no file `{file}`");
+            let message = format!("the component has no file `{file}`");
             return Err(TopologyError::invalid_value(
                 &self.topology.name,
                 format!("component `{component}`"),
-                what,
+                message,
             ));
         };
         let values = &self.components[place].files.values;
@@ -178,7 +178,8 @@ impl Running {
         let (Some(revocations), Some(tokens)) = (&self.topology.revocations, &self.topology.tokens) else {
             return Ok(None);
         };
-        let wrong = |what: String| TopologyError::invalid_value(&self.topology.name, "revocations", what);
+        let wrong =
+            |message: String| TopologyError::invalid_value(&self.topology.name, "revocations", message);
         let client = mode.and_then(|mode| tokens.mode.get(mode)?.client.as_deref());
         let client = client.ok_or_else(|| {
             wrong(format!(

@@ -36,14 +36,14 @@ pub enum TopologyError {
         error: toml::de::Error,
     },
     /// A value is invalid.
-    #[error("`{file}`: {place}: {what}")]
+    #[error("`{file}`: {place}: {message}")]
     Value {
         /// Path of the file.
         file: String,
         /// Component and key.
         place: String,
         /// What is wrong with the value, and what to write instead.
-        what: String,
+        message: String,
     },
     /// A program is not installed.
     #[error("component `{component}` needs `{program}`, which is {missing}; {get}")]
@@ -122,18 +122,18 @@ pub enum TopologyError {
         why: String,
     },
     /// The check of the whole path before the load failed.
-    #[error("check before load failed: {url} {what}")]
+    #[error("check before load failed: {url} {message}")]
     Check {
         /// URL where load enters.
         url: String,
         /// How it responded.
-        what: String,
+        message: String,
     },
     /// An action on a component during load failed.
-    #[error("{what} failed: {error}")]
+    #[error("{action} failed: {error}")]
     Act {
         /// Description of the action, with the component.
-        what: String,
+        action: String,
         /// Error of the operating system.
         error: std::io::Error,
     },
@@ -143,7 +143,7 @@ pub enum TopologyError {
 }
 
 impl TopologyError {
-    pub(crate) fn invalid_value(file: &str, place: impl Into<String>, what: impl Into<String>) -> Self {
-        Self::Value { file: file.to_owned(), place: place.into(), what: what.into() }
+    pub(crate) fn invalid_value(file: &str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Value { file: file.to_owned(), place: place.into(), message: message.into() }
     }
 }

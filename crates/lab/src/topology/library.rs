@@ -121,8 +121,8 @@ fn find(
 fn read(path: &Path) -> Result<SourceText, TopologyError> {
     let failed = |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
     if fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
-        let what = format!("file is larger than {} MiB", MAX_FILE_BYTES >> 20);
-        return Err(failed(std::io::Error::other(what)));
+        let message = format!("file is larger than {} MiB", MAX_FILE_BYTES >> 20);
+        return Err(failed(std::io::Error::other(message)));
     }
     let content = fs::read_to_string(path).map_err(failed)?;
     let folder = path.parent().map(Path::to_path_buf);

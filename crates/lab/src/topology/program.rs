@@ -172,9 +172,9 @@ impl ProgramFinder {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let said = child.wait_with_output().ok()?;
+        let output = child.wait_with_output().ok()?;
         let text =
-            [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
         Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
     }

@@ -45,7 +45,7 @@ impl Topology {
         let mut gathered = MergedTables { given: variables.clone(), ..MergedTables::default() };
         let file = text.name.clone();
         let top = gathered.merge(text, 0)?;
-        let missing = |key: &str, what: &str| TopologyError::invalid_value(&file, key, what);
+        let missing = |key: &str, message: &str| TopologyError::invalid_value(&file, key, message);
         let load = gathered.load.ok_or_else(|| {
             missing(
                 "`load` is missing",
@@ -164,8 +164,8 @@ mod tests {
             (format!("{load}{a}[provider]\nname = \"x\""), vec!["provider: missing field"]),
             (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
         ] {
-            let said = refuse(&text);
-            assert!(words.iter().all(|word| said.contains(word)), "{text}\n{said}");
+            let message = refuse(&text);
+            assert!(words.iter().all(|word| message.contains(word)), "{text}\n{message}");
         }
     }
 

@@ -70,8 +70,8 @@ fn probe(how: &Ready) -> Result<(), String> {
                 BlockingClient::new(target.map_err(|error| error.to_string())?, MAX_RESPONSE_BYTES)
                     .map_err(|e| e.to_string())?;
             let answer = client.get(None, PROBE_TIMEOUT).map_err(|why| format!("{url}: {why}"))?;
-            let told = |line: &str| String::from_utf8_lossy(&answer.content).trim() == line;
-            if answer.status < 400 && says.as_deref().is_none_or(told) {
+            let matches = |line: &str| String::from_utf8_lossy(&answer.content).trim() == line;
+            if answer.status < 400 && says.as_deref().is_none_or(matches) {
                 return Ok(());
             }
             Err(format!("{url} answers {}: {}", answer.status, answer.excerpt()))

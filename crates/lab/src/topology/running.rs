@@ -59,7 +59,7 @@ pub struct Running {
     pub(super) values: Values,
     signer: Option<Arc<Signer>>,
     pub(super) interrupt: Interrupt,
-    under: Option<WrapperTool>,
+    wrapper: Option<WrapperTool>,
     /// `true` if the checked response reported phases in `Server-Timing`.
     reports_phases: bool,
     _ports: PortClaims,
@@ -87,7 +87,7 @@ impl Running {
         change: &TopologyOverrides,
         place: &Workdir,
         label: &str,
-        under: Option<WrapperTool>,
+        wrapper: Option<WrapperTool>,
     ) -> Result<Self, TopologyError> {
         let folder = place.folder().join(label);
         // Data of an earlier run, such as a database, must not be used by this one.
@@ -106,14 +106,14 @@ impl Running {
             values,
             signer,
             interrupt: place.interrupt().clone(),
-            under,
+            wrapper,
             reports_phases: false,
             _ports: ports,
         };
         for name in change.limits.keys().chain(change.open_files.keys()).chain(change.cores.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
-                let what = format!("the topology starts no component `{name}`");
-                return Err(TopologyError::invalid_value(&topology.name, "limits", what));
+                let message = format!("the topology starts no component `{name}`");
+                return Err(TopologyError::invalid_value(&topology.name, "limits", message));
             }
         }
         for component in &topology.components {
@@ -151,7 +151,7 @@ impl Running {
         let described = provider::filled(table, &self.values);
         described
             .map(Some)
-            .map_err(|what| TopologyError::invalid_value(&self.topology.name, "provider", what))
+            .map_err(|message| TopologyError::invalid_value(&self.topology.name, "provider", message))
     }
 
     /// Process IDs of the components that were started here, by name.
@@ -224,9 +224,9 @@ impl Running {
     pub fn tokens(&self, mode: Option<&str>, count: usize) -> Result<Vec<String>, TopologyError> {
         let (Some(tokens), Some(mode)) = (&self.topology.tokens, mode) else { return Ok(Vec::new()) };
         let Some(how) = tokens.mode.get(mode) else {
-            let what =
+            let message =
                 format!("unknown token mode `{mode}`; available: {}", self.topology.modes().join(", "));
-            return Err(TopologyError::invalid_value(&self.topology.name, "tokens", what));
+            return Err(TopologyError::invalid_value(&self.topology.name, "tokens", message));
         };
         tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
@@ -246,12 +246,12 @@ impl Running {
 
     fn check_entry(&mut self, target: Target, token: Option<&str>) -> Result<(), TopologyError> {
         let url = target.url.clone();
-        let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
+        let wrong = |message: String| TopologyError::Check { url: url.clone(), message };
         let mut client =
             BlockingClient::new(target, MAX_RESPONSE_BYTES).map_err(|error| wrong(error.to_string()))?;
         let until = Instant::now() + PATH_TIMEOUT;
         loop {
-            let what = match client.get(token, RESPONSE_TIMEOUT) {
+            let message = match client.get(token, RESPONSE_TIMEOUT) {
                 Ok(answer) if answer.status < 400 => {
                     self.reports_phases = answer.has_server_timing();
                     break;
@@ -263,7 +263,7 @@ impl Running {
             };
             self.check_alive()?;
             if Instant::now() >= until {
-                return Err(wrong(what));
+                return Err(wrong(message));
             }
             if self.interrupt.sleep(RETRY_PAUSE) {
                 return Err(TopologyError::Interrupted);
@@ -361,8 +361,8 @@ impl Running {
 
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
         // Under a tool metrics are not scraped: the work of responding is counted.
-        let asked = component.metrics.as_ref().filter(|_| self.under.is_none());
-        let Some(metrics) = asked else { return Ok(None) };
+        let configured = component.metrics.as_ref().filter(|_| self.wrapper.is_none());
+        let Some(metrics) = configured else { return Ok(None) };
         Ok(Some(Metrics { url: self.fill(&metrics.url)?, ..metrics.clone() }))
     }
 
@@ -395,9 +395,9 @@ impl Running {
             (program.ready_timeout, ready::DEFAULT_POLL_INTERVAL, DEFAULT_STOP_TIMEOUT);
         // The tool's arguments, then the path of the program, precede the program's own arguments.
         let mut before = Vec::new();
-        if let Some(under) = self.under.as_ref().filter(|under| under.component == *name) {
-            let tool = place.programs().find(name, &under.program, None)?;
-            before.clone_from(&under.arguments);
+        if let Some(wrapper) = self.wrapper.as_ref().filter(|wrapper| wrapper.component == *name) {
+            let tool = place.programs().find(name, &wrapper.program, None)?;
+            before.clone_from(&wrapper.arguments);
             before.push(std::mem::replace(&mut path, tool).display().to_string());
             (ready_timeout, pause, patience) =
                 (ready_timeout * TOOL_SLOWDOWN, TOOL_POLL_INTERVAL, patience * TOOL_SLOWDOWN);

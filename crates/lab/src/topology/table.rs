@@ -136,8 +136,8 @@ impl ReadyTable {
     /// The wrong key, and what is wrong with it.
     fn read(self, once: bool) -> Result<(Option<Ready>, Duration), (&'static str, String)> {
         let timeout = self.timeout.as_deref().map(amount::duration).transpose();
-        let timeout = timeout.map_err(|what| ("ready.timeout", what))?;
-        let wrong = |what: &str| Err(("ready", what.to_owned()));
+        let timeout = timeout.map_err(|message| ("ready.timeout", message))?;
+        let wrong = |message: &str| Err(("ready", message.to_owned()));
         let how = match (self.http, self.tcp) {
             // A one-time program is ready when it has ended.
             (None, None) if once && self.says.is_none() => None,
@@ -223,8 +223,8 @@ impl MergedTables {
         self.variables.extend(table.variables);
         for name in table.secrets {
             if !is_valid_name(&name) {
-                let what = format!("`{name}` must consist of lower-case letters, digits and `-`");
-                return Err(TopologyError::invalid_value(&text.name, "secrets", what));
+                let message = format!("`{name}` must consist of lower-case letters, digits and `-`");
+                return Err(TopologyError::invalid_value(&text.name, "secrets", message));
             }
             if !self.secrets.contains(&name) {
                 self.secrets.push(name);
@@ -254,11 +254,11 @@ impl MergedTables {
         let given = self.given.iter().filter(|(name, _)| variables.contains_key(*name));
         values.extend(given.map(|(name, value)| (name.clone(), value.clone())));
         let filled = template::fill(part, &values).map_err(|unknown| {
-            let what = format!(
+            let message = format!(
                 "{}: a part can only depend on variables of the same file",
                 unknown.describe(&values)
             );
-            TopologyError::invalid_value(&text.name, "include", what)
+            TopologyError::invalid_value(&text.name, "include", message)
         })?;
         let named = values.into_iter().filter(|(name, _)| part.contains(&format!("@{name}@")));
         self.part_variables.extend(named);
@@ -271,8 +271,8 @@ impl MergedTables {
         text: &SourceText,
     ) -> Result<Component, TopologyError> {
         let name = table.name.clone();
-        let wrong = |key: &str, what: &str| {
-            Err(TopologyError::invalid_value(&text.name, format!("component `{name}`: {key}"), what))
+        let wrong = |key: &str, message: &str| {
+            Err(TopologyError::invalid_value(&text.name, format!("component `{name}`: {key}"), message))
         };
         if !is_valid_name(&name) {
             return wrong("name", "must consist of lower-case letters, digits and `-`");
@@ -315,11 +315,11 @@ impl MergedTables {
         table: ComponentTable,
         text: &SourceText,
     ) -> Result<Program, TopologyError> {
-        let wrong = |(key, what): (&str, String)| {
-            TopologyError::invalid_value(&text.name, format!("component `{}`: {key}", table.name), what)
+        let wrong = |(key, message): (&str, String)| {
+            TopologyError::invalid_value(&text.name, format!("component `{}`: {key}", table.name), message)
         };
         let limit = |key, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
-            given.map(|given| parse(given)).transpose().map_err(|what| wrong((key, what)))
+            given.map(|given| parse(given)).transpose().map_err(|message| wrong((key, message)))
         };
         let limits = Limits {
             cpu_millicores: limit("cpu_limit", table.cpu_limit.as_ref(), amount::millicores)?,
@@ -332,10 +332,10 @@ impl MergedTables {
             ),
             Some(ready) => ready.read(table.once).map_err(wrong)?,
         };
-        let times = times(table.once, table.times).map_err(|what| wrong(("times", what)))?;
+        let times = times(table.once, table.times).map_err(|message| wrong(("times", message)))?;
         if table.standby && table.once {
-            let what = "is for servers only: a component with `once = true` exits before the load starts";
-            return Err(wrong(("standby", what.to_owned())));
+            let message = "is for servers only: a component with `once = true` exits before the load starts";
+            return Err(wrong(("standby", message.to_owned())));
         }
         if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
             return Err(wrong(("stdout", not_a_file_name(name))));
@@ -368,11 +368,11 @@ impl MergedTables {
     }
 
     fn template(&mut self, name: &str, text: &SourceText) -> Result<String, TopologyError> {
-        let found = Library::template(name, text.folder.as_deref())?;
-        let folder = found.folder.clone();
+        let template = Library::template(name, text.folder.as_deref())?;
+        let folder = template.folder.clone();
         let sources = &mut self.sources;
-        sources.insert(found.name.clone(), found.content.clone());
-        template::include(&found.content, |part| {
+        sources.insert(template.name.clone(), template.content.clone());
+        template::include(&template.content, |part| {
             let part = Library::template(part, folder.as_deref())?;
             sources.insert(part.name.clone(), part.content.clone());
             Ok(part.content)

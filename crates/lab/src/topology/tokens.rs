@@ -57,15 +57,16 @@ pub(super) fn get(
     let trust = tokens.insecure.then_some(Trust::AnyCertificate);
     let target = Target::new(&url, Protocol::Http1, trust.as_ref(), None, None);
     let target = target.map_err(|error| refused(error.to_string()))?;
-    let mut asked =
+    let mut token_client =
         BlockingClient::new(target, MAX_RESPONSE_BYTES).map_err(|error| refused(error.to_string()))?;
-    let mut given = BTreeSet::new();
+    let mut issued = BTreeSet::new();
     let mut ordered = Vec::with_capacity(count);
     while ordered.len() < count {
         if interrupt.is_set() {
             return Err(TopologyError::Interrupted);
         }
-        let answer = asked.post(headers.clone(), "grant_type=client_credentials".to_owned(), TOKEN_TIMEOUT);
+        let answer =
+            token_client.post(headers.clone(), "grant_type=client_credentials".to_owned(), TOKEN_TIMEOUT);
         let answer = answer.map_err(refused)?;
         if answer.status != 200 {
             return Err(refused(format!(
@@ -75,7 +76,7 @@ pub(super) fn get(
             )));
         }
         let token = access_token(&answer).map_err(refused)?;
-        if !given.insert(token.clone()) {
+        if !issued.insert(token.clone()) {
             return Err(refused("the same token was issued twice; the tokens must differ".to_owned()));
         }
         ordered.push(token);

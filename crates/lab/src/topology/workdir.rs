@@ -191,9 +191,9 @@ pub(super) fn run_values(
         .iter()
         .find(|(name, chosen)| change.variables.get(*name).is_some_and(|value| value != *chosen));
     if let Some((name, chosen)) = other {
-        let what =
+        let message =
             format!("`{name}` selects a part and cannot change after the topology was read with `{chosen}`");
-        return Err(TopologyError::invalid_value(&topology.name, "variables", what));
+        return Err(TopologyError::invalid_value(&topology.name, "variables", message));
     }
     let mut filled = Values::new();
     for (name, value) in &topology.variables {
@@ -209,8 +209,8 @@ pub(super) fn run_values(
     }
     if let Some(unknown) = change.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
         let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let what = format!("unknown variable `{unknown}`; available: {known}");
-        return Err(TopologyError::invalid_value(&topology.name, "variables", what));
+        let message = format!("unknown variable `{unknown}`; available: {known}");
+        return Err(TopologyError::invalid_value(&topology.name, "variables", message));
     }
     values.extend(filled);
     Ok(values)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Whether passwords are stored as argon2id of 5 iterations, 7168 KiB and parallelism 1, all of them.
+# Checks that all passwords are stored as argon2id with 5 iterations, 7168 KiB and parallelism 1.
 stored=$(grep -o '"credentialData" *: *".*"' "$1")
 people=$(printf '%s\n' "$stored" | grep -c hashIterations)
 if [ "$people" -ne 50 ]; then

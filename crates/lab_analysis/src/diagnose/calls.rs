@@ -35,7 +35,7 @@ const UNEVEN_FACTOR: f64 = 2.0;
 
 /// Finds components that receive many calls per request.
 pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in subject.variant.component_names() {
         let looks = component_windows(subject.variant, name);
         let calls = |look: &ComponentWindow<'_>| {
@@ -53,14 +53,14 @@ pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
             continue;
         }
         let each = median_of(&many.iter().map(|(each, ..)| *each).collect::<Vec<_>>()).unwrap_or(0.0);
-        let what = if many.iter().all(|(.., counted)| *counted) { "calls" } else { "connections" };
-        found.push(subject.explanation(
+        let unit = if many.iter().all(|(.., counted)| *counted) { "calls" } else { "connections" };
+        findings.push(subject.explanation(
             "n-plus-one",
-            format!("one request makes {} {what} to `{name}`", formatting::digits(each)),
+            format!("one request makes {} {unit} to `{name}`", formatting::digits(each)),
             "each call adds to the latency and to the load of the component: combine the calls, or cache the responses",
         ));
     }
-    found
+    findings
 }
 
 /// Finds caches that were still empty when the measurement began.
@@ -68,21 +68,21 @@ pub(super) fn cold_cache(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
     }
-    let mut told: Vec<String> = subject
+    let mut evidence: Vec<String> = subject
         .variant
         .component_names()
         .into_iter()
         .filter_map(|name| many_calls_at_first(subject, name))
         .collect();
-    if told.is_empty() {
-        told.extend(slow_at_first(subject));
+    if evidence.is_empty() {
+        evidence.extend(slow_at_first(subject));
     }
-    if told.is_empty() {
+    if evidence.is_empty() {
         return Vec::new();
     }
     vec![subject.explanation(
         "cold-cache",
-        told.join("; "),
+        evidence.join("; "),
         "the start and the rest are two different measurements: warm up longer, or measure the start separately",
     )]
 }
@@ -113,8 +113,8 @@ fn calls_trend(look: &ComponentWindow<'_>) -> Option<(f64, f64)> {
     let part = |from: usize, until: usize| {
         let (from, until) = (edge(from), edge(until));
         let requests = requests(look.iteration, from, until)?;
-        let asked = look.value_at(until, calls)? - look.value_at(from, calls)?;
-        (requests >= 1.0).then(|| asked / requests)
+        let call_count = look.value_at(until, calls)? - look.value_at(from, calls)?;
+        (requests >= 1.0).then(|| call_count / requests)
     };
     let (first, middle, last) = (part(0, 1)?, part(2, 3)?, part(PARTS - 2, PARTS)?);
     let fell =
@@ -169,7 +169,7 @@ pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
     let mut kinds: Vec<&str> = names.iter().filter_map(|name| kind(name)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for of in kinds {
         let calls: Vec<(&str, f64)> = names
             .iter()
@@ -185,7 +185,7 @@ pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
         let least = calls.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a });
         let Some((most, least)) = most.zip(least).filter(|_| calls.len() > 1) else { continue };
         if most.1 >= MIN_CALLS && most.1 >= UNEVEN_FACTOR * least.1 {
-            found.push(subject.explanation(
+            findings.push(subject.explanation(
                 "uneven-spread",
                 format!(
                     "`{}` received {} calls and `{}` {}",
@@ -198,7 +198,7 @@ pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
             ));
         }
     }
-    found
+    findings
 }
 
 /// Kind of a node, from its name: `node-1` and `node-2` are of one kind, and so are `idp.a` and

@@ -24,32 +24,32 @@ const MAX_MEDIAN_FACTOR: f64 = 1.3;
 
 /// Finds connections or TLS handshakes that are made for a large part of the requests.
 pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in subject.variant.component_names() {
         let looks = component_windows(subject.variant, name);
         if let Some((each, all)) = per_request(&looks, |sample| sample.tls_handshakes) {
-            let told = format!(
+            let evidence = format!(
                 "`{name}` did {} TLS handshakes, {} per request",
                 formatting::grouped(all),
                 formatting::digits(each)
             );
             let remedy =
                 "a handshake costs more CPU than most requests: keep connections open, and resume sessions";
-            found.push(subject.explanation("tls-handshakes", told, remedy));
+            findings.push(subject.explanation("tls-handshakes", evidence, remedy));
         }
         if let Some((each, all)) = per_request(&looks, |sample| sample.connections_opened) {
-            let kept = if each >= NONE_KEPT_OPEN { ": none is kept open" } else { "" };
-            let told = format!(
-                "{} connections were opened to `{name}`, {} per request{kept}",
+            let note = if each >= NONE_KEPT_OPEN { ": none is kept open" } else { "" };
+            let evidence = format!(
+                "{} connections were opened to `{name}`, {} per request{note}",
                 formatting::grouped(all),
                 formatting::digits(each)
             );
             let remedy = "each costs a round trip, a port and a descriptor: keep connections open (keep-alive), and let the pool be as \
                           large as the requests in flight";
-            found.push(subject.explanation("connection-churn", told, remedy));
+            findings.push(subject.explanation("connection-churn", evidence, remedy));
         }
     }
-    found
+    findings
 }
 
 /// A counter per request and in total, where at least half of the iterations show it.
@@ -71,7 +71,7 @@ pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
     if shared.load.protocol.as_deref() != Some("h2") {
         return Vec::new();
     }
-    let told = subject.record.variants.iter().find_map(|alone| {
+    let evidence = subject.record.variants.iter().find_map(|alone| {
         let slow = figures(shared, &Figure::P99);
         let quick = figures(alone, &Figure::P99);
         let medians = median_of(&figures(shared, &Figure::P50)).zip(median_of(&figures(alone, &Figure::P50)));
@@ -91,7 +91,7 @@ pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
     });
     let remedy = "requests of one connection wait behind each other: use more connections, and look for an answer that fills the \
                   connection's window";
-    told.map(|told| subject.explanation("head-of-line", told, remedy)).into_iter().collect()
+    evidence.map(|evidence| subject.explanation("head-of-line", evidence, remedy)).into_iter().collect()
 }
 
 fn only_protocol_differs(shared: &Variant, alone: &Variant) -> bool {

@@ -27,20 +27,20 @@ pub(super) fn memory_growth(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in subject.variant.component_names() {
         let looks = component_windows(subject.variant, name);
-        let told: Vec<String> = looks.iter().filter_map(growth).collect();
-        if told.is_empty() || told.len() < majority(looks.len()) {
+        let growths: Vec<String> = looks.iter().filter_map(growth).collect();
+        if growths.is_empty() || growths.len() < majority(looks.len()) {
             continue;
         }
-        found.push(subject.explanation(
+        findings.push(subject.explanation(
             "memory-growth",
-            format!("`{name}` {}", told[0]),
+            format!("`{name}` {}", growths[0]),
             "memory of requests is never released: look for state per token, session or connection, and bound it",
         ));
     }
-    found
+    findings
 }
 
 fn growth(look: &ComponentWindow<'_>) -> Option<String> {

@@ -215,13 +215,13 @@ fn steady_rate(iteration: &Iteration) -> Option<f64> {
 
 /// Finds unsuccessful requests that lie close together in time.
 pub(super) fn burst(subject: &Subject<'_>) -> Vec<Finding> {
-    let told: Vec<String> = subject.variant.iterations.iter().filter_map(burst_in).collect();
-    if told.is_empty() {
+    let evidence: Vec<String> = subject.variant.iterations.iter().filter_map(burst_in).collect();
+    if evidence.is_empty() {
         return Vec::new();
     }
     vec![subject.explanation(
         "error-burst",
-        told.join("; "),
+        evidence.join("; "),
         "errors at one time have one cause: check what was deployed, rotated or restarted then",
     )]
 }
@@ -270,17 +270,17 @@ fn burst_in(iteration: &Iteration) -> Option<String> {
 /// is not short.
 fn densest_span(slices: &[&Slice], bad: u64) -> Option<(usize, usize)> {
     let whole = slices[slices.len() - 1].at_ms + slices[slices.len() - 1].ms - slices[0].at_ms;
-    let wanted = MIN_BURST_SHARE * bad as f64;
+    let threshold = MIN_BURST_SHARE * bad as f64;
     let mut best: Option<(u64, usize, usize)> = None;
     let (mut from, mut inside) = (0, 0);
     for until in 0..slices.len() {
         inside += slices[until].bad;
-        while (inside - slices[from].bad) as f64 >= wanted {
+        while (inside - slices[from].bad) as f64 >= threshold {
             inside -= slices[from].bad;
             from += 1;
         }
         let length = slices[until].at_ms + slices[until].ms - slices[from].at_ms;
-        if inside as f64 >= wanted && best.is_none_or(|(shortest, ..)| length < shortest) {
+        if inside as f64 >= threshold && best.is_none_or(|(shortest, ..)| length < shortest) {
             best = Some((length, from, until));
         }
     }

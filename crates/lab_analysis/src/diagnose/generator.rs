@@ -15,7 +15,7 @@ const MIN_STOLEN: f64 = 0.1;
 
 /// Finds a generator that was the limit: its thread never rested.
 pub(super) fn generator_bound(subject: &Subject<'_>) -> Vec<Finding> {
-    let told = worst(subject, |own, iteration| {
+    let evidence = worst(subject, |own, iteration| {
         let (running, waiting) = thread_shares(own);
         if is_saturated(running, waiting) {
             let shares = (formatting::percent(running), formatting::percent(waiting));
@@ -28,11 +28,11 @@ pub(super) fn generator_bound(subject: &Subject<'_>) -> Vec<Finding> {
         (own.limited && late_by(own, iteration).is_none())
             .then(|| (0.0, "according to its own report".to_owned()))
     });
-    told.map(|told| {
+    evidence.map(|evidence| {
         subject.finding(
             Doubt::Invalid,
             "generator-bound",
-            format!("the load generator was the limit in {told}"),
+            format!("the load generator was the limit in {evidence}"),
             "the target may be faster than shown: lower the rate, give the generator a core of its own, or use several generators",
         )
     })
@@ -42,17 +42,17 @@ pub(super) fn generator_bound(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// Finds a generator that sent due requests so late that the latency is not the target's alone.
 pub(super) fn generator_late(subject: &Subject<'_>) -> Vec<Finding> {
-    let told = worst(subject, |own, iteration| {
+    let evidence = worst(subject, |own, iteration| {
         let (lag, latency) =
             late_by(own, iteration).filter(|_| !is_saturated(thread_shares(own).0, thread_shares(own).1))?;
         let times = (formatting::time(lag), formatting::time(latency));
         Some((lag, format!("P99 of its own lag is {} of a P99 latency of {}", times.0, times.1)))
     });
-    told.map(|told| {
+    evidence.map(|evidence| {
         subject.finding(
             Doubt::Invalid,
             "generator-late",
-            format!("the load generator was late in {told}"),
+            format!("the load generator was late in {evidence}"),
             "a large part of the latency is the generator's own, other figures are not affected: give it a core of its own or lower the rate",
         )
     })
@@ -60,20 +60,20 @@ pub(super) fn generator_late(subject: &Subject<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Describes the worst iteration to which `said` applies, and to how many it applies. `said`
-/// returns a severity and a description.
+/// Describes the worst iteration to which `describe` applies, and to how many it applies.
+/// `describe` returns a severity and a description.
 fn worst(
     subject: &Subject<'_>,
-    said: impl Fn(&GeneratorUse, &Iteration) -> Option<(f64, String)>,
+    describe: impl Fn(&GeneratorUse, &Iteration) -> Option<(f64, String)>,
 ) -> Option<String> {
     let iterations = &subject.variant.iterations;
     let of = |iteration: &Iteration| {
-        let (how_bad, text) = said(iteration.generator.as_ref()?, iteration)?;
+        let (how_bad, text) = describe(iteration.generator.as_ref()?, iteration)?;
         Some((iteration.number, how_bad, text))
     };
-    let told: Vec<(u32, f64, String)> = iterations.iter().filter_map(of).collect();
-    let (number, _, text) = told.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(match told.len() {
+    let descriptions: Vec<(u32, f64, String)> = iterations.iter().filter_map(of).collect();
+    let (number, _, text) = descriptions.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(match descriptions.len() {
         1 => format!("iteration {number}: {text}"),
         many => format!("{many} of {} iterations, most in iteration {number}: {text}", iterations.len()),
     })

@@ -52,42 +52,42 @@ pub(super) fn outlying(subject: &Subject<'_>) -> Vec<Finding> {
             continue;
         }
         for outlier in outliers(&values) {
-            let said = format!(
+            let description = format!(
                 "{figure} of iteration {} is {} where {} is usual",
                 variant.iterations[outlier.index].number,
                 display::figure(&figure, outlier.value),
                 display::figure(&figure, outlier.usual)
             );
-            let odd = OutlierNote { index: outlier.index, score: outlier.score.abs(), description: said };
+            let odd = OutlierNote { index: outlier.index, score: outlier.score.abs(), description };
             let is_better = (outlier.score > 0.0) == figure.more_is_better();
             if is_better { &mut better } else { &mut worse }.push(odd);
         }
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if !worse.is_empty() {
-        let (places, said) = describe(&worse, variant.iterations.len());
+        let (places, description) = describe(&worse, variant.iterations.len());
         let beside: Vec<String> = places.iter().flat_map(|place| differences(subject, *place)).collect();
         let beside = if beside.is_empty() {
             "; no other observed figure deviates in it".to_owned()
         } else {
             format!("; also unusual in it: {}", beside.join(", "))
         };
-        found.push(subject.finding(
+        findings.push(subject.finding(
             Doubt::Careful,
             "slow-iteration",
-            said + &beside,
+            description + &beside,
             "medians over iterations are not affected; find out what happened in it",
         ));
     }
     if !better.is_empty() {
-        found.push(subject.finding(
+        findings.push(subject.finding(
             Doubt::Careful,
             "odd-iteration",
             describe(&better, variant.iterations.len()).1,
             "medians over iterations are not affected; find out which work was skipped in it",
         ));
     }
-    found
+    findings
 }
 
 /// Indices of the iterations that deviate most, and a description of them. The description also
@@ -105,32 +105,32 @@ fn describe(odd: &[OutlierNote], all: usize) -> (Vec<usize>, String) {
     places.sort_unstable();
     let named = odd.iter().filter(|one| places.contains(&one.index)).map(|one| one.description.clone());
     let more = (others > 0).then(|| format!("{others} more of {all} iterations deviate, but less"));
-    let said: Vec<String> = named.chain(more).collect();
-    (places, said.join("; "))
+    let descriptions: Vec<String> = named.chain(more).collect();
+    (places, descriptions.join("; "))
 }
 
 /// Describes what else was unusual in an iteration.
 fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
     let variant = subject.variant;
     let number = variant.iterations[place].number;
-    let mut told = Vec::new();
-    let mut tell = |what: &str, values: &[Option<f64>], written: fn(f64) -> String| {
+    let mut deviations = Vec::new();
+    let mut add = |label: &str, values: &[Option<f64>], written: fn(f64) -> String| {
         let Some(known) = values.iter().copied().collect::<Option<Vec<f64>>>() else { return };
         if let Some(odd) = outliers(&known).iter().find(|outlier| outlier.index == place) {
-            let said = format!("{what} {} (usual {})", written(odd.value), written(odd.usual));
-            told.push((odd.score.abs(), said));
+            let text = format!("{label} {} (usual {})", written(odd.value), written(odd.usual));
+            deviations.push((odd.score.abs(), text));
         }
     };
     let each = |figure: &dyn Fn(&Iteration) -> Option<f64>| {
         variant.iterations.iter().map(figure).collect::<Vec<_>>()
     };
-    tell("errors", &each(&|iteration| Figure::BadShare.value(iteration)), formatting::percent);
+    add("errors", &each(&|iteration| Figure::BadShare.value(iteration)), formatting::percent);
     let own = |share: fn(&crate::record::GeneratorUse) -> Option<f64>| {
         each(&move |iteration| share(iteration.generator.as_ref()?))
     };
-    tell("the generator's wait for a core", &own(|own| own.core_wait_share), formatting::percent);
-    tell("CPU time given to others by the host", &own(|own| own.stolen_share), formatting::percent);
-    tell("the generator's lag", &own(|own| own.lag_p99_us), formatting::time);
+    add("the generator's wait for a core", &own(|own| own.core_wait_share), formatting::percent);
+    add("CPU time given to others by the host", &own(|own| own.stolen_share), formatting::percent);
+    add("the generator's lag", &own(|own| own.lag_p99_us), formatting::time);
     for name in variant.component_names() {
         let looks = component_windows(variant, name);
         if looks.len() != variant.iterations.len() {
@@ -139,21 +139,21 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
         let per_request =
             |counter: Counter| looks.iter().map(|look| look.per_request(counter)).collect::<Vec<_>>();
         let cost: Vec<Option<f64>> = looks.iter().map(view::ComponentWindow::cpu_per_request).collect();
-        tell(&format!("CPU per request of `{name}`"), &cost, formatting::time);
-        tell(&format!("switches per request of `{name}`"), &per_request(view::switches), formatting::digits);
+        add(&format!("CPU per request of `{name}`"), &cost, formatting::time);
+        add(&format!("switches per request of `{name}`"), &per_request(view::switches), formatting::digits);
         let opened = per_request(|sample| sample.connections_opened);
-        tell(&format!("connections per request to `{name}`"), &opened, formatting::digits);
+        add(&format!("connections per request to `{name}`"), &opened, formatting::digits);
         let calls = per_request(|sample| sample.calls_received);
-        tell(&format!("calls per request to `{name}`"), &calls, formatting::digits);
-        let stood = per_request(|sample| sample.throttled_periods);
-        tell(&format!("throttled periods per request of `{name}`"), &stood, formatting::digits);
+        add(&format!("calls per request to `{name}`"), &calls, formatting::digits);
+        let throttled_periods = per_request(|sample| sample.throttled_periods);
+        add(&format!("throttled periods per request of `{name}`"), &throttled_periods, formatting::digits);
         let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
-        tell(&format!("memory of `{name}`"), &memory, formatting::bytes);
+        add(&format!("memory of `{name}`"), &memory, formatting::bytes);
     }
-    told.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let more = told.len().saturating_sub(MAX_DIFFERENCES);
-    let greatest = told.into_iter().take(MAX_DIFFERENCES).map(|(_, what)| what);
+    deviations.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let more = deviations.len().saturating_sub(MAX_DIFFERENCES);
+    let greatest = deviations.into_iter().take(MAX_DIFFERENCES).map(|(_, text)| text);
     let more = (more > 0).then(|| format!("{more} more"));
     let all = greatest.chain(more).chain(formatting::events(&variant.iterations[place].events));
-    all.map(|what| format!("{what} in iteration {number}")).collect()
+    all.map(|text| format!("{text} in iteration {number}")).collect()
 }

@@ -36,10 +36,10 @@ const RAISE_LIMIT_REMEDY: &str = "raise or remove the CPU limit; average CPU use
 /// Finds components that were throttled by their CPU limit.
 pub(super) fn throttled(subject: &Subject<'_>) -> Vec<Finding> {
     let names = subject.variant.component_names();
-    let told = |name| by_periods(subject, name).or_else(|| by_ablation(subject, name));
+    let evidence_of = |name| by_periods(subject, name).or_else(|| by_ablation(subject, name));
     names
         .into_iter()
-        .filter_map(told)
+        .filter_map(evidence_of)
         .map(|evidence| subject.explanation("throttled", evidence, RAISE_LIMIT_REMEDY))
         .collect()
 }
@@ -53,11 +53,11 @@ fn by_periods(subject: &Subject<'_>, name: &str) -> Option<String> {
         sums.1 += look.growth(|sample| sample.throttled_periods)?;
         sums.2 += look.growth(|sample| sample.throttled_ms)?;
     }
-    let (limit, (periods, stood, ms)) = (limit?, sums);
-    (periods > 0.0 && stood / periods >= THROTTLED).then(|| {
+    let (limit, (periods, throttled_periods, ms)) = (limit?, sums);
+    (periods > 0.0 && throttled_periods / periods >= THROTTLED).then(|| {
         format!(
             "`{name}` used up its {limit} cores in {} of {} periods and was throttled for {} s{}",
-            formatting::grouped(stood),
+            formatting::grouped(throttled_periods),
             formatting::grouped(periods),
             formatting::digits(ms / 1e3),
             implied_rate(subject.variant, name, limit)
@@ -128,7 +128,7 @@ fn by_ablation(subject: &Subject<'_>, name: &str) -> Option<String> {
 
 /// Finds components that the kernel killed for lack of memory, or swapped out.
 pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in subject.variant.component_names() {
         let looks = component_windows(subject.variant, name);
         let kills: f64 = looks.iter().filter_map(|look| look.growth(|sample| sample.oom_kills)).sum();
@@ -138,7 +138,7 @@ pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
                 && look.component.memory_limit_bytes.is_some_and(|limit| most >= FULL_SHARE * limit as f64)
         });
         if kills > 0.0 || full.is_some() {
-            let told = full.map_or_else(
+            let evidence = full.map_or_else(
                 || format!("the kernel killed a program of `{name}` {kills} times for lack of memory"),
                 |look| {
                     let limit = look.component.memory_limit_bytes.unwrap_or(0);
@@ -146,28 +146,29 @@ pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
                 },
             );
             let remedy = "raise its memory limit, or find what uses the memory: the figures are of a server that was killed";
-            found.push(subject.finding(Doubt::Invalid, "out-of-memory", told, remedy));
+            findings.push(subject.finding(Doubt::Invalid, "out-of-memory", evidence, remedy));
         }
         let put_aside = looks.iter().find_map(|look| {
             let grown = look.last.swap_bytes?.saturating_sub(look.first.swap_bytes?) as f64;
             (grown >= MIN_SWAP_GROWTH * look.last.rss_bytes as f64 && grown > 0.0).then_some(grown)
         });
         if let Some(bytes) = put_aside {
-            let told = format!("{} of `{name}` went to swap while it was measured", formatting::bytes(bytes));
+            let evidence =
+                format!("{} of `{name}` went to swap while it was measured", formatting::bytes(bytes));
             let remedy = "latencies include disk access: add memory to the machine, or turn swap off";
-            found.push(subject.finding(Doubt::Invalid, "swapping", told, remedy));
+            findings.push(subject.finding(Doubt::Invalid, "swapping", evidence, remedy));
         }
     }
-    found
+    findings
 }
 
 /// Finds components that ended before the run did.
 pub(super) fn component_ended(subject: &Subject<'_>) -> Vec<Finding> {
-    let mut told = Vec::new();
+    let mut evidence = Vec::new();
     for iteration in &subject.variant.iterations {
         for component in iteration.components.iter().filter(|component| component.ended) {
             let at = component.samples.last().map_or(0.0, |sample| sample.at_ms as f64 / 1e3);
-            told.push(format!(
+            evidence.push(format!(
                 "`{}` in iteration {} after {} s",
                 component.name,
                 iteration.number,
@@ -175,13 +176,13 @@ pub(super) fn component_ended(subject: &Subject<'_>) -> Vec<Finding> {
             ));
         }
     }
-    if told.is_empty() {
+    if evidence.is_empty() {
         return Vec::new();
     }
     vec![subject.finding(
         Doubt::Invalid,
         "component-ended",
-        format!("an observed program ended during the measurement: {}", told.join("; ")),
+        format!("an observed program ended during the measurement: {}", evidence.join("; ")),
         "the figures are of a topology without it: read the end of its log",
     )]
 }
@@ -191,7 +192,7 @@ pub(super) fn core_starved(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(cores) = machine_cores(subject.record) else { return Vec::new() };
     let together = subject.record.run.machines.len() == 1;
     let names = subject.variant.component_names();
-    let mut told = Vec::new();
+    let mut loads = Vec::new();
     for iteration in &subject.variant.iterations {
         let looks: Vec<ComponentWindow<'_>> = names
             .iter()
@@ -208,13 +209,13 @@ pub(super) fn core_starved(subject: &Subject<'_>) -> Vec<Finding> {
             })
             .sum();
         if !looks.is_empty() && used >= BUSY_SHARE * cores && taken >= MIN_INVOLUNTARY_SWITCHES * servers {
-            told.push((used, taken));
+            loads.push((used, taken));
         }
     }
-    if told.is_empty() || told.len() < majority(subject.variant.iterations.len()) {
+    if loads.is_empty() || loads.len() < majority(subject.variant.iterations.len()) {
         return Vec::new();
     }
-    let (used, taken): (Vec<f64>, Vec<f64>) = told.into_iter().unzip();
+    let (used, taken): (Vec<f64>, Vec<f64>) = loads.into_iter().unzip();
     vec![subject.finding(
         Doubt::Careful,
         "core-starved",

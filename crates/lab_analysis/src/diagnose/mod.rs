@@ -108,9 +108,9 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     shown.extend(generator::time_stolen(record));
     for variant in &record.variants {
         let subject = Subject { record, variant };
-        let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
-        drop_explained(&mut found);
-        shown.extend(found);
+        let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
+        drop_explained(&mut findings);
+        shown.extend(findings);
     }
     for sweep in &record.sweeps {
         shown.extend(capacity::saturated_sweep(record, sweep));
@@ -127,14 +127,14 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     all
 }
 
-fn drop_explained(found: &mut Vec<Finding>) {
-    let names: Vec<String> = found.iter().map(|finding| finding.name.clone()).collect();
+fn drop_explained(findings: &mut Vec<Finding>) {
+    let names: Vec<String> = findings.iter().map(|finding| finding.name.clone()).collect();
     let explained = |effect: &str| {
         EXPLAINED
             .iter()
             .any(|(cause, effects)| effects.contains(&effect) && names.iter().any(|name| name == cause))
     };
-    found.retain(|finding| !explained(&finding.name));
+    findings.retain(|finding| !explained(&finding.name));
 }
 
 /// Merges equal findings about several variants into one.

@@ -41,13 +41,13 @@ pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let rules = [by_phases, by_ablation, by_cpu];
-    let told: Vec<String> = rules.iter().filter_map(|rule| rule(subject, latency)).collect();
-    if told.is_empty() {
+    let evidence: Vec<String> = rules.iter().filter_map(|rule| rule(subject, latency)).collect();
+    if evidence.is_empty() {
         return Vec::new();
     }
     vec![subject.explanation(
         "backend-bound",
-        told.join("; "),
+        evidence.join("; "),
         "the hops before the backend are invisible in this latency: measure them with a faster backend, or read the \
          added latency only",
     )]
@@ -161,7 +161,7 @@ pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let beside = backend_alone(subject).and_then(|bare| Some((bare, quickest(bare)?)));
-    let told = match beside {
+    let evidence = match beside {
         Some((bare, alone)) if floor <= MAX_FLOOR_FACTOR * alone => {
             format!(
                 "the fastest response takes {}, and {} from the backend alone (`{}`)",
@@ -181,7 +181,7 @@ pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
     };
     vec![subject.explanation(
         "round-trip-bound",
-        format!("{told}; {workers} workers ÷ {} are the {} requests/s that were measured", formatting::time(latency), formatting::digits(f64::from(workers) / latency * 1e6)),
+        format!("{evidence}; {workers} workers ÷ {} are the {} requests/s that were measured", formatting::time(latency), formatting::digits(f64::from(workers) / latency * 1e6)),
         "throughput is workers ÷ round trip, not a capacity: offer a rate, and compare with the latency of the backend alone",
     )]
 }

@@ -55,7 +55,7 @@ pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let at = |(from, _): &Span| formatting::digits(*from as f64 / 1e3);
-    let told = format!(
+    let evidence = format!(
         "{} in iteration {} {} {} s in all without a response, at {}{} s",
         if stretches.len() == 1 { "one pause".to_owned() } else { format!("{} pauses", stretches.len()) },
         iteration.number,
@@ -73,15 +73,15 @@ pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
     vec![match busiest {
         Some((name, cores, _)) if works && is_regular(stretches) => subject.explanation(
             "gc-like-pauses",
-            format!("{told}, at regular intervals; `{name}` used {} cores in them", formatting::digits(*cores)),
+            format!("{evidence}, at regular intervals; `{name}` used {} cores in them", formatting::digits(*cores)),
             &format!("the program works without serving requests, like a garbage collector: give it more memory, or split the work; {missed}"),
         ),
         Some((name, cores, _)) if !works && *cores < WAITING_CORES => subject.explanation(
             "stalls",
-            format!("{told}; no observed program used CPU in them (`{name}` most, {} cores)", formatting::digits(*cores)),
+            format!("{evidence}; no observed program used CPU in them (`{name}` most, {} cores)", formatting::digits(*cores)),
             &format!("all programs waited for something that was not observed: a lock, a disk, a call without a response; {missed}"),
         ),
-        _ => subject.explanation("pauses", told, &format!("find out what the servers did in them; {missed}")),
+        _ => subject.explanation("pauses", evidence, &format!("find out what the servers did in them; {missed}")),
     }]
 }
 
@@ -99,7 +99,7 @@ fn quiet_spans(iteration: &Iteration) -> Vec<Span> {
         return Vec::new();
     };
     let quiet = |slice: &Slice| ended(slice) <= QUIET_SHARE * usual;
-    let mut found: Vec<Span> = Vec::new();
+    let mut spans: Vec<Span> = Vec::new();
     let mut open: Option<Span> = None;
     let mut answered = false;
     for slice in slices {
@@ -109,14 +109,14 @@ fn quiet_spans(iteration: &Iteration) -> Vec<Span> {
         } else {
             // A quiet span before the first ending is the start of the run; one after the last is
             // its end.
-            found.extend(open.take().filter(|_| answered));
+            spans.extend(open.take().filter(|_| answered));
             answered = true;
         }
     }
     let enough = |(from, until): &Span| until - from >= MIN_SINGLE_MS;
-    let lone = found.iter().any(enough);
-    found.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= MIN_SLICES * widest);
-    if lone || found.len() >= MIN_PAUSES { found } else { Vec::new() }
+    let lone = spans.iter().any(enough);
+    spans.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= MIN_SLICES * widest);
+    if lone || spans.len() >= MIN_PAUSES { spans } else { Vec::new() }
 }
 
 /// Whether the pauses come at nearly equal distances.

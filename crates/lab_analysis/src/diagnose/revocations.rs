@@ -13,8 +13,10 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
         || subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
     let bound = iterations().filter_map(|seen| seen.bound_s).reduce(f64::min);
     let patience = iterations().map(|seen| seen.patience_s).reduce(f64::min);
-    let told = staleness_by_scope(subject.variant).into_iter().filter(|place| !place.is_cluster).filter_map(
-        |place| {
+    let evidence = staleness_by_scope(subject.variant)
+        .into_iter()
+        .filter(|place| !place.is_cluster)
+        .filter_map(|place| {
             let above =
                 bound.map_or(0, |bound| place.delay.count_above(crate::units::nanos_of_seconds(bound)));
             if above + place.never_refused == 0 {
@@ -32,20 +34,19 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
                 parts.push(format!("{} of {all} still after {end}", formatting::count(place.never_refused)));
             }
             Some(format!("{} accepted {}", place.name, parts.join(" and ")))
-        },
-    );
-    let mut told: Vec<String> = told.collect();
+        });
+    let mut evidence: Vec<String> = evidence.collect();
     let floods = || iterations().filter_map(|seen| seen.flood.as_ref());
     let admitted: u64 = floods().map(|flood| flood.admitted).sum();
     if admitted > 0 {
         let tried: u64 = floods().map(|flood| flood.admitted + flood.refused).sum();
-        told.push(format!(
+        evidence.push(format!(
             "{} of {} from the bulk revocation were still accepted after the bound",
             formatting::count(admitted),
             formatting::count(tried)
         ));
     }
-    if told.is_empty() {
+    if evidence.is_empty() {
         return Vec::new();
     }
     let allowed =
@@ -53,7 +54,7 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
     vec![subject.finding(
         Doubt::Careful,
         "stale-beyond-bound",
-        format!("revoked credentials: {}{allowed}", told.join("; ")),
+        format!("revoked credentials: {}{allowed}", evidence.join("; ")),
         "a cache there receives revocations too late or not at all: check its revocation transport, and how long an entry stays valid without one",
     )]
 }

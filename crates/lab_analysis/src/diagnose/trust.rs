@@ -24,25 +24,26 @@ pub(super) fn about_run(record: &Record) -> Vec<Finding> {
         evidence: evidence.to_owned(),
         remedy: remedy.to_owned(),
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if record.run.partial {
-        found.push(about(
+        findings.push(about(
             "partial",
             "the run was stopped early",
             "the figures cover only what was measured until then",
         ));
     }
     if record.run.quick {
-        found.push(about(
+        findings.push(about(
             "quick",
             "the scenario ran in its short form",
             "use it for a first impression only: run the scenario in full before a decision",
         ));
     }
     if let Origin::Import { notes, .. } = &record.run.origin {
-        found.extend(notes.iter().map(|note| about("import", note, "measure with the lab where it matters")));
+        findings
+            .extend(notes.iter().map(|note| about("import", note, "measure with the lab where it matters")));
     }
-    found
+    findings
 }
 
 /// Reports a closed loop: its workers waited for each response.
@@ -71,12 +72,12 @@ pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
     let printed = |iteration: &Iteration| {
         iteration.stated.as_ref().is_some_and(|stated| !stated.percentiles.is_empty())
     };
-    let what =
+    let content =
         if iterations.iter().any(printed) { "percentiles as a tool printed them" } else { "no percentiles" };
     vec![subject.finding(
         Doubt::Careful,
         "summary-only",
-        format!("{many} of {} iterations have {what}, and no histogram", iterations.len()),
+        format!("{many} of {} iterations have {content}, and no histogram", iterations.len()),
         "they cannot be merged, and no other percentile is known: keep the tool's raw output",
     )]
 }
@@ -98,8 +99,8 @@ pub(super) fn little_law(subject: &Subject<'_>) -> Vec<Finding> {
             let in_flight = iteration.mean_in_flight.or(closed)?;
             let [least, most] = mean_of_all(iteration)?;
             let rate = ended_per_s(iteration);
-            let kept: u64 = iteration.classes.iter().map(|class| class.count).sum();
-            if rate * iteration.seconds - kept as f64 > LITTLE_TOLERANCE * kept as f64 {
+            let total: u64 = iteration.classes.iter().map(|class| class.count).sum();
+            if rate * iteration.seconds - total as f64 > LITTLE_TOLERANCE * total as f64 {
                 return None;
             }
             let mean = (in_flight / rate.max(f64::MIN_POSITIVE) * 1e6).clamp(least, most);

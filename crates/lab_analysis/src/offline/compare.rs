@@ -308,7 +308,7 @@ fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
 fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
     let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
     for figure in shared_figures(a, b) {
-        let Some(found) = compare_figure(a, b, &figure, terms) else {
+        let Some(comparison) = compare_figure(a, b, &figure, terms) else {
             table.rows.extend(unmeasured_row(a, b, &figure));
             continue;
         };
@@ -320,20 +320,27 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
             )
         };
         let own = |variant: &Variant| interval(&figures(variant, &figure));
-        let difference = found.difference.map_or(String::new(), |of| {
+        let difference = comparison.difference.map_or(String::new(), |of| {
             format!("{} … {}", display::difference(&figure, of.low), display::difference(&figure, of.high))
         });
-        let ratio = if found.a > 0.0 { formatting::factor(found.b / found.a) } else { "–".to_owned() };
-        let ratio_between = found.ratio.map_or(String::new(), |of| {
+        let ratio = if comparison.a > 0.0 {
+            formatting::factor(comparison.b / comparison.a)
+        } else {
+            "–".to_owned()
+        };
+        let ratio_between = comparison.ratio.map_or(String::new(), |of| {
             format!("{} … {}", formatting::factor(of.low), formatting::factor(of.high))
         });
         table.row(vec![
             figure.to_string(),
-            with(found.a, own(a)),
-            with(found.b, own(b)),
-            format!("{}\n{difference}", display::difference(&figure, units::difference(found.b, found.a))),
+            with(comparison.a, own(a)),
+            with(comparison.b, own(b)),
+            format!(
+                "{}\n{difference}",
+                display::difference(&figure, units::difference(comparison.b, comparison.a))
+            ),
             format!("{ratio}\n{ratio_between}"),
-            verdict(&found, [a, b]),
+            verdict(&comparison, [a, b]),
         ]);
     }
     table
@@ -360,12 +367,13 @@ fn unmeasured_row(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<Strin
 
 /// Formats a verdict. Without any error on either side, in any iteration, there is no margin for
 /// shares of errors.
-fn verdict(found: &Compared, sides: [&Variant; 2]) -> String {
-    let none = || sides.iter().all(|side| figures(side, &found.figure).iter().all(|share| *share <= 0.0));
-    if found.figure == Figure::BadShare && none() {
+fn verdict(comparison: &Compared, sides: [&Variant; 2]) -> String {
+    let none =
+        || sides.iter().all(|side| figures(side, &comparison.figure).iter().all(|share| *share <= 0.0));
+    if comparison.figure == Figure::BadShare && none() {
         return "none in either".to_owned();
     }
-    display::verdict(&found.figure, &found.verdict)
+    display::verdict(&comparison.figure, &comparison.verdict)
 }
 
 fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {

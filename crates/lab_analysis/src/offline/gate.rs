@@ -88,12 +88,12 @@ pub enum GateError {
     },
     /// The baseline has no checks, or a meaningless one: its numbers are invalid, or it divides a
     /// figure by itself.
-    #[error("`{path}`: {what}")]
+    #[error("`{path}`: {reason}")]
     InvalidCheck {
         /// Path of the file.
         path: String,
         /// Description of the problem.
-        what: String,
+        reason: String,
     },
     /// The run has nothing that repeats.
     #[error("the run has no counts and no two variants for a ratio: the baseline would be empty")]
@@ -210,12 +210,12 @@ fn check_complete(record: &Record) -> Result<(), GateError> {
 /// cause of a breach.
 pub fn changed_since(record: &Record, baseline: &Baseline) -> Vec<String> {
     let (was, is) = (&baseline.counting, &record.run.counting);
-    let told = |side: &BTreeMap<String, String>, name: &String| {
-        side.get(name).map_or_else(|| "not known".to_owned(), |what| format!("`{what}`"))
+    let value_of = |side: &BTreeMap<String, String>, name: &String| {
+        side.get(name).map_or_else(|| "not known".to_owned(), |value| format!("`{value}`"))
     };
     let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
     let changed = names.into_iter().filter(|name| was.get(*name) != is.get(*name));
-    changed.map(|name| format!("{name}: {} was {}", told(is, name), told(was, name))).collect()
+    changed.map(|name| format!("{name}: {} was {}", value_of(is, name), value_of(was, name))).collect()
 }
 
 impl Baseline {
@@ -223,7 +223,7 @@ impl Baseline {
     pub fn parse(json: &[u8], path: &str) -> Result<Self, GateError> {
         let baseline: Self = serde_json::from_slice(json)
             .map_err(|error| GateError::Shape { path: path.to_owned(), error })?;
-        let senseless = |what: String| Err(GateError::InvalidCheck { path: path.to_owned(), what });
+        let senseless = |reason: String| Err(GateError::InvalidCheck { path: path.to_owned(), reason });
         if baseline.checks.is_empty() {
             return senseless("it has no checks: any run would pass".to_owned());
         }

@@ -25,14 +25,14 @@ pub enum MergeError {
     #[error("merging needs the records of at least two generators")]
     TooFew,
     /// A fact that has to agree differs.
-    #[error("`{name}` is not of the same run as `{first}`: {what}")]
+    #[error("`{name}` is not of the same run as `{first}`: {reason}")]
     Differs {
         /// Name of the first record.
         first: String,
         /// Name of the record that differs.
         name: String,
         /// Description of the difference.
-        what: String,
+        reason: String,
     },
     /// A record was imported from another tool.
     #[error("`{name}` was imported from another tool: its start time is unknown")]
@@ -57,7 +57,8 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
     merged.run.started_unix_s = Some(origin as f64 / 1e3);
     merged.findings.retain(diagnose::is_kept);
     for (name, mut record, shift) in all {
-        let differs = |what: String| MergeError::Differs { first: first.clone(), name: name.clone(), what };
+        let differs =
+            |reason: String| MergeError::Differs { first: first.clone(), name: name.clone(), reason };
         check_same_run(&merged, &record).map_err(differs)?;
         record.variants.iter_mut().for_each(|variant| shift_start(variant, shift));
         for (into, from) in merged.variants.iter_mut().zip(record.variants) {
@@ -108,10 +109,10 @@ fn shift_start(variant: &mut Variant, shift: u64) {
 
 /// Checks what has to be the same in both records. The error describes the difference.
 fn check_same_run(a: &Record, b: &Record) -> Result<(), String> {
-    let same = |what: &str, a: &Option<String>, b: &Option<String>| {
-        let told =
+    let same = |field: &str, a: &Option<String>, b: &Option<String>| {
+        let shown =
             |one: &Option<String>| one.as_ref().map_or("not known".to_owned(), |one| format!("`{one}`"));
-        if a == b { Ok(()) } else { Err(format!("its {what} is {}, not {}", told(b), told(a))) }
+        if a == b { Ok(()) } else { Err(format!("its {field} is {}, not {}", shown(b), shown(a))) }
     };
     same("scenario", &a.run.scenario, &b.run.scenario)?;
     same("commit", &a.run.commit, &b.run.commit)?;
@@ -158,7 +159,7 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     // the total unknown.
     into.load.tokens = into.load.tokens.filter(|tokens| from.load.tokens == Some(*tokens));
     for (left, right) in into.iterations.iter_mut().zip(from.iterations) {
-        add_iteration(left, right).map_err(|what| format!("`{}`: {what}", into.name))?;
+        add_iteration(left, right).map_err(|reason| format!("`{}`: {reason}", into.name))?;
     }
     Ok(())
 }

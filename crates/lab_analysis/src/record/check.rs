@@ -25,19 +25,19 @@ pub struct Contradiction {
     /// Place in the record: `variants[fused].iterations[2]`.
     pub place: String,
     /// Description of what is wrong.
-    pub what: String,
+    pub reason: String,
 }
 
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.place, self.reason)
     }
 }
 
 type CheckResult = Result<(), Contradiction>;
 
-fn contradiction(place: &str, what: impl Into<String>) -> CheckResult {
-    Err(Contradiction { place: place.to_owned(), what: what.into() })
+fn contradiction(place: &str, reason: impl Into<String>) -> CheckResult {
+    Err(Contradiction { place: place.to_owned(), reason: reason.into() })
 }
 
 impl Record {
@@ -183,15 +183,18 @@ fn check_held(place: &str, held: &HeldConnections) -> CheckResult {
     counts.into_iter().chain(rest).try_for_each(|whole| check_count(place, whole))
 }
 
-fn check_revocations(place: &str, seen: &Revocations) -> CheckResult {
-    [seen.revoked, seen.failed, seen.asked].into_iter().try_for_each(|whole| check_count(place, whole))?;
-    let flood = seen.flood.as_ref();
+fn check_revocations(place: &str, revocations: &Revocations) -> CheckResult {
+    [revocations.revoked, revocations.failed, revocations.asked]
+        .into_iter()
+        .try_for_each(|whole| check_count(place, whole))?;
+    let flood = revocations.flood.as_ref();
     flood
         .map_or([0; 5], |flood| [flood.revoked, flood.failed, flood.refused, flood.admitted, flood.unclear])
         .into_iter()
         .try_for_each(|whole| check_count(place, whole))?;
     let [within_s, took_s] = [flood.map(|flood| flood.within_s), flood.map(|flood| flood.took_s)];
-    let figures = [Some(seen.patience_s), seen.bound_s, seen.cpu_share, within_s, took_s];
+    let figures =
+        [Some(revocations.patience_s), revocations.bound_s, revocations.cpu_share, within_s, took_s];
     figures
         .into_iter()
         .flatten()

@@ -163,7 +163,7 @@ impl Record {
         self.check()?;
         let mut json = serde_json::to_string(self).map_err(|error| Contradiction {
             place: "record".to_owned(),
-            what: format!("cannot be written as JSON: {error}"),
+            reason: format!("cannot be written as JSON: {error}"),
         })?;
         json.push('\n');
         Ok(json)

@@ -33,12 +33,12 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
 }
 
 /// Formats a difference between figures, with its sign.
-pub(crate) fn difference(kind: &Figure, by: f64) -> String {
-    let text = figure(kind, by.abs());
-    if by.is_nan() || is_zero(&text) {
+pub(crate) fn difference(kind: &Figure, value: f64) -> String {
+    let text = figure(kind, value.abs());
+    if value.is_nan() || is_zero(&text) {
         return text;
     }
-    format!("{}{text}", if by < 0.0 { '−' } else { '+' })
+    format!("{}{text}", if value < 0.0 { '−' } else { '+' })
 }
 
 /// Formats the ends of an interval: `12.0 ms … 12.9 ms`.

@@ -142,13 +142,14 @@ impl Effects {
             return None;
         }
         let count = self.per_pair.len() as f64;
-        let by = self.per_pair.iter().sum::<f64>() / count;
-        let variance = self.per_pair.iter().map(|effect| (effect - by).powi(2)).sum::<f64>() / (count - 1.0);
+        let estimate = self.per_pair.iter().sum::<f64>() / count;
+        let variance =
+            self.per_pair.iter().map(|effect| (effect - estimate).powi(2)).sum::<f64>() / (count - 1.0);
         let error = (variance / count).sqrt();
         let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
         let give_or_take = error * student.inverse_cdf(1.0 - ALPHA / 2.0);
-        let p = two_one_sided(&student, by, error, self.margin);
-        Some(Mean { estimate: by, half_width: give_or_take, p })
+        let p = two_one_sided(&student, estimate, error, self.margin);
+        Some(Mean { estimate, half_width: give_or_take, p })
             .filter(|mean| mean.estimate.is_finite() && mean.half_width.is_finite())
     }
 
@@ -190,12 +191,12 @@ impl Effects {
 
 /// Larger p value of the two null hypotheses: the effect is at or below `-margin`, or at or above
 /// `margin`.
-fn two_one_sided(student: &StudentsT, by: f64, error: f64, margin: f64) -> f64 {
+fn two_one_sided(student: &StudentsT, estimate: f64, error: f64, margin: f64) -> f64 {
     if error <= 0.0 {
-        return if by.abs() < margin { 0.0 } else { 1.0 };
+        return if estimate.abs() < margin { 0.0 } else { 1.0 };
     }
-    let below = 1.0 - student.cdf((by + margin) / error);
-    let above = student.cdf((by - margin) / error);
+    let below = 1.0 - student.cdf((estimate + margin) / error);
+    let above = student.cdf((estimate - margin) / error);
     below.max(above)
 }
 

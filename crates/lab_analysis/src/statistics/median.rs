@@ -177,19 +177,19 @@ mod tests {
         let mut random = Random::new(11);
         for size in 5..=20 {
             let rounds: u32 = 4000;
-            let mut said = 0.0;
+            let mut confidence = 0.0;
             let inside = (0..rounds)
                 .filter(|_| {
                     let values: Vec<f64> = (0..size).map(|_| normal(&mut random, 10.0, 2.0)).collect();
                     let of = interval(&values).unwrap();
-                    said = of.confidence;
+                    confidence = of.confidence;
                     !of.excludes(10.0)
                 })
                 .count();
             let share = inside as f64 / f64::from(rounds);
             // Four standard deviations of a share of this many observations.
-            let chance = 4.0 * (said * (1.0 - said) / f64::from(rounds)).sqrt();
-            assert!((share - said).abs() <= chance, "{size}: {share}, said {said}");
+            let chance = 4.0 * (confidence * (1.0 - confidence) / f64::from(rounds)).sqrt();
+            assert!((share - confidence).abs() <= chance, "{size}: {share}, said {confidence}");
         }
     }
 

@@ -255,19 +255,19 @@ impl OpenConnections {
     /// Opens the connections. Returns when all have been tried once, or on an interrupt.
     pub fn open(plan: HoldPlan, interrupt: &Interrupt) -> Result<Self, HoldError> {
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
+        let (open_sender, opened) = mpsc::channel();
         let thread = std::thread::Builder::new().name("hold".to_owned()).spawn(move || {
             plan.check()?;
             let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
             let stopped = async { drop(stopped.await) };
             let held = move |open| {
-                let _ = tell.send(open);
+                let _ = open_sender.send(open);
             };
             runtime.block_on(drive(plan, held, stopped))
         })?;
         // If the thread fails to start, it drops the sender; [`OpenConnections::close`] returns its
         // error.
-        while matches!(told.recv_timeout(INTERRUPT_POLL_INTERVAL), Err(RecvTimeoutError::Timeout))
+        while matches!(opened.recv_timeout(INTERRUPT_POLL_INTERVAL), Err(RecvTimeoutError::Timeout))
             && !interrupt.is_set()
         {}
         Ok(Self { stop, thread })

@@ -64,7 +64,7 @@ pub(crate) struct ResponseReader {
     /// `true` if the requests are `HEAD`, whose responses have no content.
     head_only: bool,
     keep: Capture,
-    kept: CapturedResponse,
+    captured: CapturedResponse,
 }
 
 /// Which part of a response is captured.
@@ -86,7 +86,7 @@ impl ResponseReader {
             reusable: true,
             head_only,
             keep: Capture::Nothing,
-            kept: CapturedResponse::default(),
+            captured: CapturedResponse::default(),
         }
     }
 
@@ -107,15 +107,15 @@ impl ResponseReader {
 
     /// Takes what was captured of the last response; empty if nothing is captured.
     pub(crate) fn take_captured(&mut self) -> CapturedResponse {
-        std::mem::take(&mut self.kept)
+        std::mem::take(&mut self.captured)
     }
 
     fn keep(&mut self, from: usize, until: usize) -> Result<(), ProtocolViolation> {
         if let Capture::All(most) = self.keep {
-            if self.kept.content.len() + (until - from) > most {
+            if self.captured.content.len() + (until - from) > most {
                 return Err(ProtocolViolation("the response content exceeds the capture limit"));
             }
-            self.kept.content.extend_from_slice(&self.buffer[from..until]);
+            self.captured.content.extend_from_slice(&self.buffer[from..until]);
         }
         Ok(())
     }
@@ -244,9 +244,9 @@ impl ResponseReader {
             return Ok((taken, false));
         }
         if self.keep != Capture::Nothing {
-            self.kept.head.clear();
-            self.kept.head.extend_from_slice(&self.buffer[used..end]);
-            self.kept.content.clear();
+            self.captured.head.clear();
+            self.captured.head.extend_from_slice(&self.buffer[used..end]);
+            self.captured.content.clear();
         }
         self.status = head.status;
         self.reusable = head.reusable;

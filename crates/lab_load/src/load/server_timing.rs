@@ -24,11 +24,12 @@ fn metrics(value: &str) -> impl Iterator<Item = (&str, u64)> {
     unquoted(value, ',').filter_map(|metric| {
         let mut parts = unquoted(metric, ';').map(str::trim);
         let name = parts.next().filter(|name| !name.is_empty())?;
-        let told = parts.find_map(|part| {
+        let duration = parts.find_map(|part| {
             let (key, value) = part.split_once('=')?;
             key.trim().eq_ignore_ascii_case("dur").then(|| value.trim().trim_matches('"'))
         })?;
-        let millis: f64 = told.parse().ok().filter(|millis: &f64| millis.is_finite() && *millis >= 0.0)?;
+        let millis: f64 =
+            duration.parse().ok().filter(|millis: &f64| millis.is_finite() && *millis >= 0.0)?;
         Some((name, nanos_of_seconds(millis / 1e3)))
     })
 }

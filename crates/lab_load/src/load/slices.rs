@@ -33,9 +33,9 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Creates slices of `width_ms` milliseconds (at least 1). `told` is called with each closed
-    /// slice.
-    pub fn new(width_ms: u64, told: Option<SliceCallback>) -> Self {
+    /// Creates slices of `width_ms` milliseconds (at least 1). `on_slice` is called with each
+    /// closed slice.
+    pub fn new(width_ms: u64, on_slice: Option<SliceCallback>) -> Self {
         Self {
             width: width_ms.max(1) * NANOS_PER_MS,
             start: 0,
@@ -45,7 +45,7 @@ impl Slices {
             // Allocated for the maximum: a vector that grows during the run is copied, and takes
             // twice the memory meanwhile.
             closed: Vec::with_capacity(MAX_SLICES),
-            on_slice: told,
+            on_slice,
         }
     }
 
@@ -109,8 +109,8 @@ impl Slices {
             p99_us: at(0.99),
             max_us: (self.ok > 0).then(|| micros(self.latencies.max())),
         };
-        if let Some(told) = &self.on_slice {
-            told(&slice);
+        if let Some(on_slice) = &self.on_slice {
+            on_slice(&slice);
         }
         self.closed.push(slice);
         if self.ok > 0 {
@@ -137,13 +137,13 @@ mod tests {
 
     #[test]
     fn requests_count_where_they_ended_and_silence_has_slices() {
-        let told = Rc::new(Cell::new(0));
-        let heard = Rc::clone(&told);
-        let mut slices = Slices::new(200, Some(Box::new(move |_| heard.set(heard.get() + 1))));
+        let count = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&count);
+        let mut slices = Slices::new(200, Some(Box::new(move |_| counter.set(counter.get() + 1))));
         slices.record(10 * NANOS_PER_MS, Some(5 * NANOS_PER_MS));
         slices.record(199 * NANOS_PER_MS, None);
         slices.record(650 * NANOS_PER_MS, Some(7 * NANOS_PER_MS));
-        assert_eq!(told.get(), 3, "whoever watches hears of the silence");
+        assert_eq!(count.get(), 3, "whoever watches hears of the silence");
         slices.finish(760 * NANOS_PER_MS);
         let all = slices.take();
         assert_eq!(

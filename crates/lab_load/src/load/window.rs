@@ -119,12 +119,12 @@ impl Window {
             return;
         }
         self.answered = true;
-        let lasts = match self.end {
+        let is_in_window = match self.end {
             WindowEnd::At(_) => false,
             WindowEnd::LastAnswer(planned) => at >= planned,
             WindowEnd::Counted => true,
         };
-        if lasts {
+        if is_in_window {
             self.until = self.now;
         }
     }
@@ -213,15 +213,15 @@ mod tests {
         let mut window = Window::new(ms(100), end);
         let begins = requests.iter().map(|(from, ..)| (ms(*from), None));
         let ends = requests.iter().map(|(_, until, ending)| (ms(*until), Some(*ending)));
-        let mut told: Vec<(u64, Option<Ending>)> = begins.chain(ends).collect();
-        told.sort_by_key(|(at, _)| *at);
-        for (at, ending) in &told {
+        let mut events: Vec<(u64, Option<Ending>)> = begins.chain(ends).collect();
+        events.sort_by_key(|(at, _)| *at);
+        for (at, ending) in &events {
             match ending {
                 None => window.request_started(*at),
                 Some(ending) => window.request_ended(*at, *ending),
             }
         }
-        window.close(told.last().map_or(0, |(at, _)| *at));
+        window.close(events.last().map_or(0, |(at, _)| *at));
         window
     }
 

@@ -97,11 +97,11 @@ struct Functions<'a>(BTreeMap<&'a str, FunctionKind>);
 
 impl<'a> Functions<'a> {
     /// Parses a function name: `(7) malloc` at its first use, `(7)` later, or a bare name.
-    fn kind(&mut self, said: &'a str) -> FunctionKind {
-        let numbered = said.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    fn kind(&mut self, text: &'a str) -> FunctionKind {
+        let numbered = text.strip_prefix('(').and_then(|rest| rest.split_once(')'));
         let Some((number, name)) = numbered.filter(|(number, _)| number.bytes().all(|b| b.is_ascii_digit()))
         else {
-            return FunctionKind::of_function(said);
+            return FunctionKind::of_function(text);
         };
         match name.trim() {
             "" => self.0.get(number).copied().unwrap_or(FunctionKind::Other),

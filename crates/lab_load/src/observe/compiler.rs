@@ -49,8 +49,8 @@ pub fn of_program(path: &Path) -> Option<String> {
     };
     let (_, at, length) = (0..many).filter_map(section).find(is_comment)?;
     let comment = String::from_utf8_lossy(&read(at, length)?).into_owned();
-    let told = |compiler: &str| comment.split('\0').find(|line| line.starts_with(compiler));
-    let line = COMPILERS.iter().find_map(|compiler| told(compiler))?;
+    let line_of = |compiler: &str| comment.split('\0').find(|line| line.starts_with(compiler));
+    let line = COMPILERS.iter().find_map(|compiler| line_of(compiler))?;
     Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
 }
 
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn this_program_was_made_by_rustc() {
-        let told = of_program(&std::env::current_exe().unwrap()).unwrap();
-        assert!(told.starts_with("rustc version 1."), "{told}");
+        let version = of_program(&std::env::current_exe().unwrap()).unwrap();
+        assert!(version.starts_with("rustc version 1."), "{version}");
     }
 
     #[test]

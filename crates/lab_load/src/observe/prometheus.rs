@@ -190,7 +190,7 @@ pub fn parse_metrics(
         sum.filter(|sum| *sum >= 0.0).map(truncated)
     };
     let mut own = |name: Option<&str>| counters.counter(text, wanted, name?);
-    let told = Sample {
+    let scraped = Sample {
         at_ms,
         connections_opened: own(named.connections),
         calls_received: own(named.calls),
@@ -217,9 +217,9 @@ pub fn parse_metrics(
             periods,
             throttled_periods,
             throttled_ms,
-            ..told.clone()
+            ..scraped.clone()
         }),
-        counters: told,
+        counters: scraped,
         cpu_limit_cores: cpu_limit(&meant),
         memory_limit_bytes: gauge("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
         stamp: of("container_cpu_usage_seconds_total").filter_map(|line| line.stamp).max(),

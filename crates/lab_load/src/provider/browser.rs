@@ -213,10 +213,10 @@ async fn exchange(
     };
     *connecting = false;
     let answer = connection.exchange(request, &shared.received).await?;
-    let kept = connection.take_captured();
+    let captured = connection.take_captured();
     if answer.reusable {
         *slot = Some(connection);
     }
-    let head = String::from_utf8_lossy(&kept.head).into_owned();
-    Ok(Response { status: answer.status, head, content: kept.content })
+    let head = String::from_utf8_lossy(&captured.head).into_owned();
+    Ok(Response { status: answer.status, head, content: captured.content })
 }

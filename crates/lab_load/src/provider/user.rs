@@ -258,8 +258,8 @@ impl User {
             .with("code_verifier", &verifier)
             .finish();
         let page = self.token(&form).await?;
-        let asked = description.scopes.code.split(' ').any(|scope| scope == "openid");
-        if asked && tokens(&page)?.id_token.is_none() {
+        let requests_openid = description.scopes.code.split(' ').any(|scope| scope == "openid");
+        if requests_openid && tokens(&page)?.id_token.is_none() {
             return Err(TransactionFailure::content(
                 Step::Token,
                 "no id_token although scope openid was requested",

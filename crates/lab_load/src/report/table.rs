@@ -125,23 +125,24 @@ fn latency(text: &mut String, name: &str, latency: &Latency) {
     line(text, &row);
 }
 
-pub(super) fn observation(text: &mut String, seen: &Observation) {
-    let per_request =
-        seen.cpu_us_per_request.map_or_else(String::new, |micros| format!(" ({micros:.1} µs per request)"));
+pub(super) fn observation(text: &mut String, observation: &Observation) {
+    let per_request = observation
+        .cpu_us_per_request
+        .map_or_else(String::new, |micros| format!(" ({micros:.1} µs per request)"));
     // A window that is too short gives no CPU figure.
-    let cores = seen.cpu_cores.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}"));
-    let ended = if seen.ended { "; ended while observed" } else { "" };
+    let cores = observation.cpu_cores.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}"));
+    let ended = if observation.ended { "; ended while observed" } else { "" };
     line(
         text,
         &format!(
             "{} (pid {}): {cores} cores{per_request}, RSS {:.1} MB, at most {:.1} MB, {} threads, {:.0} + {:.0} switches/s{ended}",
-            seen.name,
-            seen.pid,
-            seen.rss_last_bytes as f64 / 1e6,
-            seen.rss_max_bytes as f64 / 1e6,
-            seen.threads_max,
-            seen.voluntary_switches_per_s,
-            seen.involuntary_switches_per_s
+            observation.name,
+            observation.pid,
+            observation.rss_last_bytes as f64 / 1e6,
+            observation.rss_max_bytes as f64 / 1e6,
+            observation.threads_max,
+            observation.voluntary_switches_per_s,
+            observation.involuntary_switches_per_s
         ),
     );
 }

@@ -54,7 +54,7 @@ pub struct Flood {
     /// Time over which the lists are spread, if the provider is fast enough.
     pub within: Duration,
     /// How the tokens are identified in a list.
-    pub by: IdentifiedBy,
+    pub identified_by: IdentifiedBy,
 }
 
 /// A flood that is ready to be sent.
@@ -94,10 +94,10 @@ pub(super) async fn prepare(course: &Rc<RevocationRun>, flood: Flood) -> Result<
     }
     let operator = access_token(&answer)?;
     let (next, tokens) = (Rc::new(Cell::new(0_u64)), Rc::new(RefCell::new(Vec::new())));
-    let mut asking = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..MAX_CONCURRENT_TOKEN_REQUESTS {
         let (course, next, tokens) = (Rc::clone(course), Rc::clone(&next), Rc::clone(&tokens));
-        asking.spawn_local(async move {
+        tasks.spawn_local(async move {
             while next.get() < u64::from(flood.tokens) {
                 let number = next.replace(next.get() + 1);
                 let token = course.issue(pick_target(&course.site.issue, number)).await?;
@@ -106,8 +106,8 @@ pub(super) async fn prepare(course: &Rc<RevocationRun>, flood: Flood) -> Result<
             Ok::<(), String>(())
         });
     }
-    while let Some(asked) = asking.join_next().await {
-        asked.map_err(|error| error.to_string())??;
+    while let Some(result) = tasks.join_next().await {
+        result.map_err(|error| error.to_string())??;
     }
     let tokens = tokens.take();
     let some: Vec<String> = tokens
@@ -117,7 +117,7 @@ pub(super) async fn prepare(course: &Rc<RevocationRun>, flood: Flood) -> Result<
         .cloned()
         .collect();
     wait_until_accepted(course, &some).await?;
-    let bodies = match flood.by {
+    let bodies = match flood.identified_by {
         IdentifiedBy::Token => request_bodies(&tokens, List::Tokens),
         IdentifiedBy::Jti => {
             let jtis: Result<Vec<_>, _> = tokens.iter().map(|token| jti(token)).collect();
@@ -169,9 +169,9 @@ impl PreparedFlood {
                     let Some((body, tokens)) = lists.bodies.get(number) else { return sent };
                     let due = within.mul_f64(number as f64 / lists.bodies.len() as f64);
                     tokio::time::sleep_until((begun + due).into()).await;
-                    let asked = Instant::now();
+                    let sent_at = Instant::now();
                     let revoked = revoke(&course, number, body.clone(), &lists.operator).await;
-                    sent.push((*tokens, revoked, asked.elapsed()));
+                    sent.push((*tokens, revoked, sent_at.elapsed()));
                 }
             });
         }
@@ -197,7 +197,7 @@ impl PreparedFlood {
             example: sent.iter().find_map(|(_, revoked, _)| revoked.as_ref().err().cloned()),
             within_s: within.as_secs_f64(),
             took_s: took.as_secs_f64(),
-            by: lists.flood.by,
+            by: lists.flood.identified_by,
             refused,
             admitted,
             unclear,
@@ -208,7 +208,7 @@ impl PreparedFlood {
 
 /// Probes each place for each token until it is accepted.
 async fn wait_until_accepted(course: &Rc<RevocationRun>, tokens: &[String]) -> Result<(), String> {
-    let asked = course.at_every_place(|course, place| {
+    let probes = course.at_every_place(|course, place| {
         let tokens = tokens.to_vec();
         async move {
             for token in &tokens {
@@ -217,27 +217,30 @@ async fn wait_until_accepted(course: &Rc<RevocationRun>, tokens: &[String]) -> R
             Ok(())
         }
     });
-    asked.await.into_iter().collect()
+    probes.await.into_iter().collect()
 }
 
 /// Probes each place once for each token. Returns the numbers of refused, accepted and inconclusive
 /// probes.
 async fn probe_tokens(course: &Rc<RevocationRun>, tokens: &[String]) -> [u64; 3] {
-    let asked = course.at_every_place(|course, place| {
+    let probes = course.at_every_place(|course, place| {
         let tokens = tokens.to_vec();
         async move {
-            let mut said = [0; 3];
+            let mut results = [0; 3];
             for token in &tokens {
-                said[match course.probe(&course.site.places[place], token).await {
+                results[match course.probe(&course.site.places[place], token).await {
                     ProbeResult::Refused => 0,
                     ProbeResult::Accepted => 1,
                     ProbeResult::Inconclusive(_) => 2,
                 }] += 1;
             }
-            said
+            results
         }
     });
-    asked.await.into_iter().fold([0; 3], |sum: [u64; 3], place| std::array::from_fn(|at| sum[at] + place[at]))
+    probes
+        .await
+        .into_iter()
+        .fold([0; 3], |sum: [u64; 3], place| std::array::from_fn(|at| sum[at] + place[at]))
 }
 
 /// Sends one list. Returns the number of revoked tokens.

@@ -74,7 +74,7 @@ impl RevocationRun {
     /// Issues, warms, revokes and watches one credential. `issue` and `revoke` select the nodes.
     pub(super) async fn run(self: Rc<Self>, issue: u64, revoke: u64) -> RevocationResult {
         match self.steps(issue, revoke).await {
-            Ok(seen) => seen,
+            Ok(result) => result,
             Err(why) => RevocationResult::Failed(why),
         }
     }
@@ -89,22 +89,22 @@ impl RevocationRun {
         if *self.ended.borrow() {
             return Ok(RevocationResult::Dropped);
         }
-        let (answered, revoked) = watch::channel(None);
+        let (answer_sender, revoked) = watch::channel(None);
         let watching = self.at_every_place(|course, place| {
             let (token, revoked) = (token.clone(), revoked.clone());
             async move { course.until_refused(&course.site.places[place], &token, &revoked).await }
         });
         let revoking = async {
-            let asked = Instant::now();
-            let told = self.revoke(pick_target(&self.site.revoke, revoke), &token).await;
+            let sent_at = Instant::now();
+            let result = self.revoke(pick_target(&self.site.revoke, revoke), &token).await;
             // If the revocation fails, the dropped channel stops the probes.
-            let at = told?;
-            answered.send_replace(Some(at));
+            let at = result?;
+            answer_sender.send_replace(Some(at));
             // The channel must stay open while places are probed.
-            Ok::<_, String>((answered, at - asked))
+            Ok::<_, String>((answer_sender, at - sent_at))
         };
-        let (told, delays) = tokio::join!(revoking, watching);
-        let (_answered, answer) = told?;
+        let (result, delays) = tokio::join!(revoking, watching);
+        let (_answered, answer) = result?;
         Ok(RevocationResult::Revoked { answer, delays })
     }
 
@@ -157,13 +157,13 @@ impl RevocationRun {
     pub(super) async fn wait_until_accepted(&self, place: &ProbedPlace, token: &str) -> Result<(), String> {
         let until = Instant::now() + self.pace.patience;
         loop {
-            let said = match self.probe(place, token).await {
+            let problem = match self.probe(place, token).await {
                 ProbeResult::Accepted => return Ok(()),
                 ProbeResult::Refused => "refused".to_owned(),
                 ProbeResult::Inconclusive(why) => why,
             };
             if Instant::now() >= until {
-                return Err(format!("`{}` does not accept a valid credential: {said}", place.node));
+                return Err(format!("`{}` does not accept a valid credential: {problem}", place.node));
             }
             tokio::time::sleep(WARMUP_POLL_INTERVAL).await;
         }
@@ -180,8 +180,8 @@ impl RevocationRun {
         let mut last = None;
         loop {
             let begun = Instant::now();
-            let said = self.probe(place, token).await;
-            if said == ProbeResult::Accepted {
+            let result = self.probe(place, token).await;
+            if result == ProbeResult::Accepted {
                 last = Some(begun);
             }
             let at = *revoked.borrow();
@@ -189,8 +189,8 @@ impl RevocationRun {
             let gone = revoked.has_changed().is_err();
             let since = at.map_or(Duration::ZERO, |at| at.elapsed());
             let impatient = since > self.pace.patience;
-            if said == ProbeResult::Refused || impatient || gone {
-                return accepted_for(at, last, &said);
+            if result == ProbeResult::Refused || impatient || gone {
+                return accepted_for(at, last, &result);
             }
             tokio::time::sleep((since / POLL_FRACTION).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)).await;
         }
@@ -236,8 +236,8 @@ fn accepted_for(at: Option<Instant>, last: Option<Instant>, in_the_end: &ProbeRe
     (*in_the_end == ProbeResult::Refused || delay.is_zero()).then_some(delay)
 }
 
-pub(super) fn pick_target(targets: &[Target], by: u64) -> &Target {
-    let at = by % lab_analysis::units::count(targets.len()).max(1);
+pub(super) fn pick_target(targets: &[Target], number: u64) -> &Target {
+    let at = number % lab_analysis::units::count(targets.len()).max(1);
     &targets[usize::try_from(at).unwrap_or(0)]
 }
 
@@ -283,8 +283,8 @@ mod tests {
         // Never accepted after the revocation: the last accepted request had begun before, or there
         // was none.
         for last in [Some(at), None] {
-            for said in [ProbeResult::Refused, neither(), ProbeResult::Accepted] {
-                assert_eq!(accepted_for(before, last, &said), Some(Duration::ZERO), "{said:?}");
+            for result in [ProbeResult::Refused, neither(), ProbeResult::Accepted] {
+                assert_eq!(accepted_for(before, last, &result), Some(Duration::ZERO), "{result:?}");
             }
         }
         assert_eq!(accepted_for(after, before, &ProbeResult::Refused), Some(Duration::ZERO));

@@ -132,7 +132,7 @@ impl RevocationThread {
         seed: u64,
         interrupt: Interrupt,
     ) -> io::Result<Self> {
-        let (first, told) = mpsc::channel();
+        let (first, start) = mpsc::channel();
         let (end, ended) = watch::channel(false);
         let (prepared, ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("revoke".to_owned()).spawn(move || {
@@ -150,7 +150,7 @@ impl RevocationThread {
             // The receiver exists as long as the caller waits.
             let _ = prepared.send(());
             // Without a start time the load never began, and nothing is revoked.
-            let from = told.recv().ok();
+            let from = start.recv().ok();
             runtime.block_on(run_revocations(
                 course,
                 pace,
@@ -253,8 +253,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&self, seen: RevocationResult) {
-        match seen {
+    fn add(&self, result: RevocationResult) {
+        match result {
             RevocationResult::Dropped => {}
             RevocationResult::Failed(why) => {
                 self.failed.set(self.failed.get() + 1);

@@ -21,17 +21,18 @@ pub(super) fn binding(config: &LoginProvider) -> String {
     URL_SAFE_NO_PAD.encode(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..9])
 }
 
-pub(super) fn call_fault(what: &'static str) -> impl Fn(CallError) -> ProviderFault {
-    move |fault| ProviderFault::Call { what, fault }
+pub(super) fn call_fault(context: &'static str) -> impl Fn(CallError) -> ProviderFault {
+    move |fault| ProviderFault::Call { context, fault }
 }
 
-pub(super) fn invalid_answer(what: &'static str, why: &str) -> ProviderFault {
-    ProviderFault::InvalidAnswer { what, why: why.to_owned() }
+pub(super) fn invalid_answer(context: &'static str, why: &str) -> ProviderFault {
+    ProviderFault::InvalidAnswer { context, why: why.to_owned() }
 }
 
-pub(super) fn parse(what: &'static str, answer: &HttpResponse) -> Result<Document, ProviderFault> {
-    Document::parse(answer.body.to_vec())
-        .map_err(|error| invalid_answer(what, &format!("it answered {} with what is {error}", answer.status)))
+pub(super) fn parse(context: &'static str, answer: &HttpResponse) -> Result<Document, ProviderFault> {
+    Document::parse(answer.body.to_vec()).map_err(|error| {
+        invalid_answer(context, &format!("it answered {} with what is {error}", answer.status))
+    })
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, ProviderFault> {

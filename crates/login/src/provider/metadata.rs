@@ -7,6 +7,7 @@ use auth::algorithm::Algorithm;
 use auth::json::Value;
 use credentials::authenticate::{key_url, metadata_urls};
 use http::StatusCode;
+use http_engine::http_client::SecretMethod;
 use http_engine::url::Url;
 use tokio::time::Instant;
 
@@ -31,10 +32,10 @@ impl LoginProviderClient {
     /// Records the algorithm of an ID token; refuses a logout token with another algorithm than
     /// those.
     pub(super) fn check_algorithm(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
-        let mut seen = self.id_token_algorithms.lock();
+        let mut algorithms = self.id_token_algorithms.lock();
         match kind {
-            TokenKind::Id => *seen = seen.with(algorithm),
-            TokenKind::Logout if seen.is_empty() || seen.contains(algorithm) => {}
+            TokenKind::Id => *algorithms = algorithms.with(algorithm),
+            TokenKind::Logout if algorithms.is_empty() || algorithms.contains(algorithm) => {}
             TokenKind::Logout => return Err(ProviderFault::UnexpectedAlgorithm(algorithm)),
         }
         Ok(())
@@ -54,7 +55,7 @@ impl LoginProviderClient {
             Some((metadata, at)) if at.elapsed() < METADATA_AGE || !rested => return Ok(metadata.clone()),
             None if !rested => {
                 let why = "the last fetch failed a moment ago".to_owned();
-                return Err(ProviderFault::InvalidAnswer { what: "metadata", why });
+                return Err(ProviderFault::InvalidAnswer { context: "metadata", why });
             }
             _ => {}
         }
@@ -121,6 +122,7 @@ impl LoginProviderClient {
         let needed = |member: &'static str| {
             url(member)?.ok_or_else(|| invalid_answer(WHAT, &format!("no string `{member}`")))
         };
+        self.outbound.set_secret_method(secret_method(root));
         Ok(Metadata {
             issuer: found.to_owned(),
             authorization: needed("authorization_endpoint")?,
@@ -135,6 +137,23 @@ impl LoginProviderClient {
                     .get("claims_supported")
                     .and_then(Value::items)
                     .is_some_and(|mut names| names.any(|name| name.as_str() == Some("read_at"))),
+            // Initiating User Registration via OpenID Connect 1.0 §4.
+            selects_account: root
+                .get("prompt_values_supported")
+                .and_then(Value::items)
+                .is_some_and(|mut values| values.any(|value| value.as_str() == Some("select_account"))),
         })
+    }
+}
+
+/// How a client with a secret authenticates at the token endpoint (OpenID Connect Discovery §3). A
+/// provider that says nothing takes `client_secret_basic`.
+fn secret_method(metadata: Value<'_>) -> SecretMethod {
+    let supported = metadata.get("token_endpoint_auth_methods_supported").and_then(Value::items);
+    let methods: Vec<_> = supported.into_iter().flatten().filter_map(Value::as_str).collect();
+    if methods.contains(&"client_secret_post") && !methods.contains(&"client_secret_basic") {
+        SecretMethod::Post
+    } else {
+        SecretMethod::Basic
     }
 }

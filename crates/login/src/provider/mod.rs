@@ -40,14 +40,12 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::config::{LoginKind, LoginProvider};
-use crate::login_state::AuthorizationRequest;
+use crate::login_state::{AccountChoice, AuthorizationRequest};
 use crate::provider::messages::{
     bearer, binding, call_fault, encoded, invalid_answer, with_query, with_read_at,
 };
 use crate::provider::provider_fault::ProviderFault;
 
-/// Tolerated difference between a provider's clock and ours.
-pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// Metadata older than this is fetched again.
 const METADATA_AGE: Duration = Duration::from_hours(1);
 /// Pause after a failed fetch of metadata.
@@ -94,6 +92,8 @@ pub(crate) struct Metadata {
     /// Whether its ID tokens contain the log time `read_at` on request, as those of Postern's own
     /// provider do.
     pub(crate) supports_read_at: bool,
+    /// Whether it lets users choose an account (`prompt=select_account`).
+    pub(crate) selects_account: bool,
 }
 
 /// The provider's answer about a user.
@@ -110,7 +110,7 @@ pub(crate) struct ProviderTokens {
     /// Whether the answer contains claims about the user, and not only confirms the grant.
     pub(crate) has_claims: bool,
     /// Lifetime of the access token, if the provider sent it.
-    pub(crate) lasts: Option<Duration>,
+    pub(crate) expires_in: Option<Duration>,
     pub(crate) access_token: Zeroizing<String>,
     pub(crate) refresh_token: Option<Zeroizing<String>>,
     pub(crate) id_token: Option<Zeroizing<String>>,
@@ -194,6 +194,7 @@ impl LoginProviderClient {
         &self,
         question: &AuthorizationRequest,
         redirect_uri: &str,
+        account: AccountChoice,
     ) -> Result<String, ProviderFault> {
         let metadata = self.metadata().await?;
         let challenge = question.proofs.challenge();
@@ -217,6 +218,15 @@ impl LoginProviderClient {
         };
         parameters.extend(configured().filter(|(name, _)| *name != "claims" || claims.is_none()));
         parameters.extend(claims.as_deref().map(|claims| ("claims", claims)));
+        // Each provider of OpenID Connect knows `login` (Core 1.0 §15.1), but not `select_account`.
+        let is_configured = parameters.iter().any(|(name, _)| *name == "prompt");
+        if account == AccountChoice::User
+            && !is_configured
+            && matches!(self.config.kind, LoginKind::OpenId { .. })
+        {
+            let prompt = if metadata.selects_account { "select_account" } else { "login" };
+            parameters.push(("prompt", prompt));
+        }
         Ok(with_query(&metadata.authorization, &parameters))
     }
 
@@ -236,7 +246,7 @@ impl LoginProviderClient {
 
     async fn get(
         &self,
-        what: &'static str,
+        context: &'static str,
         url: &Url,
         token: Option<&str>,
     ) -> Result<HttpResponse, ProviderFault> {
@@ -245,13 +255,13 @@ impl LoginProviderClient {
             request = request.header(AUTHORIZATION, bearer(token)?);
         }
         let request =
-            request.body(Bytes::new()).map_err(|_| invalid_answer(what, "the request URL is invalid"))?;
-        self.outbound.ask_anonymously(request).await.map_err(call_fault(what))
+            request.body(Bytes::new()).map_err(|_| invalid_answer(context, "the request URL is invalid"))?;
+        self.outbound.ask_anonymously(request).await.map_err(call_fault(context))
     }
 
     async fn post(
         &self,
-        what: &'static str,
+        context: &'static str,
         url: &Url,
         form: &[(&str, &str)],
     ) -> Result<HttpResponse, ProviderFault> {
@@ -264,13 +274,13 @@ impl LoginProviderClient {
         let request = Request::post(url.to_string())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Bytes::from(body.into_bytes()))
-            .map_err(|_| invalid_answer(what, "the request URL is invalid"))?;
-        self.outbound.ask(request).await.map_err(call_fault(what))
+            .map_err(|_| invalid_answer(context, "the request URL is invalid"))?;
+        self.outbound.ask(request).await.map_err(call_fault(context))
     }
 }
 
 /// Interprets the status of a token deletion.
-fn deletion_result(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
+fn deletion_result(context: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
     match status {
         // 401 and 404: the token was deleted before.
         StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
@@ -278,9 +288,9 @@ fn deletion_result(what: &'static str, status: StatusCode) -> Result<(), Provide
         StatusCode::FORBIDDEN => {
             let why = "neither the token's scopes nor our account's rights allow it; let the account `delete` \
                        `oauthaccesstokens`";
-            Err(invalid_answer(what, why))
+            Err(invalid_answer(context, why))
         }
-        status => Err(invalid_answer(what, &format!("it answered {status}"))),
+        status => Err(invalid_answer(context, &format!("it answered {status}"))),
     }
 }
 

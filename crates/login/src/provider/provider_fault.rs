@@ -9,18 +9,18 @@ use http_engine::http_client::CallError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProviderFault {
     /// The provider gives no answer.
-    #[error("{what}: {fault}")]
+    #[error("{context}: {fault}")]
     Call {
         /// The requested endpoint.
-        what: &'static str,
+        context: &'static str,
         /// The error of the request.
         fault: CallError,
     },
     /// The answer cannot be interpreted.
-    #[error("{what}: {why}")]
+    #[error("{context}: {why}")]
     InvalidAnswer {
         /// The requested endpoint.
-        what: &'static str,
+        context: &'static str,
         /// What is wrong with the answer.
         why: String,
     },

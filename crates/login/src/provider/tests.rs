@@ -7,16 +7,16 @@ use auth::token_error::TokenError;
 #[test]
 fn a_question_joins_what_the_address_has() {
     let url = Url::parse("https://id.example/auth?tenant=1").unwrap();
-    let asked = with_query(&url, &[("state", "a b&c"), ("redirect_uri", "https://app.example/x")]);
+    let joined = with_query(&url, &[("state", "a b&c"), ("redirect_uri", "https://app.example/x")]);
     assert_eq!(
-        asked,
+        joined,
         "https://id.example/auth?tenant=1&state=a+b%26c&redirect_uri=https%3A%2F%2Fapp.example%2Fx"
     );
 }
 
 #[test]
 fn the_time_of_the_log_is_asked_for_beside_other_claims() {
-    for (configured, asked) in [
+    for (configured, expected) in [
         (None, Some(r#"{"id_token":{"read_at":null}}"#)),
         (Some("{}"), Some(r#"{"id_token":{"read_at":null}}"#)),
         (Some(r#"{"id_token":null}"#), Some(r#"{"id_token":{"read_at":null}}"#)),
@@ -27,7 +27,7 @@ fn the_time_of_the_log_is_asked_for_beside_other_claims() {
         (Some(r#"{"id_token":7}"#), None),
         (Some("nonsense"), None),
     ] {
-        assert_eq!(with_read_at(configured).as_deref(), asked, "{configured:?}");
+        assert_eq!(with_read_at(configured).as_deref(), expected, "{configured:?}");
     }
 }
 

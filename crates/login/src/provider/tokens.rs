@@ -59,7 +59,7 @@ impl LoginProviderClient {
         match self.try_renew(session, now).await {
             // The provider issued tokens, and then failed to identify their user: this was recorded
             // already.
-            Ok(told) if !told.confirmed => Ok(told),
+            Ok(tokens) if !tokens.confirmed => Ok(tokens),
             outcome => self.record_outcome(outcome),
         }
     }
@@ -83,7 +83,7 @@ impl LoginProviderClient {
                 more: session.more.clone(),
                 confirmed: false,
                 has_claims: false,
-                lasts: tokens.expires_in,
+                expires_in: tokens.expires_in,
                 access_token: tokens.access_token.clone(),
                 refresh_token: tokens.refresh_token.clone(),
                 id_token: session.id_token.clone(),
@@ -95,13 +95,13 @@ impl LoginProviderClient {
                 // be lost.
                 Err(fault) if !fault.is_final() => Ok(unconfirmed),
                 Err(fault) => {
-                    let given =
+                    let unvalidated =
                         BrowserSession { refresh_token: unconfirmed.refresh_token, ..session.clone() };
                     // Tokens that fail validation must be revoked too.
-                    let _ = self.revoke(&given).await;
+                    let _ = self.revoke(&unvalidated).await;
                     Err(fault)
                 }
-                told => told,
+                outcome => outcome,
             };
         }
         let ended = || ProviderFault::Refused("invalid_grant".to_owned());
@@ -136,14 +136,14 @@ impl LoginProviderClient {
             return Err(invalid_answer(WHAT, "the answer's `token_type` is not `Bearer`"));
         }
         let secret = |member| text(member).filter(|text| !text.is_empty()).map(|text| text.to_owned().into());
-        let lasts = match root.get("expires_in").and_then(Value::as_number) {
+        let expires_in = match root.get("expires_in").and_then(Value::as_number) {
             Some(Number::Unsigned(seconds)) => Some(Duration::from_secs(seconds)),
             _ => None,
         };
         Ok(Tokens {
             access_token: secret("access_token")
                 .ok_or_else(|| invalid_answer(WHAT, "the answer has no `access_token`"))?,
-            expires_in: lasts,
+            expires_in,
             refresh_token: secret("refresh_token"),
             id_token: secret("id_token"),
         })

@@ -17,8 +17,8 @@ use crate::config::LoginKind;
 use crate::provider::messages::{below, invalid_answer, parse};
 use crate::provider::provider_fault::ProviderFault;
 use crate::provider::{
-    CLOCK_SKEW, LoginProviderClient, Metadata, OTHER_SUBJECT, ProviderTokens, TOKEN_CLAIMS, TokenKind,
-    Tokens, USER_PATH, trimmed_user,
+    LoginProviderClient, Metadata, OTHER_SUBJECT, ProviderTokens, TOKEN_CLAIMS, TokenKind, Tokens, USER_PATH,
+    trimmed_user,
 };
 use crate::session::BrowserSession;
 
@@ -31,19 +31,19 @@ impl LoginProviderClient {
         nonce: Option<&str>,
         before: Option<&BrowserSession>,
     ) -> Result<ProviderTokens, ProviderFault> {
-        let mut told = match &self.config.kind {
+        let mut validated = match &self.config.kind {
             LoginKind::OpenShift { api } => self.openshift_user(api, tokens).await?,
             LoginKind::OpenId { userinfo, .. } => {
                 self.openid_user(metadata, *userinfo, tokens, nonce, before).await?
             }
         };
-        if before.is_some_and(|before| before.subject != told.subject) {
+        if before.is_some_and(|before| before.subject != validated.subject) {
             return Err(ProviderFault::Identity(OTHER_SUBJECT.to_owned()));
         }
-        told.sid = told.sid.or_else(|| before.and_then(|before| before.sid.clone()));
-        crate::session::identity(&self.config, &told.claims, told.more.as_deref())
+        validated.sid = validated.sid.or_else(|| before.and_then(|before| before.sid.clone()));
+        crate::session::identity(&self.config, &validated.claims, validated.more.as_deref())
             .map_err(ProviderFault::Identity)?;
-        Ok(told)
+        Ok(validated)
     }
 
     pub(super) async fn openid_user(
@@ -56,14 +56,14 @@ impl LoginProviderClient {
     ) -> Result<ProviderTokens, ProviderFault> {
         let (mut claims, subject, sid) = match (&tokens.id_token, before) {
             (Some(id_token), _) => {
-                let told = self.verified(id_token, nonce).await?;
+                let verified = self.verified(id_token, nonce).await?;
                 // Compared before any further request, because the user of the tokens is known
                 // already (OpenID Connect Core 1.0 §12.2). Issuer and client were compared with
                 // those of the session.
-                if before.is_some_and(|before| before.subject != told.1) {
+                if before.is_some_and(|before| before.subject != verified.1) {
                     return Err(ProviderFault::Identity(OTHER_SUBJECT.to_owned()));
                 }
-                told
+                verified
             }
             // A refresh need not return an ID token (OpenID Connect Core 1.0 §12.2).
             (None, Some(before)) => {
@@ -77,8 +77,8 @@ impl LoginProviderClient {
                 ));
             }
         };
-        let asked = metadata.userinfo.as_ref().filter(|_| userinfo || tokens.id_token.is_none());
-        let more = match asked {
+        let userinfo_url = metadata.userinfo.as_ref().filter(|_| userinfo || tokens.id_token.is_none());
+        let more = match userinfo_url {
             Some(url) => {
                 let more = self.userinfo(url, &tokens.access_token).await?;
                 if more.get("sub").and_then(serde_json::Value::as_str) != Some(&subject) {
@@ -94,7 +94,7 @@ impl LoginProviderClient {
         }
         claims.remove("sid");
         let claims = serde_json::Value::Object(claims).to_string();
-        let Tokens { access_token, expires_in: lasts, refresh_token, id_token } = tokens;
+        let Tokens { access_token, expires_in, refresh_token, id_token } = tokens;
         let speaks = id_token.is_some() || more.is_some();
         let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
         let confirmed = true;
@@ -105,7 +105,7 @@ impl LoginProviderClient {
             more,
             confirmed,
             has_claims: speaks,
-            lasts,
+            expires_in,
             access_token,
             refresh_token,
             id_token,
@@ -142,7 +142,8 @@ impl LoginProviderClient {
         else {
             return Err(invalid_answer("ID token", "this provider has no ID tokens"));
         };
-        let expected = ExpectedIdToken { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
+        let expected =
+            ExpectedIdToken { issuer, client_id: &self.config.client_id, clock_skew: self.config.clock_skew };
         let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
         let mut seen = 0;
         loop {
@@ -151,9 +152,9 @@ impl LoginProviderClient {
                 Some(held) => {
                     let signed = unverified.signed(*algorithms, &held.set);
                     match signed.and_then(|signed| judge(signed, &expected, now.wall)) {
-                        Ok(told) => {
+                        Ok(result) => {
                             self.check_algorithm(kind, unverified.algorithm())?;
-                            return Ok(told);
+                            return Ok(result);
                         }
                         Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
                             seen = held.attempt;
@@ -218,7 +219,7 @@ impl LoginProviderClient {
         let claims =
             String::from_utf8(answer.body.to_vec()).map_err(|_| invalid_answer(WHAT, "it is not UTF-8"))?;
         let claims = trimmed_user(&claims);
-        let Tokens { access_token, expires_in: lasts, refresh_token, .. } = tokens;
+        let Tokens { access_token, expires_in, refresh_token, .. } = tokens;
         Ok(ProviderTokens {
             subject: subject.to_owned(),
             sid: None,
@@ -226,7 +227,7 @@ impl LoginProviderClient {
             more: None,
             confirmed: true,
             has_claims: true,
-            lasts,
+            expires_in,
             access_token,
             refresh_token,
             id_token: None,

@@ -97,9 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// Reads a value of the command line: the text itself, `@FILE`, or `-` for standard input.
-pub(crate) fn read_value(text: &str, what: &str) -> Result<String, Failure> {
+pub(crate) fn read_value(text: &str, subject: &str) -> Result<String, Failure> {
     let unread = |from: &str, error: std::io::Error| {
-        Failure::new(format!("cannot read the {what} from {from}: {error}"))
+        Failure::new(format!("cannot read the {subject} from {from}: {error}"))
     };
     let value = match (text, text.strip_prefix('@')) {
         ("-", _) => {
@@ -111,7 +111,7 @@ pub(crate) fn read_value(text: &str, what: &str) -> Result<String, Failure> {
         (value, None) => value.to_owned(),
     };
     match value.trim() {
-        "" => Err(Failure::new(format!("the {what} is empty"))),
+        "" => Err(Failure::new(format!("the {subject} is empty"))),
         value => Ok(value.to_owned()),
     }
 }
@@ -155,7 +155,9 @@ type Refused = String;
 fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    let client = Client::new(arguments.ca.as_deref());
+    let outbound = config::outbound_of_environment(SystemClock.now().wall);
+    let outbound = outbound.map_err(|report| Failure::new(report.lines().collect::<Vec<_>>().join("\n")))?;
+    let client = Client::new(arguments.ca.as_deref(), outbound.proxies);
     let secret = read_value(arguments.client_secret.as_deref().unwrap_or_default(), "client secret")?;
     runtime.block_on(async {
         let endpoint = match (&arguments.endpoint, &arguments.issuer) {
@@ -304,8 +306,8 @@ pub(crate) async fn discover(client: &Client, issuer: &str) -> Result<String, Fa
     Err(Failure::new(format!("{}; name the endpoint with --endpoint", seen.join(", "))))
 }
 
-fn url(text: &str, what: &str) -> Result<Url, Failure> {
-    Url::parse(text).map_err(|fault| Failure::new(format!("{what}: {fault}")))
+fn url(text: &str, subject: &str) -> Result<Url, Failure> {
+    Url::parse(text).map_err(|fault| Failure::new(format!("{subject}: {fault}")))
 }
 
 /// Encodes a text as `application/x-www-form-urlencoded`.

@@ -3,8 +3,10 @@
 //! Owns: connecting the crates, applying a new configuration, ordered shutdown. Does not own: when
 //! that happens ([`crate::lifecycle`]), what a configuration contains ([`config`]).
 
+mod certificates;
 mod setup;
 
+use crate::process::certificates::AppliedCertificates;
 use crate::process::setup::{
     DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources, tracer,
 };
@@ -28,6 +30,7 @@ use gateway::server::{Gateway, ReloadError, Services};
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::config::ListenAddress;
 use http_engine::listen::Claim;
+use http_engine::upstream::resolver::Resolver;
 use parking_lot::Mutex;
 use store::Store;
 use telemetry::access_log::AccessLog;
@@ -45,9 +48,9 @@ use crate::revocation::transports::LogTransports;
 use crate::revocation::{FollowedLog, RemoteIssuers};
 use crate::sessions;
 
-/// Time after a reload until metric names that it made unused are removed. Requests that started
-/// before have ended by then.
-const FORGET_AFTER: Duration = Duration::from_mins(10);
+/// How often metrics of names that are no longer used are removed. Reloads and changes of addresses
+/// leave such names behind.
+const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// How long the start waits for the first revocation state. It continues without it.
 const REVOCATION_START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for writing the last lines of the access log, and for closing databases.
@@ -61,6 +64,8 @@ pub struct Process {
     access_log: Option<AccessLog>,
     settings: ProcessSettings,
     at_start: RestartOnly,
+    /// Certificates of the applied configuration.
+    certificates: AppliedCertificates,
     admin: Option<SocketAddr>,
     provider: Option<RunningProvider>,
     followed_issuers: FollowedIssuers,
@@ -71,6 +76,14 @@ pub struct Process {
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter. They end after the gateway.
     background_tasks: Vec<JoinHandle<()>>,
+}
+
+/// Removes metrics that are no longer used, from time to time.
+async fn remove_unused(metrics: Arc<Metrics>) {
+    loop {
+        tokio::time::sleep(FORGET_EVERY).await;
+        metrics.remove_unused();
+    }
 }
 
 /// State that the admin listener shows.
@@ -192,7 +205,7 @@ struct LogSettings<'a> {
 struct Logs {
     provider: Option<RunningProvider>,
     sessions: Option<Store>,
-    told: Option<EventLogState>,
+    event_log: Option<EventLogState>,
     remotes: RemoteIssuers,
     following: Vec<Arc<FollowedLog>>,
 }
@@ -213,19 +226,23 @@ impl Logs {
         // first.
         let beside = provider.as_ref().map(RunningProvider::database);
         let sessions = open_session_store(sessions, beside, control)?;
-        let told = follow_security_events(events, databases, (sessions.as_ref(), beside), ways, control)?;
+        let event_log =
+            follow_security_events(events, databases, (sessions.as_ref(), beside), ways, control)?;
         let remotes = RemoteIssuers::from_config(remotes, &RemoteIssuers::default(), ways, control.handle())?;
-        let following =
-            all_followed_logs(provider.as_ref().map(RunningProvider::followed_log), &remotes, told.as_ref());
+        let following = all_followed_logs(
+            provider.as_ref().map(RunningProvider::followed_log),
+            &remotes,
+            event_log.as_ref(),
+        );
         if let Some(provider) = &provider {
             // Its database was opened a moment ago, so the first state arrives soon. Then the first
             // request need not query it.
             provider.followed_log().wait_until_started(REVOCATION_START_TIMEOUT);
         }
-        if let Some(told) = &told {
-            told.followed_log().wait_until_started(REVOCATION_START_TIMEOUT);
+        if let Some(event_log) = &event_log {
+            event_log.followed_log().wait_until_started(REVOCATION_START_TIMEOUT);
         }
-        Ok(Self { provider, sessions, told, remotes, following })
+        Ok(Self { provider, sessions, event_log, remotes, following })
     }
 }
 
@@ -237,6 +254,7 @@ impl Process {
     /// Returns why a part cannot be started, with a hint.
     pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), RestartOnly::from_loaded(&loaded));
+        let certificates = AppliedCertificates(loaded.certificates());
         let LoadedConfig { config, settings, provider, sessions, revocation, events, raw, digest, .. } =
             loaded;
         let control = control_runtime()?;
@@ -250,9 +268,9 @@ impl Process {
         let remotes = &revocation.followed_issuers;
         let logs = LogSettings { provider, sessions, events: events.as_ref(), remotes };
         let logs = Logs::open(logs, &ways, (workers, claim), &control)?;
-        let Logs { provider, sessions, told, remotes, following } = logs;
+        let Logs { provider, sessions, event_log, remotes, following } = logs;
         let follows = FollowedIssuers::default();
-        follows.replace(followed_issuers(&following, told.as_ref()));
+        follows.replace(followed_issuers(&following, event_log.as_ref()));
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
@@ -267,8 +285,8 @@ impl Process {
             generation: Generation::default(),
             follows: follows.clone(),
         };
-        let receiver = events.zip(told.as_ref()).map(|(events, told)| {
-            Receiver::start(events.transmitters, told.followed_issuers(), told.log(), surroundings.clone())
+        let receiver = events.zip(event_log.as_ref()).map(|(events, log)| {
+            Receiver::start(events.transmitters, log.followed_issuers(), log.log(), surroundings.clone())
         });
         let services = Services {
             clock: surroundings.clock.clone(),
@@ -281,6 +299,7 @@ impl Process {
             follows: follows.clone(),
             sessions: sessions.as_ref().map(|store| session_store(store, &control)),
             events: receiver.clone(),
+            resolver: Resolver::system(),
         };
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, claim, &services);
@@ -289,6 +308,7 @@ impl Process {
         let shared = Arc::new(ProcessState::new(gateway, effective, following, receiver, of_provider));
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
+        control.spawn(remove_unused(metrics.clone()));
         let mut process = Self {
             shared,
             control,
@@ -296,12 +316,13 @@ impl Process {
             access_log,
             settings,
             at_start,
+            certificates,
             admin: None,
             provider,
             followed_issuers: follows,
             transports: ways,
             remotes,
-            event_log: told,
+            event_log,
             sessions,
             stop,
             background_tasks: attendants,
@@ -338,8 +359,8 @@ impl Process {
     fn watch_provider(&self, threads: usize) {
         let Some(provider) = &self.provider else { return };
         self.metrics.set_provider(provider.stats());
-        let told = provider.event_deliveries();
-        self.metrics.register(move || told().into_iter().map(DeliveryMetric).collect());
+        let deliveries = provider.event_deliveries();
+        self.metrics.register(move || deliveries().into_iter().map(DeliveryMetric).collect());
         tracing::info!(address = %provider.address(), threads, "provider listening");
     }
 
@@ -382,6 +403,12 @@ impl Process {
         &self.settings
     }
 
+    /// Uses the certificates of the applied configuration that have changed. After a refused reload:
+    /// its fault may be elsewhere.
+    pub fn renew_certificates(&self) {
+        self.certificates.renew(SystemClock.now().wall);
+    }
+
     /// Applies a new configuration. Returns the keys that take effect at the next start only.
     ///
     /// # Errors
@@ -389,6 +416,7 @@ impl Process {
     /// configuration stays applied.
     pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
         let EffectiveConfig { text, postponed } = self.at_start.effective_config(&loaded);
+        let certificates = AppliedCertificates(loaded.certificates());
         let LoadedConfig { config, settings, provider, revocation, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
@@ -435,14 +463,10 @@ impl Process {
         if let (Some(running), Some(next)) = (&mut self.provider, next) {
             running.take_over(next);
         }
+        self.certificates = certificates;
         (self.remotes, *self.shared.followed_logs.lock()) = (remotes, following);
         *self.shared.effective.lock() = text;
         self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
-        let metrics = self.metrics.clone();
-        self.control.spawn(async move {
-            tokio::time::sleep(FORGET_AFTER).await;
-            metrics.remove_unused();
-        });
         self.settings.drain_timeout = settings.drain_timeout;
         self.settings.reload_on_change = settings.reload_on_change;
         Ok(postponed)
@@ -478,8 +502,8 @@ impl Process {
                 // A panic was reported when it happened.
                 let _ = attendant.await;
             }
-            if let Some(told) = self.event_log {
-                let _ = tokio::time::timeout(CLOSE_TIMEOUT, told.close()).await;
+            if let Some(event_log) = self.event_log {
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, event_log.close()).await;
             }
             if let Some(store) = self.sessions {
                 // Makes pending changes durable.
@@ -498,17 +522,17 @@ impl Process {
 fn all_followed_logs(
     own: Option<&Arc<FollowedLog>>,
     remotes: &RemoteIssuers,
-    told: Option<&EventLogState>,
+    event_log: Option<&EventLogState>,
 ) -> Vec<Arc<FollowedLog>> {
-    own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::followed_log)).cloned().collect()
+    own.into_iter().chain(remotes.all()).chain(event_log.map(EventLogState::followed_log)).cloned().collect()
 }
 
 /// The followed issuers of these logs, in the form that the gateway uses.
 fn followed_issuers(
     following: &[Arc<FollowedLog>],
-    told: Option<&EventLogState>,
+    event_log: Option<&EventLogState>,
 ) -> Vec<Arc<FollowedIssuer>> {
-    let of_events = told.iter().flat_map(|told| told.followed_issuers()).cloned();
+    let of_events = event_log.iter().flat_map(|event_log| event_log.followed_issuers()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
 }
 

@@ -106,6 +106,8 @@ pub(super) fn sources(
         .register(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews).into_iter().collect());
     let authorizers = shared.clone();
     metrics.register(move || authorizers.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::authorizers));
+    let upstreams = shared.clone();
+    metrics.register(move || upstreams.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::discoveries));
     metrics.register(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
     metrics.register(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
     if let Some(log) = access_log {
@@ -129,8 +131,11 @@ impl Collect for DeliveryMetric {
         let help =
             "Deliveries of security events to receivers by outcome: delivered, refused, failed, given_up.";
         let mut family = e.family("postern_security_events_delivered", FamilyKind::Counter, help);
-        for DeliveryMetric(told) in all {
-            family.sample(&[("receiver", told.receiver.as_str()), ("outcome", told.outcome)], told.count);
+        for DeliveryMetric(delivery) in all {
+            family.sample(
+                &[("receiver", delivery.receiver.as_str()), ("outcome", delivery.outcome)],
+                delivery.count,
+            );
         }
     }
 }

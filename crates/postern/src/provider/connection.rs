@@ -184,10 +184,10 @@ mod tests {
         assert_eq!(activity.verdict(), ConnectionVerdict::Keep);
         tokio::time::advance(CHECK_INTERVAL * 2).await;
         assert_eq!(activity.verdict(), ConnectionVerdict::Cut, "drop by drop");
-        let asked = activity.request_started();
+        let request = activity.request_started();
         tokio::time::advance(IDLE * 2).await;
         assert_eq!(activity.verdict(), ConnectionVerdict::Keep, "a request is under way");
-        drop(asked);
+        drop(request);
         assert_eq!(activity.verdict(), ConnectionVerdict::Keep);
         tokio::time::advance(IDLE + CHECK_INTERVAL).await;
         assert_eq!(activity.verdict(), ConnectionVerdict::Close);

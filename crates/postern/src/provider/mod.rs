@@ -13,7 +13,6 @@
 //! 4. A reload builds another `Provider` over the same database and replaces [`Live`] as a whole.
 
 mod connection;
-mod forwarded;
 mod outbound;
 mod revocation_api;
 mod secret;
@@ -29,6 +28,7 @@ use coherence::event_loops::QueryAnswers;
 use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
+use http_engine::outbound_proxy::OutboundProxies;
 use idp::receivers::DeliverySample;
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
@@ -166,7 +166,7 @@ impl RunningProvider {
         let (following, answers) =
             follow(&checked, config, (&store, &config.database), &secrets, ways, runtime.handle())?;
         let facts = revocation_router(&checked, config, &secrets, &answers)?;
-        let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
+        let provider = runtime.block_on(build(checked, store.clone(), secrets, config.proxies.clone()))?;
         let stats = Arc::<ProviderStats>::default();
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
         let (stop, stopped) = watch::channel(false);
@@ -254,7 +254,8 @@ impl RunningProvider {
         };
         drop(guard);
         let facts = revocation_router(&checked, config, &secrets, &answers)?;
-        let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
+        let provider =
+            self.runtime.block_on(build(checked, self.store.clone(), secrets, config.proxies.clone()))?;
         let live = Live::new(&provider, config, &self.stats, facts);
         let generations = config.generations.clone();
         Ok(NextProvider { live, provider, followed_log: following, answers, generations })
@@ -391,13 +392,14 @@ async fn build(
     checked: idp::config::Checked,
     store: Store,
     secrets: Secrets,
+    proxies: OutboundProxies,
 ) -> Result<Arc<idp::Provider>, Failure> {
     let parts = Parts {
         store,
         secrets,
         clock: Arc::new(|| SystemClock.now().wall),
         entropy: Arc::new(SystemRandom::new()),
-        outbound: Arc::new(Https::default()),
+        outbound: Arc::new(Https::new(proxies)),
     };
     let started = idp::Provider::start(checked, parts).await;
     started.map_err(|fault: ProviderFault| Failure::new(format!("the provider does not start: {fault}")))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::url::Url;
 use idp::{OutboundClient, PendingResponse, PostRequest};
 
@@ -15,9 +16,15 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// HTTP/1.1 client, over TLS with the system's certificate authorities. Each exchange uses its own
 /// connection. Redirects are not followed, and response bodies have a size limit.
-#[derive(Default)]
 pub(super) struct Https {
     client: Arc<Client>,
+}
+
+impl Https {
+    /// A client that uses these proxies.
+    pub(super) fn new(proxies: OutboundProxies) -> Self {
+        Self { client: Arc::new(Client::through(proxies)) }
+    }
 }
 
 impl OutboundClient for Https {

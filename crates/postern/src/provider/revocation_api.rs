@@ -143,7 +143,7 @@ async fn events(
 
 /// Sends events until the client disconnects, the server stops, or the log is replaced.
 async fn send_events(
-    mut heard: broadcast::Receiver<Bytes>,
+    mut messages: broadcast::Receiver<Bytes>,
     to: mpsc::Sender<Bytes>,
     mut stop: ShutdownSignal,
 ) {
@@ -155,7 +155,7 @@ async fn send_events(
             () = stop.stopped() => return,
         }
         tokio::select! {
-            first = heard.recv() => match first {
+            first = messages.recv() => match first {
                 Ok(message) => append_event(&mut piece, &message),
                 // The consumer queries what it missed.
                 Err(RecvError::Lagged(_)) => {}
@@ -166,7 +166,7 @@ async fn send_events(
             () = stop.stopped() => return,
         }
         while piece.len() < STREAM_CHUNK_BYTES
-            && let Ok(message) = heard.try_recv()
+            && let Ok(message) = messages.try_recv()
         {
             append_event(&mut piece, &message);
         }

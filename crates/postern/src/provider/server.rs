@@ -17,6 +17,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, StatusCode};
+use http_engine::forwarded::{find_client, x_forwarded_for};
 use http_engine::listen::{self, Claim};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
@@ -35,7 +36,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Activity, CHECK_INTERVAL, ConnectionVerdict, WatchedStream};
-use super::forwarded::caller;
 use crate::exit::Failure;
 
 /// Largest number of open connections. Further ones are closed.
@@ -211,7 +211,7 @@ async fn answer(
     live: Arc<RwLock<Arc<Live>>>,
     activity: Activity,
 ) -> Result<Response<Body>, Infallible> {
-    let (asked, began) = (activity.request_started(), Instant::now());
+    let (active_request, began) = (activity.request_started(), Instant::now());
     let live = live.read().clone();
     let endpoint = endpoint(request.uri().path(), &live.path);
     // HTTP/2 has no limit of its own for the number of fields.
@@ -220,14 +220,16 @@ async fn answer(
         live.stats.count_response(endpoint, refused.status().as_u16(), began.elapsed());
         return Ok(refused);
     }
-    let caller = Caller(caller(peer.ip(), request.headers(), &live.trusted_proxies));
-    request.extensions_mut().insert(caller);
-    let answered = TowerToHyperService::new(live.router.clone()).call(request).await;
-    drop(asked);
-    if let Ok(response) = &answered {
+    let forwarded = request.headers().get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
+    let client = find_client(peer.ip(), x_forwarded_for(forwarded), &live.trusted_proxies).last_known;
+    // A proxy that hides its client stands for it: its attempts to log in are limited together.
+    request.extensions_mut().insert(Caller(client));
+    let result = TowerToHyperService::new(live.router.clone()).call(request).await;
+    drop(active_request);
+    if let Ok(response) = &result {
         live.stats.count_response(endpoint, response.status().as_u16(), began.elapsed());
     }
-    answered
+    result
 }
 
 /// Name of an endpoint in metrics.

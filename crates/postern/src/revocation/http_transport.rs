@@ -77,16 +77,16 @@ impl HttpTransport {
     /// end with the transport.
     pub fn new(remote: Remote, silence: Arc<Silence>, outage: Outage, on: &Handle) -> Self {
         let (questions, waiting) = mpsc::channel(QUEUE);
-        let (tell, state) = watch::channel(TransportState::Starting);
+        let (state_sender, state) = watch::channel(TransportState::Starting);
         let subscribers = Arc::<Subscribers>::default();
-        let asking = QuerySender {
+        let sender = QuerySender {
             remote: remote.clone(),
             silence,
             subscribers: subscribers.clone(),
-            state_sender: tell,
+            state_sender,
             outage,
         };
-        on.spawn(asking.run(waiting));
+        on.spawn(sender.run(waiting));
         let listening = on.spawn(run_event_stream(remote, subscribers.clone())).abort_handle();
         Self { queries: questions, subscribers, state, stream_task: listening }
     }
@@ -109,19 +109,19 @@ struct QuerySender {
 
 impl QuerySender {
     async fn run(self, mut waiting: mpsc::Receiver<(Topic, Bytes)>) {
-        let asking = Arc::new(self);
+        let sender = Arc::new(self);
         let mut under_way = QueriesInFlight::default();
         while let Some((_, question)) = waiting.recv().await {
-            let silent = asking.silence.is_silent();
+            let silent = sender.silence.is_silent();
             // First find out with a probe whether it answers at all.
             if silent && !wire::is_probe(&question) {
                 continue;
             }
             let given_up = under_way.make_room(if silent { MAX_IN_FLIGHT_SILENT } else { MAX_IN_FLIGHT });
             if silent && given_up {
-                asking.set_state(TransportState::Down(asking.remote.no_answer_message().into()));
+                sender.set_state(TransportState::Down(sender.remote.no_answer_message().into()));
             }
-            under_way.0.push_back(tokio::spawn(asking.clone().exchange(question)).abort_handle());
+            under_way.0.push_back(tokio::spawn(sender.clone().exchange(question)).abort_handle());
         }
     }
 

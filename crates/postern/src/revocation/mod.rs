@@ -153,7 +153,7 @@ impl FollowedLog {
         let settings = consumer::ConsumerSettings { lease, ..consumer::ConsumerSettings::default() };
         let consumer = Consumer::new(id, settings, view.clone());
         let (desk, attended) = QueryHandle::new(facts.clone(), view.silence().clone());
-        let told = Arc::<ConsumerState>::default();
+        let state = Arc::<ConsumerState>::default();
         let followed = Arc::new(FollowedIssuer {
             issuer,
             name,
@@ -167,17 +167,18 @@ impl FollowedLog {
             successor: FollowerSuccessor::default(),
             clock_skew: IssuerClockSkew::default(),
         });
-        let heard = told.clone();
-        let following =
-            event_loops::run_consumer(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
+        let consumer_state = state.clone();
+        let following = event_loops::run_consumer(end.clone(), consumer, facts, nonce, move |notice| {
+            consumer_state.note(&notice);
+        });
         let tasks = vec![
             on.spawn(attended).abort_handle(),
             on.spawn(following).abort_handle(),
             on.spawn(expire_denylist(view.clone())).abort_handle(),
             on.spawn(log_silence(view, outage)).abort_handle(),
-            on.spawn(probe_issuer(followed.clone(), told.clone())).abort_handle(),
+            on.spawn(probe_issuer(followed.clone(), state.clone())).abort_handle(),
         ];
-        Ok(Self { followed, reported_issuers: Vec::new(), channel: end, state: told, consumers: None, tasks })
+        Ok(Self { followed, reported_issuers: Vec::new(), channel: end, state, consumers: None, tasks })
     }
 
     /// Also answers for the log, whose database this process reaches, on this runtime. Returns what
@@ -222,11 +223,13 @@ impl FollowedLog {
         let remote = Remote::new(follow, counts.clone(), on);
         let outage = Outage::new(format!("issuer {}", follow.issuer))
             .with_recovery_period(RECOVERY_PERIOD)
-            .with_effect("its revocations do not arrive: after one lease its tokens get 503");
-        let asked = HttpTransport::new(remote.clone(), view.silence().clone(), outage.another_way(), on);
-        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
+            .with_effect(
+                "its revocations do not arrive; answering 503 to requests with its tokens after one lease",
+            );
+        let http = HttpTransport::new(remote.clone(), view.silence().clone(), outage.another_way(), on);
+        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(http)];
         transports.extend(ways.broker.clone());
-        let asking = ways.broker.clone().map(|broker| {
+        let broker_client = ways.broker.clone().map(|broker| {
             let end = MessageChannel {
                 authority: issuer_name(&follow.issuer),
                 transport: broker,
@@ -236,7 +239,7 @@ impl FollowedLog {
             };
             MessageQueryClient::new(end, random_nonce)
         });
-        let (by_message, hearing) = asking.unzip();
+        let (by_message, hearing) = broker_client.unzip();
         let source = LogSource {
             issuer: follow.issuer.clone(),
             tags: follow.secret.tag_key(),
@@ -321,7 +324,7 @@ impl FollowedLog {
         let gone = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
         gone.then(|| {
             format!(
-                "issuer {} sends nothing and does not answer: all of its tokens get 503",
+                "issuer {} sends nothing and does not answer: requests with its tokens are refused with 503",
                 self.followed.issuer
             )
         })
@@ -376,7 +379,7 @@ impl FollowedLog {
         let mode = match lease {
             Some(_) => Mode::Leased,
             None if self.unready().is_some() => Mode::Starting,
-            None => Mode::Asking,
+            None => Mode::Querying,
         };
         FollowedIssuerStatus {
             issuer: self.followed.issuer.to_string(),
@@ -385,7 +388,7 @@ impl FollowedLog {
             applied: view.applied_up_to(),
             lag: view.lag(),
             denials: view.denylist().map_or(0, |denials| denials.len() as u64),
-            way: match &*self.channel.transport.state().borrow() {
+            transport: match &*self.channel.transport.state().borrow() {
                 TransportState::Up => "up".into(),
                 TransportState::Starting => "starting".into(),
                 TransportState::Down(why) => format!("down: {why}"),
@@ -395,7 +398,7 @@ impl FollowedLog {
 
     /// Status of the issuer for metrics.
     pub fn sample(&self) -> RevocationSample {
-        let (view, counts, asked) = (&self.followed.view, &self.channel.counts, &self.followed.counts);
+        let (view, counts, query_counts) = (&self.followed.view, &self.channel.counts, &self.followed.counts);
         let denials = view.denylist();
         let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         RevocationSample {
@@ -413,11 +416,11 @@ impl FollowedLog {
             sent: read(&counts.sent),
             received: read(&counts.received),
             refused: read(&counts.refused),
-            queries_good: read(&asked.good),
-            queries_revoked: read(&asked.denied),
-            queries_unanswered: read(&asked.silent),
-            audited: read(&asked.audited),
-            stale: read(&asked.stale),
+            queries_good: read(&query_counts.good),
+            queries_revoked: read(&query_counts.denied),
+            queries_unanswered: read(&query_counts.silent),
+            audited: read(&query_counts.audited),
+            stale: read(&query_counts.stale),
             arrivals: self.consumers.as_ref().map(|roster| roster.apply_times()),
         }
     }
@@ -458,7 +461,7 @@ fn describe_reachability(
         }
         Lease::Ended => Some(format!("issuer {issuer} sends nothing: each token is queried{and}{way}")),
         Lease::Silent => Some(format!(
-            "issuer {issuer} sends nothing and does not answer: its tokens get 503 until it does{and}{way}"
+            "issuer {issuer} sends nothing and does not answer: requests with its tokens are refused with 503 until it does{and}{way}"
         )),
     }
 }
@@ -524,9 +527,9 @@ impl Drop for FollowedLog {
 }
 
 impl ConsumerState {
-    fn note(&self, told: &AuthorityNotice) {
+    fn note(&self, notice: &AuthorityNotice) {
         self.changed.notify_one();
-        match told {
+        match notice {
             AuthorityNotice::Revoked(_) => {
                 self.revoked.fetch_add(1, Ordering::Relaxed);
             }
@@ -550,14 +553,14 @@ fn cause_label(cause: FlushCause) -> &'static str {
 /// Probes the issuer periodically with an empty query while there is no lease. So it is known
 /// whether queries work before the first token needs one. After a start, the first messages usually
 /// arrive sooner and contain more, so probes wait for a lease.
-async fn probe_issuer(followed: Arc<FollowedIssuer>, told: Arc<ConsumerState>) {
+async fn probe_issuer(followed: Arc<FollowedIssuer>, state: Arc<ConsumerState>) {
     let begun = followed.clock.now();
     loop {
         let now = followed.clock.now();
         let leased = now < followed.view.lease();
         let is_due = now.since(begun) >= followed.lease;
         if leased || is_due && followed.query_desk.query(&[], 0).await.is_some() {
-            told.answers_until.fetch_max(now.plus(followed.lease).0, Ordering::Relaxed);
+            state.answers_until.fetch_max(now.plus(followed.lease).0, Ordering::Relaxed);
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
     }

@@ -19,7 +19,8 @@ pub struct FollowedIssuerStatus {
     /// Number of denied tags.
     pub denials: u64,
     /// State of the transport: `up`, `starting`, or `down` with its cause.
-    pub way: String,
+    #[serde(rename = "way")]
+    pub transport: String,
 }
 
 /// How a token is checked for revocation.
@@ -31,7 +32,8 @@ pub enum Mode {
     /// By local state, while the lease lasts.
     Leased,
     /// By a query to the issuer for each token.
-    Asking,
+    #[serde(rename = "asking")]
+    Querying,
 }
 
 impl std::fmt::Display for Mode {
@@ -39,7 +41,7 @@ impl std::fmt::Display for Mode {
         f.write_str(match self {
             Self::Starting => "starting",
             Self::Leased => "leased",
-            Self::Asking => "asking",
+            Self::Querying => "querying",
         })
     }
 }

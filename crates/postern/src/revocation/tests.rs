@@ -42,9 +42,9 @@ async fn messages_are_as_well_protected_as_facts() {
         let _ways =
             database_transports(&loaded.provider.unwrap().database, &store::database_outage("database"));
         let (mut socket, _) = listener.accept().await.unwrap();
-        let mut asked = [0; 8];
-        socket.read_exact(&mut asked).await.unwrap();
-        assert_eq!(asked, [0, 0, 0, 8, 4, 210, 22, 47], "{mode}: TLS is asked for before anything else");
+        let mut request = [0; 8];
+        socket.read_exact(&mut request).await.unwrap();
+        assert_eq!(request, [0, 0, 0, 8, 4, 210, 22, 47], "{mode}: TLS is asked for before anything else");
         socket.write_all(b"N").await.unwrap();
         let mut rest = Vec::new();
         socket.read_to_end(&mut rest).await.unwrap();
@@ -94,7 +94,7 @@ fn what_is_told_of_an_issuer_is_true() {
         (
             Lease::Silent,
             &down,
-            "issuer https://a sends nothing and does not answer: its tokens get 503 until it does; the transport is down: NATS at b:1: gone",
+            "issuer https://a sends nothing and does not answer: requests with its tokens are refused with 503 until it does; the transport is down: NATS at b:1: gone",
         ),
     ] {
         assert_eq!(describe_reachability("https://a", known, lease, way).as_deref(), Some(text));

@@ -31,8 +31,8 @@ pub(super) async fn expire_denylist(view: Arc<View>) {
 pub(super) async fn log_silence(view: Arc<View>, outage: Outage) {
     let (outage, mut hearing) = (outage.with_recovery_period(Duration::ZERO), view.silence().watch());
     loop {
-        let heard = *hearing.borrow_and_update();
-        match heard {
+        let responsiveness = *hearing.borrow_and_update();
+        match responsiveness {
             Responsiveness::Silent => outage.failed("the lease has ended, and queries get no answer"),
             Responsiveness::Responsive => outage.succeeded(),
             Responsiveness::Suspect => {}

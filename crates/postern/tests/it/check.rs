@@ -1,5 +1,7 @@
 //! `postern check` and the top-level command line.
 
+use serde_json::{Value, json};
+
 use crate::support::{FILES, Folder, expect, output_text, postern, sources};
 
 /// Writes a fixture into the folder of the files that it names.
@@ -38,6 +40,66 @@ fn faults_are_shown_with_their_lines() {
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty(), "faults belong on standard error");
     expect("check-references.txt", &tidy(&String::from_utf8(output.stderr).unwrap()));
+}
+
+#[test]
+fn a_program_reads_what_a_configuration_means() {
+    let file = beside_files("sound/warnings.toml");
+    let output = postern(&["check", &file, "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    assert!(output.stderr.is_empty(), "warnings are in the object");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&result["file"], &result["valid"]), (&json!(file), &json!(true)));
+    let finding = &result["findings"][0];
+    assert_eq!(finding["severity"], "warning");
+    assert_eq!(finding["key"], "admin.address");
+    assert_eq!((&finding["line"], &finding["column"]), (&json!(3), &json!(11)));
+    assert!(finding["message"].as_str().unwrap().contains("needs no credentials"), "{finding}");
+    assert!(finding["help"].as_str().unwrap().contains("loopback"), "{finding}");
+    let overview = &result["overview"];
+    let plain = json!({ "kind": "listener", "name": "plain", "text": "0.0.0.0:8080, plain text, HTTP/1.1 and HTTP/2" });
+    assert!(overview["settings"].as_array().unwrap().contains(&plain), "{overview}");
+    let route = &overview["routes"][0];
+    assert_eq!((&route["name"], &route["public"]), (&json!("app"), &json!(false)));
+    assert_eq!(route["who_may"][0], "user alice");
+    assert_eq!(route["upstream"], json!(["app", "http://127.0.0.1:9000"]));
+}
+
+#[test]
+fn a_program_reads_the_faults() {
+    let output = postern(&["check", "--output", "json", &beside_files("faulty/references.toml")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.is_empty(), "{}", output_text(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["valid"], false);
+    assert_eq!(result["findings"][0]["severity"], "error");
+    assert!(result.get("overview").is_none() && result.get("request").is_none());
+}
+
+#[test]
+fn a_program_reads_why_a_request_is_refused() {
+    let file = beside_files("sound/warnings.toml");
+    let output = postern(&["check", &file, "--output", "json", "--request", "GET http://app.example/x"]);
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let request = &result["request"];
+    assert_eq!(request["verdict"], "refused");
+    assert_eq!(request["parts"][0]["heading"], "request");
+    assert_eq!(
+        request["parts"][0]["steps"][0],
+        json!({ "depth": 0, "holds": true, "text": "GET http://app.example/x" })
+    );
+    let answer = &request["answers"][0];
+    assert_eq!((&answer["kind"], &answer["status"]), (&json!("refused"), &json!(401)));
+    assert_eq!(answer["code"], "unauthenticated");
+}
+
+#[test]
+fn the_file_is_given_once() {
+    let file = beside_files("sound/minimal.toml");
+    assert_eq!(postern(&["check", &file]).status.code(), Some(0));
+    assert_eq!(postern(&["check", &file, "--config", &file]).status.code(), Some(2));
+    assert_eq!(postern(&["check", &file, "--output", "yaml"]).status.code(), Some(2));
 }
 
 #[test]

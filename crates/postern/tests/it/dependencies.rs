@@ -13,23 +13,39 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
         "config",
-        &["auth", "coherence", "credentials", "gateway", "http_engine", "idp", "login", "store", "telemetry"],
+        &[
+            "auth",
+            "coherence",
+            "credentials",
+            "gateway",
+            "http_engine",
+            "idp",
+            "login",
+            "pages",
+            "store",
+            "telemetry",
+        ],
     ),
-    ("credentials", &["auth", "coherence", "http_engine", "outage", "telemetry"]),
+    ("credentials", &["auth", "coherence", "hash_pool", "http_engine", "outage", "telemetry"]),
     ("dataplane", &["auth", "config", "credentials", "gateway", "http_engine", "telemetry"]),
-    ("gateway", &["auth", "coherence", "credentials", "http_engine", "login", "outage", "telemetry"]),
+    (
+        "gateway",
+        &["auth", "coherence", "credentials", "http_engine", "login", "outage", "pages", "telemetry"],
+    ),
+    ("hash_pool", &[]),
     ("http_engine", &["auth", "outage"]),
-    ("idp", &["auth", "coherence", "outage", "store"]),
+    ("idp", &["auth", "coherence", "hash_pool", "outage", "pages", "store"]),
     ("lab", &["lab_analysis", "lab_load"]),
     ("lab_analysis", &[]),
     ("lab_load", &["lab_analysis"]),
-    ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "telemetry"]),
+    ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "pages", "telemetry"]),
     ("outage", &[]),
+    ("pages", &[]),
     (
         "postern",
         &[
@@ -44,6 +60,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "lab",
             "login",
             "outage",
+            "pages",
             "store",
             "telemetry",
         ],

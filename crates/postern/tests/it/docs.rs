@@ -180,13 +180,14 @@ fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 }
 
 /// Source files that define metric families.
-const COLLECTED: [&str; 11] = [
+const COLLECTED: [&str; 12] = [
     "credentials/src/authenticate/authority",
     "credentials/src/events/mod",
     "credentials/src/revocation/sample",
     "credentials/src/watch/mod",
     "gateway/src/authorizer/mod",
     "gateway/src/review",
+    "gateway/src/upstream_status",
     "login/src/lib",
     "postern/src/process/setup",
     "telemetry/src/metrics/authorizer",

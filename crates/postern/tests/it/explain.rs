@@ -195,7 +195,7 @@ fn the_addresses_of_the_login_are_known() {
 
 #[test]
 fn a_request_without_canonical_form() {
-    let (text, code) = explain("GET https://app.example/orders/..%2fadmin", None, &[]);
+    let (text, code) = explain("GET https://app.example/orders/%2e%2e/admin", None, &[]);
     assert_eq!(code, Some(1));
     assert!(text.contains("  400 ") && text.contains("no canonical form"), "{text}");
 }
@@ -289,10 +289,50 @@ policy = { allow = [{ users = ["root"] }] }
     );
     let (text, code) = ask("GET http://a/pub/admin;v=1/x");
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("404 no_route: the path has two readings"), "{text}");
+    assert!(text.contains("400 ambiguous_path: the path may be read as \"/admin;v=1/x\" and as"), "{text}");
     let (text, code) = ask("GET http://a/pub/else");
     assert_eq!(code, Some(0), "{text}");
     assert!(!text.contains("guards"), "{text}");
+}
+
+#[test]
+fn the_readings_of_a_path_are_shown() {
+    let config = r#"
+[[listener]]
+name = "public"
+address = "127.0.0.1:8080"
+[[upstream]]
+name = "app"
+endpoints = ["http://127.0.0.1:8000"]
+[[route]]
+name = "api"
+path = { prefix = "/api" }
+upstream = "app"
+public = true
+[[route]]
+name = "strict"
+path = { prefix = "/strict" }
+paths = "strict"
+upstream = "app"
+public = true
+"#;
+    let file = FILES.write("readings.toml", config).display().to_string();
+    let ask = |request: &str| {
+        let output = postern(&["check", "--config", &file, "--request", request]);
+        (output_text(&output), output.status.code())
+    };
+    let (text, code) = ask("GET http://a/api/%2f/x");
+    assert_eq!(code, Some(0), "{text}");
+    for shown in ["GET http://a/api/%2f/x\n", "read the path as /api///x;", "as /api/x;", "GET /api/%2f/x"] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    let (text, code) = ask("GET http://a/api/..%2fstrict");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("400 ambiguous_path: the path may be read as"), "{text}");
+    assert!(text.contains("api: the path is not /api or below in some of its readings"), "{text}");
+    let (text, code) = ask("GET http://a/strict/a%2fb");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("400 forbidden_escape: ") && text.contains("paths = \"strict\""), "{text}");
 }
 
 #[test]
@@ -436,4 +476,75 @@ fn an_authorizer_that_has_a_say_is_named_and_not_asked() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// A route for an office, where its network and its hours are.
+const OFFICE: &str = r#"
+[[route]]
+name = "office"
+path = { prefix = "/office" }
+upstream = "orders"
+policy = { allow = [{
+    email_domains = ["Example.org"], addresses = ["192.0.2.0/24"],
+    time = { days = ["fri"], from = "08:00", to = "18:00", zone = "+01:00" },
+}] }
+"#;
+
+#[test]
+fn the_address_and_the_time_are_explained() {
+    static FILE: LazyLock<String> = LazyLock::new(|| {
+        FILES.write("explain-office.toml", format!("{CONFIG}{OFFICE}")).display().to_string()
+    });
+    // 2027-01-15 08:00:00Z, a Friday.
+    assert_eq!(NOW, 1_800_000_000);
+    let token = token(&claims());
+    let ask = |more: &[&str]| explain_by(&FILE, "GET https://app.example/office", Some(&token), more);
+    let (text, code) = ask(&["--client-address", "::ffff:192.0.2.9"]);
+    assert_eq!(code, Some(0), "{text}");
+    for line in [
+        "email domain example.org: there is \"example.org\"",
+        "address in [192.0.2.0/24]: there is \"192.0.2.9\"",
+        "time fri 08:00-18:00 +01:00: there is \"fri 09:00 +01:00\"",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let (text, code) = ask(&["--client-address", "198.51.100.1"]);
+    assert_eq!(code, Some(1), "{text}");
+    let (text, code) = ask(&[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("address in [192.0.2.0/24]: there is none"), "{text}");
+}
+
+const PASSWORDS: &str = r#"
+[basic_auth]
+file = "users.htpasswd"
+
+[[route]]
+name = "metrics"
+path = { exact = "/metrics" }
+upstream = "orders"
+basic_auth = "accept"
+policy = { allow = [{ credentials = ["basic"] }] }
+"#;
+
+#[test]
+fn a_password_is_compared() {
+    static FILE: LazyLock<String> = LazyLock::new(|| {
+        FILES.write("explain-basic.toml", format!("{CONFIG}{PASSWORDS}")).display().to_string()
+    });
+    let ask = |path: &str, encoded: &str| {
+        let header = format!("Authorization: Basic {encoded}");
+        explain_by(&FILE, &format!("GET https://app.example{path}"), None, &["--header", &header])
+    };
+    // prometheus:U*U
+    let (text, code) = ask("/metrics", "cHJvbWV0aGV1czpVKlU=");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("the user name and the password are right"), "{text}");
+    assert!(text.contains("(not forwarded: Authorization)") && !text.contains("U*U"), "{text}");
+    let (text, code) = ask("/metrics", "cHJvbWV0aGV1czp4");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("  401 ") && text.contains("wrong_password"), "{text}");
+    let (text, code) = ask("/orders", "cHJvbWV0aGV1czpVKlU=");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("there is no token and no client certificate"), "{text}");
 }

@@ -28,6 +28,13 @@ fn lines(report: &Report) -> Vec<String> {
 /// Compares the report with the expectations in the file. On a difference it writes a corrected
 /// file that can be copied.
 fn compare(path: &Path, text: &str, seen: &[String], differences: &mut Vec<String>) {
+    // One syntax fault hides all the others that the file is about.
+    let is_about_syntax = path.ends_with("faulty/grammar.toml");
+    let hides =
+        |line: &&String| line.split_once(": ").is_some_and(|(_, rest)| rest.starts_with("key with no value"));
+    if let Some(fault) = seen.iter().find(hides).filter(|_| !is_about_syntax) {
+        return differences.push(format!("{} is not TOML: {fault}", path.display()));
+    }
     let expected: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(MARK)).collect();
     if expected == *seen {
         return;

@@ -172,7 +172,7 @@ impl Place {
 fn expected(example: &str) -> i32 {
     let says_no = [
         // The request has no token.
-        "postern check --config postern.toml --request 'GET https://app.example/orders'",
+        "postern check postern.toml --request 'GET https://app.example/orders'",
         // The published reports contain claims that do not follow from their data, and the example
         // uses them.
         "postern lab audit",

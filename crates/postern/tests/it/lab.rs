@@ -35,6 +35,9 @@ name = "@tokens@"
 rungs = [{ adds = "the service", variant = "direct/open" }, { adds = "Postern", variant = "fused/@tokens@/open" }]
 "#;
 
+/// From the warning of a build that is not the one to measure.
+const SLOW_BUILD: &str = "not fully optimized";
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -54,6 +57,7 @@ fn a_scenario_is_measured_and_reported() {
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--seed", "3"]);
     let words = output_text(&done);
     assert_eq!(done.status.code(), Some(0), "{words}");
+    assert_eq!(words.contains(SLOW_BUILD), env!("POSTERN_OPT_LEVEL") != "3", "{words}");
     for word in
         ["fused/oauth: calibrated at ", "round 2 of 2  fused/oidc/open  ", "! few-iterations", "report.html"]
     {

@@ -130,7 +130,7 @@ fn a_file_with_a_provider_alone_is_served() {
     let shown = output_text(&check);
     assert_eq!(check.status.code(), Some(0), "{shown}");
     assert!(
-        shown.contains("provider  http://127.0.0.1:") && shown.contains("created at the first start"),
+        shown.contains("provider   http://127.0.0.1:") && shown.contains("created at the first start"),
         "{shown}"
     );
     assert!(shown.contains("billing  by secret, client_credentials and password"), "{shown}");

@@ -92,7 +92,7 @@ fn where_a_provider_is_waits_for_a_restart_and_what_it_is_told_does_not() {
     FILES.write("restart.url", "sqlite://c.db");
     let start = RestartOnly::from_loaded(&load(text).ok().unwrap());
     assert!(under(&start, &text.replace("10.0.0.1", "10.0.0.2")).postponed.is_empty());
-    assert!(under(&start, &format!("{text}[provider.brand]\nname = \"Other\"\n")).postponed.is_empty());
+    assert!(under(&start, &format!("{text}[pages.brand]\nname = \"Other\"\n")).postponed.is_empty());
     for (old, new, keys) in [
         ("9000", "9001", &["provider.address"][..]),
         ("a.db", "b.db", &["provider.database"]),

@@ -67,9 +67,13 @@ const FOLLOW_SECRET: &str =
 pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     let folder = Folder::new("files");
     certificate(&folder, "cert.pem", "key.pem", false);
+    folder.write("header.key", "s3cret key\n");
+    folder.write("two-lines.key", "a\nb\n");
     certificate(&folder, "ca.pem", "other-key.pem", false);
     certificate(&folder, "cluster-ca.crt", "cluster-key.pem", false);
     certificate(&folder, "expired.pem", "expired-key.pem", true);
+    certificate(&folder, "app-cert.pem", "app-key.pem", false);
+    folder.write("ca.crl", revocation_list());
     let key = |algorithm| Signer::generate(algorithm).unwrap();
     folder.write("rsa-key.pem", key(SigningAlgorithm::Rs256).to_pkcs8_pem().unwrap());
     folder.write("assertion-key.pem", key(SigningAlgorithm::Es256).to_pkcs8_pem().unwrap());
@@ -86,12 +90,32 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("shop.secret", "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=\n");
     folder.write("billing.secret", "gT0bB9yPq2l7WmXkVYc4nS5rJd8uHe1oAf3iZ6tLxQM=\n");
     folder.write("short.secret", "hunter2\n");
+    folder
+        .write("users.htpasswd", "prometheus:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW\n");
+    folder.write(
+        "weak.htpasswd",
+        "# staff\nada:$apr1$salt$4FPC2kMTHdwzVkTzYqoNJ1\ngrace:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\nnobody\n",
+    );
     folder.write("client.secret", "hunter2\n");
+    folder.write("proxy.url", "http://me:hunter2@proxy.example:3128\n");
     folder.write("token", "hunter2\n");
     // What the start pages name (docs/start).
     folder.write("application.token", "hunter2\n");
     folder.write("programs.secret", "9b1f0c5e7a3d48c2b6e4f1a09d7c8e5b\n");
     folder.write("no-words.toml", "no words here\n");
+    let messages = config::messages();
+    folder.write("fr.toml", &messages);
+    for name in ["templates", "templates-faulty", "templates-none"] {
+        std::fs::create_dir(folder.0.join(name)).unwrap();
+    }
+    folder.write("templates/error.html", "<h1>{{ title }}</h1>\n{% if user %}{{ user }}{% endif %}\n");
+    folder.write("templates/style.css", "h1{color:teal}\n");
+    folder.write("templates-faulty/error.html", "<h1>{{ title }}</h1>\n<p>{{ passwort }}</p>\n");
+    folder.write("templates-faulty/page.html", "<title>{{ title }}</title>\n{{ main\n");
+    folder.write("templates-faulty/style.css", "</style>");
+    let faulty = messages.replace("signed_in = \"You are signed in as {user}.\"", "signed_in = \"{name}\"");
+    let faulty = faulty.replace("retry = \"Try again\"\n", "retyr = \"Try again\"\n");
+    folder.write("fr-faulty.toml", format!("{faulty}\n[footer]\nimprint = \"x\"\n"));
     for (name, mode, text) in [
         ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
         ("open.secret", 0o644, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
@@ -131,6 +155,22 @@ fn certificate(folder: &Folder, certificate: &str, key: &str, expired: bool) {
     folder.write(key, pair.serialize_pem());
 }
 
+/// A list of no revoked certificates, of an authority of its own.
+fn revocation_list() -> String {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = rcgen::Issuer::new(params, rcgen::KeyPair::generate().unwrap());
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2024, 1, 1),
+        next_update: rcgen::date_time_ymd(2060, 1, 1),
+        crl_number: rcgen::SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    list.signed_by(&issuer).unwrap().pem().unwrap()
+}
+
 /// Loads a configuration that uses the files in [`FILES`].
 pub(crate) fn load(text: &str) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let source = ConfigSource { name: "postern.toml", text, base: &FILES.0, files: &FileSystem };
@@ -156,6 +196,10 @@ pub(crate) fn minimal_and(more: &str) -> String {
 pub(crate) fn postern(arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", "300", env!("CARGO_BIN_EXE_postern")]);
+    // The machine's proxies would appear in the output.
+    for variable in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"] {
+        command.env_remove(variable);
+    }
     command.args(arguments).output().unwrap()
 }
 

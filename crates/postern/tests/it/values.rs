@@ -194,6 +194,8 @@ fn a_short_head_makes_for_a_short_target() {
         ("header_size = \"64KiB\"", 8 << 10),
         ("header_size = \"4KiB\", target_size = \"4KiB\"", 4 << 10),
         ("target_size = \"64B\"", 64),
+        ("target_size = \"16KiB\"", 16 << 10),
+        ("header_size = \"128KiB\", target_size = \"64KiB\"", 64 << 10),
     ] {
         assert_eq!(target(limits), expected, "{limits}");
         let shown = load(&text.replace('@', limits)).ok().unwrap().effective();
@@ -207,7 +209,10 @@ fn a_short_head_makes_for_a_short_target() {
                 "header_size = \"4KiB\", target_size = \"8KiB\"",
                 "8KiB is larger than `header_size` (4KiB); the target is part of the head: raise",
             ),
-            ("target_size = \"16KiB\"", "16KiB is out of range; write a size between 64B and 8KiB"),
+            (
+                "header_size = \"128KiB\", target_size = \"65KiB\"",
+                "65KiB is out of range; write a size between 64B and 64KiB",
+            ),
             ("target_size = \"63B\"", "63B is out of range"),
         ],
     );

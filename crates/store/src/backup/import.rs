@@ -59,8 +59,8 @@ impl<R: BufRead> Lines<'_, R> {
         self.digest.update(&self.line);
     }
 
-    fn malformed(&self, what: impl Into<String>) -> BackupError {
-        BackupError::Malformed { line: self.number, what: what.into() }
+    fn malformed(&self, reason: impl Into<String>) -> BackupError {
+        BackupError::Malformed { line: self.number, reason: reason.into() }
     }
 }
 
@@ -290,20 +290,22 @@ impl Section<'_> {
         let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
         for (row, line) in rows.into_iter().zip(first..) {
             for ((name, kind), value) in self.columns.iter().zip(row) {
-                let what = || BackupError::Malformed {
+                let wrong_type = || BackupError::Malformed {
                     line,
-                    what: format!("column {name}: value of the wrong type"),
+                    reason: format!("column {name}: value of the wrong type"),
                 };
                 query = match (kind, value) {
                     (Kind::Text, Value::Null) => query.bind(None::<String>),
                     (Kind::Text, Value::String(text)) => query.bind(text),
                     (Kind::Integer, Value::Null) => query.bind(None::<i64>),
-                    (Kind::Integer, Value::Number(number)) => query.bind(number.as_i64().ok_or_else(what)?),
+                    (Kind::Integer, Value::Number(number)) => {
+                        query.bind(number.as_i64().ok_or_else(wrong_type)?)
+                    }
                     (Kind::Bytes, Value::Null) => query.bind(None::<Vec<u8>>),
                     (Kind::Bytes, Value::String(text)) => {
-                        query.bind(STANDARD.decode(text).map_err(|_| what())?)
+                        query.bind(STANDARD.decode(text).map_err(|_| wrong_type())?)
                     }
-                    _ => return Err(what()),
+                    _ => return Err(wrong_type()),
                 };
             }
         }

@@ -53,13 +53,13 @@ on_both! {
         store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
         let occurred = store.occurred(0, 10).await.unwrap();
         assert_eq!(occurred.len(), 1);
-        assert_eq!((occurred[0].seq, occurred[0].at, &occurred[0].what), (2, NOW, &all));
+        assert_eq!((occurred[0].seq, occurred[0].at, &occurred[0].occurrence), (2, NOW, &all));
         assert_eq!(store.occurred(2, 10).await.unwrap(), []);
         for kind in EventKind::ALL {
             let told = Revocation { occurrence: Some(Occurrence::new(kind)), ..revocation("x") };
             store.write(AppendRevocation { revocation: told, now: NOW }).await.unwrap();
             let seq = store.head().await.unwrap().seq;
-            assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].what.kind, kind);
+            assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].occurrence.kind, kind);
         }
         // Occurrences are deleted when they are no longer delivered.
         let later = NOW.plus(MINUTE * 60 * 24 * 9);
@@ -97,7 +97,9 @@ on_both! {
         // The node that took the receiver has died.
         let later = NOW.plus(MINUTE);
         assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 0, failures: 0 }));
-        let back = |from, to, tries| ReleaseReceiver { receiver: "r".into(), from, to, tries, due_at: later };
+        let back = |from, to, failures| {
+            ReleaseReceiver { receiver: "r".into(), from, to, failures, due_at: later }
+        };
         assert!(store.write(back(0, 2, 0)).await.unwrap());
         assert!(!store.write(back(0, 1, 0)).await.unwrap(), "the one before comes back too late");
         assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, failures: 0 }));

@@ -79,6 +79,9 @@ fn write_fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, recor
         line.untrusted(key!("method"), target.method);
         line.untrusted(key!("host"), target.host);
         line.untrusted(key!("path"), target.path);
+        if let Some(other) = target.other_path {
+            line.untrusted(key!("other_path"), other);
+        }
     }
     if record.status != 0 {
         line.number(key!("status"), record.status.into());
@@ -86,6 +89,12 @@ fn write_fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, recor
     line.constant(key!("outcome"), record.outcome.as_str());
     if let Some(reason) = record.reason {
         line.untrusted(key!("reason"), reason);
+    }
+    if let Some(id) = record.request_id {
+        line.constant(key!("request_id"), id.hex().as_str());
+    }
+    if let Some(fault) = record.upstream_fault {
+        line.untrusted(key!("upstream_fault"), fault);
     }
     if let Some(route) = record.route {
         line.untrusted(key!("route"), route);
@@ -101,6 +110,9 @@ fn write_fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, recor
         line.untrusted(key!("upstream"), forwarded.upstream);
         line.untrusted(key!("endpoint"), forwarded.endpoint);
         line.millis(key!("upstream_ms"), forwarded.duration_nanos);
+        if forwarded.retries > 0 {
+            line.number(key!("retries"), forwarded.retries.into());
+        }
     }
     line.number(key!("bytes_in"), record.bytes_in);
     line.number(key!("bytes_out"), record.bytes_out);
@@ -305,7 +317,7 @@ impl Clock {
     }
 
     fn render(&mut self, second: u64) {
-        let (year, month, day) = civil_date(second / 86_400);
+        let (year, month, day) = Timestamp::from_secs(second).date();
         let of_day = second % 86_400;
         self.text.clear();
         for (n, width, after) in [
@@ -327,22 +339,6 @@ fn push_padded(out: &mut String, n: u64, width: u32) {
         let digit = n / 10u64.pow(place) % 10;
         out.push(char::from(b'0' + u8::try_from(digit).unwrap_or(0)));
     }
-}
-
-/// Year, month and day of the proleptic Gregorian calendar, `days` after 1970-01-01.
-///
-/// Years start on 1 March, so that the leap day is the last day of a year and five months always
-/// have 153 days.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year_of_era + next, month, day)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! | stderr`.
 //!
 //! **No secrets.** A record has no field for header fields, tokens or a raw target. It contains the
-//! canonical method, host and path, an [`Identity`] (which never contains a credential), and
+//! canonical method and host, the path as it is forwarded, an [`Identity`] (which never contains a credential), and
 //! constant codes. Query strings often contain tokens, so a record has no field for them either.
 //!
 //! **Workers never wait.** When the destination is slow the channel fills up, and further buffers
@@ -58,8 +58,8 @@ impl RequestProtocol {
     }
 }
 
-/// The canonical request of a line. All parts are those that were matched and authorized, never raw
-/// bytes.
+/// The request of a line. All parts are those that were matched and authorized, and that are
+/// forwarded.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestTarget<'a> {
     /// Method, case as received.
@@ -68,6 +68,8 @@ pub struct RequestTarget<'a> {
     pub host: &'a str,
     /// Path without query.
     pub path: &'a str,
+    /// The path that the service could read instead, for which the request was refused.
+    pub other_path: Option<&'a str>,
 }
 
 /// Where a request was forwarded to.
@@ -79,6 +81,8 @@ pub struct ForwardedTo<'a> {
     pub endpoint: &'a str,
     /// Nanoseconds from the start of forwarding, connecting included, to the end of the response.
     pub duration_nanos: u64,
+    /// Number of further attempts after the first failed.
+    pub retries: u32,
 }
 
 /// A finished request.
@@ -102,6 +106,10 @@ pub struct AccessRecord<'a> {
     pub outcome: Outcome,
     /// Reason code of a refusal or of an aborted exchange.
     pub reason: Option<&'static str>,
+    /// Id of a request that the gateway refused; its client got it too.
+    pub request_id: Option<TraceId>,
+    /// What was wrong with the upstream's response or connection.
+    pub upstream_fault: Option<&'a str>,
     /// Name of the matched route.
     pub route: Option<&'a str>,
     /// The authenticated caller, if known.

@@ -32,13 +32,13 @@ impl AuthorizerMetrics {
 
     /// Counts a result for which no query was sent.
     #[inline]
-    pub fn count_result(&self, worker: &WorkerMetrics, what: Consulted) {
-        self.shards[worker.index()].0.results[what as usize].add(1);
+    pub fn count_result(&self, worker: &WorkerMetrics, result: Consulted) {
+        self.shards[worker.index()].0.results[result as usize].add(1);
     }
 
     /// Counts a query, with the nanoseconds until its answer or until its caller gave up.
-    pub fn count_query(&self, worker: &WorkerMetrics, what: Consulted, nanos: u64) {
-        self.count_result(worker, what);
+    pub fn count_query(&self, worker: &WorkerMetrics, result: Consulted, nanos: u64) {
+        self.count_result(worker, result);
         self.shards[worker.index()].0.duration.record(nanos);
     }
 }
@@ -52,9 +52,9 @@ impl Metrics {
         let help = "Authorizer lookups by result; hit and coalesced sent no query.";
         let mut family = e.family("postern_authorizer_requests", FamilyKind::Counter, help);
         for authorizer in &all {
-            for what in Consulted::ALL {
-                let count = sum(&authorizer.shards, |shard| shard.results[what as usize].get());
-                family.sample(&[("authorizer", &*authorizer.name), ("result", what.as_str())], count);
+            for result in Consulted::ALL {
+                let count = sum(&authorizer.shards, |shard| shard.results[result as usize].get());
+                family.sample(&[("authorizer", &*authorizer.name), ("result", result.as_str())], count);
             }
         }
         let help = "Time from a query to an authorizer to its complete answer or to giving up.";

@@ -292,8 +292,8 @@ impl WorkerMetrics {
 
     /// Counts a lookup in the decision cache by its result.
     #[inline]
-    pub fn count_cache_lookup(&self, what: CacheUse) {
-        self.shard().cache[what as usize].add(1);
+    pub fn count_cache_lookup(&self, result: CacheUse) {
+        self.shard().cache[result as usize].add(1);
     }
 
     /// Records nanoseconds spent in one phase.

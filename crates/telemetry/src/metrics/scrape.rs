@@ -52,9 +52,9 @@ impl Metrics {
     fn cache(&self, e: &mut Encoder, sources: &Sources) {
         let help = "Decision cache lookups, by result.";
         let mut family = e.family("postern_cache_lookups", FamilyKind::Counter, help);
-        for what in CacheUse::ALL {
-            let count = sum(&self.workers, |shard| shard.cache[what as usize].get());
-            family.sample(&[("result", what.as_str())], count);
+        for result in CacheUse::ALL {
+            let count = sum(&self.workers, |shard| shard.cache[result as usize].get());
+            family.sample(&[("result", result.as_str())], count);
         }
         let Some(sample) = sources.cache.as_ref().map(|sample| sample()) else { return };
         e.family("postern_cache_evictions", FamilyKind::Counter, "Entries evicted for lack of space.")
@@ -239,6 +239,17 @@ impl Metrics {
         for endpoint in &endpoints {
             let ejections = sum(&endpoint.shards, |shard| shard.ejections.get());
             family.sample(&endpoint_labels(endpoint), ejections + endpoint.down_count.load(Relaxed));
+        }
+        let checked = |endpoint: &&Arc<EndpointMetrics>| endpoint.checks.iter().any(|n| n.load(Relaxed) > 0);
+        if endpoints.iter().any(|endpoint| checked(&endpoint)) {
+            let help = "Active health checks of an endpoint, by result.";
+            let mut family = e.family("postern_upstream_health_checks", FamilyKind::Counter, help);
+            for endpoint in endpoints.iter().filter(checked) {
+                let [upstream, address] = endpoint_labels(endpoint);
+                for (result, count) in ["failure", "success"].into_iter().zip(&endpoint.checks) {
+                    family.sample(&[upstream, address, ("result", result)], count.load(Relaxed));
+                }
+            }
         }
         for (name, kind, help, read) in ENDPOINT_FAMILIES {
             let mut family = e.family(name, *kind, help);

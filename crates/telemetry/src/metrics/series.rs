@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use http_engine::endpoint_stats::EndpointStats;
+use http_engine::endpoint_stats::{EndpointStats, HealthStats};
 use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use outage::{Outage, RECOVERY_PERIOD};
 
@@ -149,6 +149,8 @@ pub struct EndpointMetrics {
     pub(super) shards: Box<[Shard<EndpointShard>]>,
     pub(super) down: AtomicBool,
     pub(super) down_count: AtomicU64,
+    /// Active health checks that failed and that passed.
+    pub(super) checks: [AtomicU64; 2],
     outage: Outage,
 }
 
@@ -160,6 +162,7 @@ impl EndpointMetrics {
             shards: shards(workers),
             down: AtomicBool::new(false),
             down_count: AtomicU64::new(0),
+            checks: Default::default(),
             outage: Outage::new(format!("endpoint {endpoint} of upstream {upstream}"))
                 .with_recovery_period(RECOVERY_PERIOD),
         }
@@ -240,6 +243,16 @@ impl EndpointMetrics {
         }
         let ejected = self.shards.iter().filter(|shard| shard.0.ejected.get() != 0).count();
         (self.shards.len() - ejected) as f64 / self.shards.len() as f64
+    }
+}
+
+impl HealthStats for EndpointMetrics {
+    fn checked(&self, passed: bool) {
+        self.checks[usize::from(passed)].fetch_add(1, Relaxed);
+    }
+
+    fn set_down(&self, down: bool) {
+        Self::set_down(self, down);
     }
 }
 

@@ -15,6 +15,7 @@ use http::header::{
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_engine::config::ServerConfig;
 use http_engine::http_client::{CallError, ClientOptions, HttpClient, HttpResponse, HttpVersion};
+use http_engine::outbound_proxy::OutboundProxies;
 use prost::Message as _;
 use rustls::pki_types::ServerName;
 use tokio::runtime::Handle;
@@ -34,6 +35,7 @@ pub struct CollectorEndpoint {
     headers: HeaderMap,
     /// For `https` only.
     tls: Option<Arc<rustls::ClientConfig>>,
+    proxies: OutboundProxies,
 }
 
 /// What is wrong with a collector's URL or headers. Names the faulty part, never a header's value.
@@ -113,7 +115,13 @@ impl CollectorEndpoint {
             fields.insert(name, value);
         }
         let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host: host.into(), port, url, headers: fields, tls })
+        Ok(Self { host: host.into(), port, url, headers: fields, tls, proxies: OutboundProxies::default() })
+    }
+
+    /// The same, through proxies.
+    #[must_use]
+    pub fn through(self, proxies: OutboundProxies) -> Self {
+        Self { proxies, ..self }
     }
 }
 
@@ -162,7 +170,7 @@ impl Client {
     pub(super) async fn post(&mut self, body: Bytes) -> Result<CollectorAnswer, CallError> {
         let Self { endpoint, timeout, http } = self;
         let client = http.get_or_insert_with(|| {
-            let server = ServerConfig::anonymous(endpoint.tls.clone());
+            let server = ServerConfig::anonymous(endpoint.tls.clone(), endpoint.proxies.clone());
             let options = ClientOptions {
                 max_body: MAX_RESPONSE_BYTES,
                 idle_connections: 1,

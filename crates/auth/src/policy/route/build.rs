@@ -76,12 +76,12 @@ fn find_unreachable(routes: &[CheckedRoute], order: &[usize], faults: &mut Fault
         let route = &routes[i];
         for host in &route.hosts {
             let before = seen.entry((host, route.path.shape())).or_default();
-            if let Some(&by) = before.iter().find(|&&j| routes[j].conditions.covers(&route.conditions)) {
+            if let Some(&earlier) = before.iter().find(|&&j| routes[j].conditions.covers(&route.conditions)) {
                 // In the order of the file, regardless of which of the two would be chosen.
-                let (first, second) = (i.min(by), i.max(by));
+                let (first, second) = (i.min(earlier), i.max(earlier));
                 let problem = PolicyProblem::Indistinguishable {
                     route: routes[second].name.clone(),
-                    by: routes[first].name.clone(),
+                    earlier: routes[first].name.clone(),
                     host: host.to_string(),
                 };
                 faults.add(format!("routes[{second}]"), problem);

@@ -97,25 +97,29 @@ impl Template {
 
     /// The captures of a path; empty when the template does not match it.
     pub(super) fn captures<'t>(&'t self, path: &'t str) -> Captures<'t> {
-        let rest = path.strip_prefix('/').filter(|rest| self.matches(rest));
-        rest.map_or_else(Captures::none, |_| Captures { segments: &self.segments, rest })
+        captures(&self.segments, path)
     }
+}
 
-    /// Whether a path, given without its first slash, matches.
-    fn matches(&self, path: &str) -> bool {
-        let mut rest = Some(path);
-        for segment in &self.segments {
-            let Some(left) = rest else { return false };
-            let (text, behind) = split_first(left);
-            match segment {
-                Segment::Literal(literal) if **literal != *text => return false,
-                Segment::Capture(_) if text.is_empty() => return false,
-                Segment::Tail(_) => return true,
-                _ => rest = behind,
-            }
+fn captures<'t>(segments: &'t [Segment], path: &'t str) -> Captures<'t> {
+    let rest = path.strip_prefix('/').filter(|rest| matches(segments, rest));
+    rest.map_or_else(Captures::none, |_| Captures { segments, rest })
+}
+
+/// Whether a path, given without its first slash, matches.
+fn matches(segments: &[Segment], path: &str) -> bool {
+    let mut rest = Some(path);
+    for segment in segments {
+        let Some(left) = rest else { return false };
+        let (text, behind) = split_first(left);
+        match segment {
+            Segment::Literal(literal) if **literal != *text => return false,
+            Segment::Capture(_) if text.is_empty() => return false,
+            Segment::Tail(_) => return true,
+            _ => rest = behind,
         }
-        rest.is_none()
     }
+    rest.is_none()
 }
 
 impl Segment {
@@ -160,6 +164,14 @@ pub struct Captures<'t> {
 impl<'t> Captures<'t> {
     pub(crate) const fn none() -> Self {
         Self { segments: &[], rest: None }
+    }
+
+    /// What the same template captures of another path; empty when it does not match that.
+    pub(crate) fn in_path<'p>(&self, path: &'p str) -> Captures<'p>
+    where
+        't: 'p,
+    {
+        captures(self.segments, path)
     }
 
     /// The text captured under a name.

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Attribute, Condition, Rule, RuleSet, Test, Values};
+use ipnet::IpNet;
+
+use super::{Attribute, Condition, Rule, RuleSet, Test, TimeWindow, Values, WindowSpec};
 use crate::identity::CredentialKind;
 use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
+use crate::request::canonical_host;
 
 /// A rule as configured.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +37,10 @@ pub enum TestSpec {
     All(Vec<String>),
     /// The attribute has any value at all.
     Present,
+    /// The address is in one of these networks.
+    In(Vec<IpNet>),
+    /// The time is in this window.
+    Within(WindowSpec),
 }
 
 /// The names that rules may refer to. A rule that uses any other name could never match, and a deny
@@ -70,7 +77,7 @@ impl RuleSet {
             .filter_map(|c| if let Attribute::Query(name) = &c.attribute { Some(name.clone()) } else { None })
             .collect();
         let parameters = parameters.into_iter().collect();
-        faults.into_result(Self { allow, deny, parameters, review: None })
+        faults.into_result(Self { allow, deny, parameters, reviews: None })
     }
 }
 
@@ -104,13 +111,33 @@ fn condition(spec: ConditionSpec, path: &str, known: &Vocabulary<'_>, faults: &m
             }
             Test::Present
         }
+        TestSpec::In(_) if attribute != Attribute::Addresses => mismatch(path, faults),
+        TestSpec::Within(_) if attribute != Attribute::Time => mismatch(path, faults),
+        TestSpec::Any(_) | TestSpec::All(_)
+            if matches!(attribute, Attribute::Addresses | Attribute::Time) =>
+        {
+            mismatch(path, faults)
+        }
+        TestSpec::In(networks) => {
+            if networks.is_empty() {
+                faults.add(path, PolicyProblem::EmptyList);
+            }
+            Test::In(networks.into())
+        }
+        TestSpec::Within(window) => match TimeWindow::build(&window) {
+            Ok(window) => Test::Within(window),
+            Err(problem) => {
+                faults.add(path, problem);
+                Test::Present
+            }
+        },
         TestSpec::Any(values) => {
             check_values(&attribute, &values, path, known, faults);
-            Test::Any(Values::new(values))
+            Test::Any(Values::new(normalized(&attribute, values)))
         }
         TestSpec::All(values) => {
             check_values(&attribute, &values, path, known, faults);
-            let values = Values::new(values);
+            let values = Values::new(normalized(&attribute, values));
             if values.as_slice().len() > 1 && !attribute.is_list() {
                 faults.add(path, PolicyProblem::AllOfOne);
             }
@@ -118,6 +145,21 @@ fn condition(spec: ConditionSpec, path: &str, known: &Vocabulary<'_>, faults: &m
         }
     };
     Condition { attribute, test }
+}
+
+/// Notes that the test does not belong to the attribute. The rules are not built then.
+fn mismatch(path: &str, faults: &mut Faults) -> Test {
+    faults.add(path, PolicyProblem::TestKind);
+    Test::Present
+}
+
+/// The values in the form in which they are compared.
+fn normalized(attribute: &Attribute, values: Vec<String>) -> Vec<String> {
+    if *attribute != Attribute::EmailDomains {
+        return values;
+    }
+    let canonical = |domain: String| canonical_host(&domain).map(String::from).unwrap_or(domain);
+    values.into_iter().map(canonical).collect()
 }
 
 fn check_values(
@@ -141,8 +183,13 @@ fn check_values(
 }
 
 fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<PolicyProblem> {
-    const KINDS: [CredentialKind; 4] =
-        [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate, CredentialKind::Session];
+    const KINDS: [CredentialKind; 5] = [
+        CredentialKind::Jwt,
+        CredentialKind::Opaque,
+        CredentialKind::Certificate,
+        CredentialKind::Session,
+        CredentialKind::Basic,
+    ];
     // A parameter may be present and empty (`?watch=`); no other attribute can.
     if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
         return Some(PolicyProblem::EmptyValue);
@@ -156,6 +203,10 @@ fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Op
             Some(PolicyProblem::Scope(value.into()))
         }
         Attribute::Emails if value.matches('@').count() != 1 => Some(PolicyProblem::Email(value.into())),
+        Attribute::EmailDomains => {
+            let fault = canonical_host(value).err()?;
+            Some(PolicyProblem::EmailDomain { domain: value.into(), fault })
+        }
         Attribute::Credentials if !KINDS.iter().any(|kind| kind.as_str() == value) => {
             Some(PolicyProblem::CredentialKind(value.into()))
         }

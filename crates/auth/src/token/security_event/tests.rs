@@ -192,8 +192,8 @@ fn subjects_are_named_in_many_ways() {
     let inside = format!(
         r#"{{"sub_id":null,"sid":"s","events":{{"{uri}":{{"subject":{{"format":"opaque","id":"x"}}}}}}}}"#
     );
-    let told = judge(TYP, &inside, |set| format!("{:?}", set.events[0].names)).unwrap();
-    assert_eq!(told, r#"[Opaque("x"), Session("s")]"#);
+    let subjects = judge(TYP, &inside, |set| format!("{:?}", set.events[0].names)).unwrap();
+    assert_eq!(subjects, r#"[Opaque("x"), Session("s")]"#);
 }
 
 #[test]

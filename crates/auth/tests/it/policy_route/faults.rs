@@ -56,6 +56,44 @@ fn canonical_a_route_that_depends_on_how_an_escape_is_read_is_no_route() {
 }
 
 #[test]
+fn a_path_matches_if_all_its_readings_lead_to_one_route() {
+    let routes = Routes::new(vec![
+        route("public", prefix("/")),
+        route("admin", prefix("/admin")),
+        route("api", prefix("/api")),
+        route("user", template("/user/{name}/{rest...}")),
+    ]);
+    for (path, name) in [
+        // What RabbitMQ, GitLab, an npm registry, Argo CD and Jupyter are sent.
+        ("/api/queues/%2F/orders", "api"),
+        ("/api/v4/projects/group%2Fproject/repository/files/src%2Fmain.rs/raw", "api"),
+        ("/@scope%2Fname", "public"),
+        ("/api/v1/repositories/https%3A%2F%2Fgit.example%2Fx.git%3Fref%3D1", "api"),
+        ("/user/ada/notebooks/Report%20%233.ipynb", "user"),
+        ("/docs//index.html", "public"),
+        ("/docs/./a/../b", "public"),
+        ("/api/a%255Cb", "api"),
+        ("/admin%3Fx=1", "none"),
+        ("/admin/%3Fx=1", "admin"),
+        // What leads elsewhere for some servers.
+        ("/docs/..%2Fadmin", "none"),
+        ("/docs/../admin", "none"),
+        ("/admin/../docs", "none"),
+        ("/docs%5C..%5Cadmin", "none"),
+        ("/docs/..;/admin", "none"),
+        ("/docs/..%3Bx/admin", "none"),
+        ("/docs/%252e%252e%252fadmin", "none"),
+        ("/docs//../admin", "none"),
+        ("/x%2F..%2Fadmin/", "none"),
+        ("/api%2Fqueues", "none"),
+        ("/admin%23/docs", "none"),
+        ("/user//rest/x", "none"),
+    ] {
+        assert_eq!(routes.path(path), name, "{path}");
+    }
+}
+
+#[test]
 fn guards_are_whoever_serves_the_path_on_any_host() {
     let on = |hosts: &[&str], path| RouteMatch { hosts: strings(hosts), ..route("", path) };
     let routes = [
@@ -75,7 +113,10 @@ fn guards_are_whoever_serves_the_path_on_any_host() {
     assert_eq!(of("www.example.com", "/a/open"), Ok(vec![8, 9]));
     assert_eq!(of("x.other.com", "/staff"), Ok(vec![9]));
     assert_eq!(of("elsewhere.net", "/staff"), Ok(vec![9, 11]));
-    assert_eq!(of("www.example.com", "/admin;x/users"), Err(AmbiguousRoute::Path));
+    assert_eq!(
+        of("www.example.com", "/admin;x/users"),
+        Err(AmbiguousRoute::Path { received: "/admin;x/users".into(), other: "/admin/users".into() })
+    );
 }
 
 #[test]
@@ -102,7 +143,7 @@ fn routes_that_can_never_be_told_apart_are_a_fault_naming_both() {
         let faults = twins(first, second).expect_err(&message);
         let expected = PolicyProblem::Indistinguishable {
             route: "second".into(),
-            by: "first".into(),
+            earlier: "first".into(),
             host: host.into(),
         };
         assert_eq!((faults[0].path.as_str(), &faults[0].problem), ("routes[1]", &expected));

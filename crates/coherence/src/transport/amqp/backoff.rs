@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_limit_and_are_spread() {
-        let mut tries = Backoff::new(7);
-        let waits: Vec<_> = (0..20).map(|_| tries.failed()).collect();
+        let mut backoff = Backoff::new(7);
+        let waits: Vec<_> = (0..20).map(|_| backoff.failed()).collect();
         assert!((SHORTEST / 2..=SHORTEST).contains(&waits[0]));
         assert!((SHORTEST..=SHORTEST * 2).contains(&waits[1]));
         assert!(waits[10..].iter().all(|wait| (LONGEST / 2..=LONGEST).contains(wait)));
         assert!(waits[10..].windows(2).all(|two| two[0] != two[1]));
-        tries.succeeded();
-        assert!(tries.failed() <= SHORTEST);
+        backoff.succeeded();
+        assert!(backoff.failed() <= SHORTEST);
         assert_ne!(Backoff::new(1).failed(), Backoff::new(2).failed());
     }
 }

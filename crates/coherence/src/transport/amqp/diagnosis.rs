@@ -28,8 +28,8 @@ pub(super) struct Broker<'a> {
 }
 
 impl Broker<'_> {
-    fn sentence(self, what: impl AsRef<str>) -> String {
-        format!("the broker at {} {}", self.address, what.as_ref())
+    fn sentence(self, problem: impl AsRef<str>) -> String {
+        format!("the broker at {} {}", self.address, problem.as_ref())
     }
 
     /// The broker's name cannot be resolved.
@@ -110,7 +110,7 @@ impl Broker<'_> {
             OpenError::SaslError { code, .. } => {
                 self.sentence(format!("cannot check the login now (SASL outcome {code:?}): check its log"))
             }
-            OpenError::NotImplemented(Some(what)) if what.contains("is not supported") => self
+            OpenError::NotImplemented(Some(feature)) if feature.contains("is not supported") => self
                 .sentence(format!("does not offer {}: check which logins it allows", self.login.mechanism())),
             OpenError::ProtocolHeaderMismatch(_) | OpenError::NotImplemented(_) => self
                 .sentence("does not speak AMQP 1.0, or asks for a login first: check its port, its plugins"),

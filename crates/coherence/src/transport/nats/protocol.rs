@@ -35,7 +35,7 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerMessage>, Stri
     let words = str::from_utf8(&arrived[..length])
         .map_err(|_| "the server sent a line that is not UTF-8".to_owned())?;
     let (verb, rest) = words.split_once([' ', '\t']).unwrap_or((words, ""));
-    let said = match verb.to_ascii_uppercase().as_str() {
+    let parsed = match verb.to_ascii_uppercase().as_str() {
         "MSG" => {
             let (number, size) =
                 header(rest).ok_or_else(|| format!("the server sent a malformed line {words:?}"))?;
@@ -49,7 +49,7 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerMessage>, Stri
         _ => return Err("the server does not speak the NATS protocol; check its address".to_owned()),
     };
     arrived.advance(length + 2);
-    Ok(Some(said))
+    Ok(Some(parsed))
 }
 
 /// Length of the first line, without its end.
@@ -103,23 +103,23 @@ mod tests {
 
     /// All protocol messages, when the text arrives in pieces of this size.
     fn all(text: &[u8], piece: usize) -> Result<Vec<ServerMessage>, String> {
-        let (mut arrived, mut said) = (BytesMut::new(), Vec::new());
+        let (mut arrived, mut messages) = (BytesMut::new(), Vec::new());
         for piece in text.chunks(piece) {
             arrived.extend_from_slice(piece);
             while let Some(one) = next(&mut arrived)? {
-                said.push(one);
+                messages.push(one);
             }
         }
-        Ok(said)
+        Ok(messages)
     }
 
     #[test]
     fn what_is_said_does_not_depend_on_how_it_arrives() {
         let text = b"INFO {\"a\":1}\r\n+OK\r\nMSG a.b 7 3\r\nx\r\n\r\nMSG a 8 reply 0\r\n\r\nping\r\nPONG\r\n-ERR 'Stale Connection'\r\n";
         for piece in 1..text.len() {
-            let said = all(text, piece).unwrap();
+            let messages = all(text, piece).unwrap();
             assert_eq!(
-                said,
+                messages,
                 [
                     ServerMessage::Info(Bytes::from_static(b"{\"a\":1}")),
                     ServerMessage::Fine,

@@ -38,13 +38,13 @@ fn trust(url: &PostgresUrl, mode: TlsMode, at: &KeyPath, context: &mut Context<'
     let client = Client { ca: url.root(), identity: url.identity(), protocols, path: at, keys: KEYS };
     let roots = if mode.verifies() { context.roots(&client)? } else { Roots::empty() };
     let (config, version) = context.tls_client_with_roots(&roots, &client)?;
-    Some((Trust { config, roots: roots.store }, version))
+    Some((Trust { config, roots: roots.anchors.roots().clone() }, version))
 }
 
 fn fault(error: &PostgresUrlError, at: &KeyPath, context: &mut Context<'_>) {
     let text = error.to_string();
-    let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
-    context.faults.add(at, what, hint);
+    let (message, hint) = text.split_once("; ").unwrap_or((&text, ""));
+    context.faults.add(at, message, hint);
 }
 
 #[cfg(test)]

@@ -92,18 +92,18 @@ fn read_client(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (
         let at = place.path.key("keys_file");
         let keys = context.read(file, &at).and_then(|content| {
             let hint = "write a JWK set: {\"keys\": [{…}]}";
-            let what = |error| format!("{} is not JSON: {error}", file.display());
+            let message = |error| format!("{} is not JSON: {error}", file.display());
             let read = serde_json::from_slice(&content);
-            read.map_err(|error: serde_json::Error| context.faults.add(&at, what(error), hint)).ok()
+            read.map_err(|error: serde_json::Error| context.faults.add(&at, message(error), hint)).ok()
         });
         place.has_unreadable_file |= keys.is_none();
         keys
     });
     if raw.public && raw.requires_pkce == Some(false) {
-        let what = "a public client must use PKCE, because only PKCE binds a code to its client";
+        let message = "a public client must use PKCE, because only PKCE binds a code to its client";
         context.faults.add(
             &place.path.key("requires_pkce"),
-            what,
+            message,
             "remove it, or remove `public` and give the client a secret",
         );
     }
@@ -132,6 +132,10 @@ fn read_client(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (
         access_token: match raw.access_token {
             raw::TokenFormat::Jwt => idp::TokenFormat::Jwt,
             raw::TokenFormat::Opaque => idp::TokenFormat::Opaque,
+        },
+        access_token_typ: match raw.access_token_typ {
+            raw::AccessTokenTyp::AtJwt => idp::AccessTokenTyp::AtJwt,
+            raw::AccessTokenTyp::Jwt => idp::AccessTokenTyp::Jwt,
         },
         access_token_lifetime: raw.access_token_lifetime.map(|lifetime| lifetime.0),
         id_token_algorithm: raw.id_token_algorithm.map(algorithm),

@@ -36,8 +36,8 @@ fn read_receiver(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context
             "the key has no effect: events are polled",
         ),
     };
-    if let (key, true, what) = spare {
-        context.faults.add(&path.key(key), what, "remove it, or `endpoint`");
+    if let (key, true, message) = spare {
+        context.faults.add(&path.key(key), message, "remove it, or `endpoint`");
     }
     let delivery = match &raw.endpoint {
         Some(endpoint) => {
@@ -74,8 +74,8 @@ fn is_endpoint_valid(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) ->
     match Url::parse(endpoint) {
         Ok(url) if url.is_https() || url.is_loopback() => true,
         Ok(_) => {
-            let what = "over plain http, an attacker on the network can read the token and the events";
-            context.faults.add(at, what, "use https; plain http is only for this machine");
+            let message = "over plain http, an attacker on the network can read the token and the events";
+            context.faults.add(at, message, "use https; plain http is only for this machine");
             false
         }
         Err(fault) => {

@@ -47,30 +47,30 @@ pub(super) fn secret(
             file
         }
         (None, Some(_)) => {
-            let what = "missing key `secret_file`";
+            let message = "missing key `secret_file`";
             let hint =
                 "with PostgreSQL all nodes share one; create it with `openssl rand -base64 32` and mode 0600";
-            context.faults.add(&at, what, hint);
+            context.faults.add(&at, message, hint);
             return None;
         }
         (None, None) => return None,
     };
     let read = Zeroizing::new(context.read(&file, &at)?);
     if context.reader.access(&file).is_some_and(|access| !access.is_private()) {
-        let what = format!("{} can be read by other users", context.reader.resolve(&file).display());
-        context.faults.add(&at, what, "restrict it: chmod 600");
+        let message = format!("{} can be read by other users", context.reader.resolve(&file).display());
+        context.faults.add(&at, message, "restrict it: chmod 600");
         return None;
     }
     // A text that is not UTF-8 is not base64 either.
     let text = Zeroizing::new(std::str::from_utf8(&read).unwrap_or_default().to_owned());
     if let Err(fault) = Secrets::parse(&text) {
-        let what = match fault {
+        let message = match fault {
             SecretMalformed::Form => "does not hold 32 bytes in base64",
             SecretMalformed::Regular => "contains no random secret: its bytes repeat or count up",
         };
-        let what = format!("{} {what}", context.reader.resolve(&file).display());
+        let message = format!("{} {message}", context.reader.resolve(&file).display());
         let hint = "use the secret that the database was created with; for a new database: `openssl rand -base64 32`";
-        context.faults.add(&at, what, hint);
+        context.faults.add(&at, message, hint);
         return None;
     }
     Some(SecretFile { path: context.reader.resolve(&file), text: Some(text) })

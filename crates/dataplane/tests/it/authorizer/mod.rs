@@ -104,6 +104,25 @@ fn a_request_passes_when_the_authorizer_says_so() {
 }
 
 #[test]
+fn an_authorizer_is_queried_about_every_reading_of_the_path() {
+    let authorizer = Upstream::answering(|seen, socket| {
+        let private = seen.line().starts_with("GET /check/asked/private");
+        say(socket, if private { "403 Forbidden" } else { "200 OK" }, &[], "")
+    });
+    let f = asking(&authorizer, "path_prefix = \"/check\"");
+    assert_eq!(f.send(head("GET /asked/x%2fprivate", "")).status, 200);
+    let asked: Vec<_> = authorizer.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    assert_eq!(asked, ["GET /check/asked/x%2fprivate HTTP/1.1", "GET /check/asked/x/private HTTP/1.1"]);
+    assert_eq!(f.upstream.only().line(), "GET /asked/x%2fprivate HTTP/1.1");
+    // Permitted as it is, and not as some servers read it.
+    assert_eq!(f.send(head("GET /asked/x%2f..%2fprivate/y", "")).status, 403);
+    assert_eq!(f.send(head("GET /asked//private", "")).status, 403);
+    // The upstream may read another query than the authorizer.
+    assert_eq!(f.send(head("GET /asked/x%3Fy=2?y=1", "")).status, 400);
+    assert_eq!(f.upstream.seen().len(), 1);
+}
+
+#[test]
 fn every_other_answer_is_the_clients() {
     for (status, fields, body) in [
         ("401 Unauthorized", &["WWW-Authenticate: Bearer realm=\"there\""][..], "who?"),

@@ -249,6 +249,6 @@ async fn keys_rotate_when_caches_have_the_next_one_and_leaked_ones_go() {
     assert!(!bench.is_active(&fresh).await);
     assert!(matches!(admin.revoke_key(&next.kid).await, Err(AdminFault::NotFound { kind: "key", .. })));
     drop(token);
-    let told = bench.audit_entries().await;
-    assert_eq!(told, ["key.rotate key:ES256".to_owned(), format!("key.revoke key:{}", next.kid)]);
+    let entries = bench.audit_entries().await;
+    assert_eq!(entries, ["key.rotate key:ES256".to_owned(), format!("key.revoke key:{}", next.kid)]);
 }

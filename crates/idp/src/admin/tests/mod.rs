@@ -131,8 +131,8 @@ impl TestProvider {
     }
 
     /// Advances the clock.
-    pub(crate) fn advance(&self, by: Duration) {
-        self.clock.fetch_add(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    pub(crate) fn advance(&self, duration: Duration) {
+        self.clock.fetch_add(u64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
     /// Sends a request and reads the whole response.

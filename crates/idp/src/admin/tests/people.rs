@@ -45,8 +45,8 @@ async fn an_account_is_made_looked_at_changed_and_deleted() {
     admin.delete_user(&id).await.unwrap();
     assert!(matches!(admin.user(&id).await, Err(AdminFault::NotFound { kind: "user", .. })));
     assert!(matches!(admin.delete_user(&id).await, Err(AdminFault::NotFound { .. })));
-    let told = ["user.add", "user.change", "user.change", "user.change", "user.delete"];
-    assert_eq!(bench.audit_entries().await, told.map(|action| format!("{action} user:{id}")));
+    let actions = ["user.add", "user.change", "user.change", "user.change", "user.delete"];
+    assert_eq!(bench.audit_entries().await, actions.map(|action| format!("{action} user:{id}")));
 }
 
 #[tokio::test]
@@ -163,14 +163,14 @@ async fn what_ends_an_account_ends_its_tokens() {
     let id = bench.user("ada").await;
     let given =
         SetPassword { password: Some(Secret::new("umbrella violet orbit".to_owned())), generate: false };
-    for (format, what) in
+    for (format, action) in
         [("desk", "disable"), ("safe", "disable"), ("desk", "end"), ("safe", "end"), ("desk", "password")]
     {
         bench.advance(Duration::from_secs(2));
         let answer = bench.log_in(format, "ada", PASSWORD).await;
         let (access, refresh) = (answer.text("access_token"), answer.text("refresh_token"));
-        assert!(bench.is_active(&access).await, "{format} {what}");
-        match what {
+        assert!(bench.is_active(&access).await, "{format} {action}");
+        match action {
             "disable" => {
                 assert!(admin.disable_user(&id).await.unwrap().disabled_at.is_some());
                 assert_eq!(bench.log_in(format, "ada", PASSWORD).await.status, 400);
@@ -179,9 +179,13 @@ async fn what_ends_an_account_ends_its_tokens() {
             "end" => drop(admin.end_user(&id).await.unwrap()),
             _ => drop(admin.set_password(&id, given.clone()).await.unwrap()),
         }
-        assert!(!bench.is_active(&access).await, "{format} {what}: nothing comes back");
+        assert!(!bench.is_active(&access).await, "{format} {action}: nothing comes back");
         let again = format!("grant_type=refresh_token&refresh_token={refresh}");
-        assert_eq!(bench.form("/token", format, super::SECRET, &again).await.status, 400, "{format} {what}");
+        assert_eq!(
+            bench.form("/token", format, super::SECRET, &again).await.status,
+            400,
+            "{format} {action}"
+        );
     }
     let access = bench.log_in("safe", "ada", "umbrella violet orbit").await.text("access_token");
     admin.delete_user(&id).await.unwrap();
@@ -264,8 +268,12 @@ async fn who_leaves_a_group_leaves_with_void_tokens() {
     assert!(!bench.is_active(&of_bob).await);
     assert!(matches!(admin.delete_group("staff").await, Err(AdminFault::NotFound { kind: "group", .. })));
     assert!(matches!(admin.members("staff", &ListNames::default()).await, Err(AdminFault::NotFound { .. })));
-    let told = bench.audit_entries().await;
-    assert_eq!(told.iter().filter(|entry| entry.starts_with("group.add_member")).count(), 3, "{told:?}");
+    let entries = bench.audit_entries().await;
+    assert_eq!(
+        entries.iter().filter(|entry| entry.starts_with("group.add_member")).count(),
+        3,
+        "{entries:?}"
+    );
 }
 
 #[tokio::test]

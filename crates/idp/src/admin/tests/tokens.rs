@@ -136,8 +136,8 @@ async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
         assert!(bench.is_active(token).await);
     }
     let entries = admin.audit_log(&ListEntries { after: Some(before), limit: None }).await.unwrap().items;
-    let told: Vec<_> = entries.iter().map(|entry| (&*entry.action, &*entry.target)).collect();
-    assert_eq!((told.len(), told[0]), (2, ("token.revoke", "tokens")));
+    let audited: Vec<_> = entries.iter().map(|entry| (&*entry.action, &*entry.target)).collect();
+    assert_eq!((audited.len(), audited[0]), (2, ("token.revoke", "tokens")));
     assert!(jtis.iter().all(|jti| entries[0].detail.contains(jti)));
 }
 
@@ -196,8 +196,12 @@ async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
         bench.admin().revoke_all(&nobody).await,
         Err(AdminFault::NotFound { kind: "client", .. })
     ));
-    let told = bench.audit_entries().await;
-    assert_eq!(told.iter().filter(|entry| *entry == "client.revoke client:desk").count(), 2, "{told:?}");
+    let entries = bench.audit_entries().await;
+    assert_eq!(
+        entries.iter().filter(|entry| *entry == "client.revoke client:desk").count(),
+        2,
+        "{entries:?}"
+    );
     drop(bob);
 }
 

@@ -94,12 +94,12 @@ pub(super) fn challenge(provider: &Provider, fault: &AdminFault) -> Option<Heade
     if !matches!(row.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return None;
     }
-    let told = match fault {
+    let parameters = match fault {
         // Without a token the challenge has no error code (RFC 6750 §3.1).
         AdminFault::TokenMissing => String::new(),
         AdminFault::ScopeMissing(scope) => format!(", error=\"{}\", scope=\"{scope}\"", row.code),
         _ => format!(", error=\"{}\", error_description=\"{}\"", row.code, row.text),
     };
     // Texts of these faults are constants without quotes, and the issuer is checked.
-    HeaderValue::try_from(format!("Bearer realm=\"{}\"{told}", provider.issuer().as_str())).ok()
+    HeaderValue::try_from(format!("Bearer realm=\"{}\"{parameters}", provider.issuer().as_str())).ok()
 }

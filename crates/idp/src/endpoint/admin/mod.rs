@@ -81,11 +81,11 @@ impl Route {
         Answer: Future<Output = Result<Response, AdminFault>> + Send,
     {
         let handler = async move |State(provider): State<Arc<Provider>>, request: Request| {
-            let answered = match Call::read(&provider, request, right, takes).await {
+            let response = match Call::read(&provider, request, right, takes).await {
                 Ok(call) => run(call).await,
                 Err(fault) => Err(fault),
             };
-            answered.unwrap_or_else(|fault| refuse(&provider, &fault))
+            response.unwrap_or_else(|fault| refuse(&provider, &fault))
         };
         let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::TRACE);
         Self { method, path, right, input: takes, handler: on(filter, handler) }

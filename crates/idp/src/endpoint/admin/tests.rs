@@ -256,7 +256,7 @@ async fn the_document_and_the_router_tell_of_the_same() {
     let bench = TestProvider::start().await;
     let document = bench.send("GET", "/admin/v1/openapi.json", "", "").await;
     assert_eq!((document.status, document.text("openapi").as_str()), (200, "3.1.0"));
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for (path, operations) in document.body["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let name = format!("{} {path}", method.to_uppercase());
@@ -275,12 +275,12 @@ async fn the_document_and_the_router_tell_of_the_same() {
                 call(&bench, "other", &method.to_uppercase(), &path.replace(['{', '}'], ""), None).await;
             let scope = format!("scope=\"{}\"", scopes[0].as_str().unwrap());
             assert!(lacks.status == 403 && lacks.head.contains(&scope), "{name} {scope} {lacks:?}");
-            told.insert(name);
+            documented.insert(name);
         }
     }
     let routed: BTreeSet<String> =
         table().iter().map(|route| format!("{} {}", route.method, route.path)).collect();
-    assert_eq!(told, routed);
+    assert_eq!(documented, routed);
     resolves(&document.body, &document.body);
     assert_eq!(document.body["servers"][0]["url"], format!("{}/admin/v1", bench.provider.issuer().as_str()));
     let flow = &document.body["components"]["securitySchemes"]["token"]["flows"]["clientCredentials"];

@@ -48,12 +48,12 @@ pub enum AuditError {
     },
     /// The parts of the tables do not fit together: an id occurs twice, or a claim names an unknown
     /// one.
-    #[error("`{path}`: {what}")]
+    #[error("`{path}`: {reason}")]
     Contradiction {
         /// Path of the file.
         path: String,
         /// Description of the contradiction.
-        what: String,
+        reason: String,
     },
 }
 

@@ -38,19 +38,19 @@ pub(super) fn plain(cell: &str) -> String {
 /// All numbers of a cell, in order; none when one of them is a range, a bound, or part of a word.
 pub(super) fn quantities(cell: &str) -> Vec<Quantity> {
     let cell = plain(cell).replace('\u{2212}', "-");
-    let mut found = Vec::new();
+    let mut quantities = Vec::new();
     let mut rest = cell.trim_start_matches('~').trim_start();
     while !rest.is_empty() {
-        let Some((quantity, after)) = leading(rest) else { return found };
-        found.push(quantity);
+        let Some((quantity, after)) = leading(rest) else { return quantities };
+        quantities.push(quantity);
         let after = after.trim_start();
         // A second quantity may follow in parentheses; anything else is a comment on the first.
         let Some(inner) = after.strip_prefix('(') else {
-            return if after.starts_with(['-', '–', '/', '<', '>']) { Vec::new() } else { found };
+            return if after.starts_with(['-', '–', '/', '<', '>']) { Vec::new() } else { quantities };
         };
         rest = inner.split(')').next().unwrap_or_default();
     }
-    found
+    quantities
 }
 
 /// The number at the start of a text, and the remaining text.

@@ -38,7 +38,7 @@ impl Tables {
         };
         match tables.inconsistency() {
             None => Ok(tables),
-            Some(what) => Err(AuditError::Contradiction { path: path.to_owned(), what }),
+            Some(reason) => Err(AuditError::Contradiction { path: path.to_owned(), reason }),
         }
     }
 }

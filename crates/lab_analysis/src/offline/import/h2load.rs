@@ -57,22 +57,22 @@ pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
 
 /// Reads h2load's text report.
 pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let mut found = ParsedReport::default();
+    let mut report = ParsedReport::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
-        found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as h2load writes it")))?;
+        report.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as h2load writes it")))?;
     }
-    let (shown, per_s) = found.finished.ok_or_else(|| at.whole("there is no line `finished in …`"))?;
-    let mut classes = found.classes;
+    let (shown, per_s) = report.finished.ok_or_else(|| at.whole("there is no line `finished in …`"))?;
+    let mut classes = report.classes;
     // The rate counts requests with a response. It has more digits than the time printed beside it.
     let answered = classes.iter().map(|class| class.count).sum::<u64>() as f64;
     let exact = Some(answered / per_s).filter(|exact| (exact / shown - 1.0).abs() < MAX_TIME_DEVIATION);
     let seconds = exact.unwrap_or(shown).max(1e-6);
-    let others = found.errored.saturating_sub(found.timeout);
-    for (what, count) in [("timeout", found.timeout), ("errored", others)] {
-        classes.push(Class { fault: Some(what.to_owned()), ..count_only(Outcome::Failed, None, count) });
+    let others = report.errored.saturating_sub(report.timeout);
+    for (fault, count) in [("timeout", report.timeout), ("errored", others)] {
+        classes.push(Class { fault: Some(fault.to_owned()), ..count_only(Outcome::Failed, None, count) });
     }
     classes.retain(|class: &Class| class.count > 0);
-    let [min_us, max_us, mean_us] = found.times;
+    let [min_us, max_us, mean_us] = report.times;
     let stated = StatedFigures {
         tool: "h2load".to_owned(),
         rule: RULE.to_owned(),
@@ -88,7 +88,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         rule: RULE,
         content: Content::Summary(classes, stated),
         seconds,
-        concurrency: found.clients,
+        concurrency: report.clients,
         notes: vec!["h2load's report has no percentiles; with --log-file it keeps every request".to_owned()],
     })
 }
@@ -122,9 +122,9 @@ impl ParsedReport {
             }
         } else if let Some(rest) = line.strip_prefix("requests: ") {
             for part in rest.split(", ") {
-                let (count, what) = part.split_once(' ')?;
+                let (count, kind) = part.split_once(' ')?;
                 // `failed` also includes refusals, so it is not read; `errored` includes `timeout`.
-                match what {
+                match kind {
                     "errored" => self.errored = count.parse().ok()?,
                     "timeout" => self.timeout = count.parse().ok()?,
                     _ => {}

@@ -116,7 +116,7 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
     let threads = head.iter().position(|field| field == "allThreads");
     let message = head.iter().position(|field| field == "responseMessage");
     let failure = head.iter().position(|field| field == "failureMessage");
-    let mut found = ParsedRows::default();
+    let mut rows = ParsedRows::default();
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
         let line = line_of(&row);
@@ -130,29 +130,29 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
             message: optional(message),
             failure: optional(failure),
         };
-        let row = fields.sampled().map_err(|what| at.line(line, what))?;
+        let row = fields.sampled().map_err(|reason| at.line(line, reason))?;
         let samples = controller_samples(fields.message);
-        found.add(&row, samples, optional(threads).parse().ok());
+        rows.add(&row, samples, optional(threads).parse().ok());
     }
-    Ok(found.read())
+    Ok(rows.read())
 }
 
 /// Reads a JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and
 /// not counted again.
 pub(super) fn xml(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
     let mut reader = quick_xml::Reader::from_str(content);
-    let (mut found, mut depth) = (ParsedRows::default(), 0_usize);
+    let (mut rows, mut depth) = (ParsedRows::default(), 0_usize);
     // The sample that is being read, and whether the parser is in the message of an assertion.
     let (mut open, mut failing): (Option<Sample>, bool) = (None, false);
     loop {
         let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
         let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
-        let close = |found: &mut ParsedRows, sample: Sample, holds: bool| {
-            let row = sample.fields().sampled().map_err(|what| at.line(line_at(content, until), what))?;
+        let close = |rows: &mut ParsedRows, sample: Sample, holds: bool| {
+            let row = sample.fields().sampled().map_err(|reason| at.line(line_at(content, until), reason))?;
             // A controller that contains its samples as elements is the only place where they are
             // counted.
             let samples = controller_samples(&sample.message).filter(|_| !holds);
-            found.add(&row, samples, sample.threads.parse().ok());
+            rows.add(&row, samples, sample.threads.parse().ok());
             Ok(())
         };
         match &event {
@@ -163,14 +163,15 @@ pub(super) fn xml(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
                 failing = false;
                 if let Some(sample) = open.take_if(|_| depth == 1) {
                     let holds = sample.has_nested;
-                    close(&mut found, sample, holds)?;
+                    close(&mut rows, sample, holds)?;
                 }
             }
             Event::Start(tag) | Event::Empty(tag) => {
                 let empty = matches!(event, Event::Empty(_));
                 if depth == 1 && is_sample(tag) {
-                    let sample = Sample::of(tag).map_err(|what| at.line(line_at(content, until), what))?;
-                    if empty { close(&mut found, sample, false)? } else { open = Some(sample) }
+                    let sample =
+                        Sample::of(tag).map_err(|reason| at.line(line_at(content, until), reason))?;
+                    if empty { close(&mut rows, sample, false)? } else { open = Some(sample) }
                 } else if let Some(sample) = &mut open {
                     sample.has_nested |= depth == 2 && is_sample(tag);
                     failing = !empty && depth == 3 && AsRef::<str>::as_ref(&tag.name()) == "failureMessage";
@@ -187,7 +188,7 @@ pub(super) fn xml(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
             _ => {}
         }
     }
-    Ok(found.read())
+    Ok(rows.read())
 }
 
 /// Appends to the message of a failed assertion.
@@ -266,14 +267,14 @@ struct ParsedRows {
 }
 
 impl ParsedRows {
-    fn add(&mut self, found: &ParsedSample, samples: Option<usize>, threads: Option<u32>) {
+    fn add(&mut self, sample: &ParsedSample, samples: Option<usize>, threads: Option<u32>) {
         self.threads = self.threads.max(threads);
-        self.coarse |= found.coarse;
+        self.coarse |= sample.coarse;
         match samples {
-            Some(samples) => self.controllers.push((found.request, samples)),
+            Some(samples) => self.controllers.push((sample.request, samples)),
             None => {
-                self.examples.note(&found.request, &found.words);
-                self.requests.push(found.request);
+                self.examples.note(&sample.request, &sample.words);
+                self.requests.push(sample.request);
             }
         }
     }
@@ -282,16 +283,16 @@ impl ParsedRows {
         let Self { mut requests, examples, threads, controllers, coarse } = self;
         let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
         if coarse {
-            let what = "the file has times in whole seconds: the length of the run, and so the rate, may be off by one second";
-            notes.push(what.to_owned());
+            let note = "the file has times in whole seconds: the length of the run, and so the rate, may be off by one second";
+            notes.push(note.to_owned());
         }
         // With "generate parent sample" the samples of a controller have no rows of their own, and
         // the controller's row counts instead.
         let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
         if held > requests.len() {
             requests.extend(controllers.into_iter().map(|(request, _)| request));
-            let what = "a Transaction Controller's row represents all of its samples, which have no rows";
-            notes.push(what.to_owned());
+            let note = "a Transaction Controller's row represents all of its samples, which have no rows";
+            notes.push(note.to_owned());
         } else if !controllers.is_empty() {
             notes.push(format!(
                 "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",

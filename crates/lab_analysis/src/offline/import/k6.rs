@@ -64,7 +64,7 @@ pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
         }
         match line.metric.as_deref() {
             Some("http_req_duration") => {
-                let (request, words) = request(&line.data).map_err(|what| at.line(number, what))?;
+                let (request, words) = request(&line.data).map_err(|reason| at.line(number, reason))?;
                 examples.note(&request, words);
                 requests.push(request);
             }

@@ -134,14 +134,14 @@ pub enum ImportError {
         file: String,
     },
     /// The content is not as the tool writes it.
-    #[error("`{file}`{}: {what}", .line.map_or(String::new(), |line| format!(", line {line}")))]
+    #[error("`{file}`{}: {reason}", .line.map_or(String::new(), |line| format!(", line {line}")))]
     Malformed {
         /// Name of the file.
         file: String,
         /// Line number, from 1; absent when the problem is not in one line.
         line: Option<usize>,
         /// Description of the problem.
-        what: String,
+        reason: String,
     },
     /// The file has no requests.
     #[error("`{file}` has no requests")]
@@ -269,12 +269,12 @@ const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 struct ErrorContext<'a>(&'a str);
 
 impl ErrorContext<'_> {
-    fn line(&self, line: usize, what: impl Into<String>) -> ImportError {
-        ImportError::Malformed { file: self.0.to_owned(), line: Some(line), what: what.into() }
+    fn line(&self, line: usize, reason: impl Into<String>) -> ImportError {
+        ImportError::Malformed { file: self.0.to_owned(), line: Some(line), reason: reason.into() }
     }
 
-    fn whole(&self, what: impl Into<String>) -> ImportError {
-        ImportError::Malformed { file: self.0.to_owned(), line: None, what: what.into() }
+    fn whole(&self, reason: impl Into<String>) -> ImportError {
+        ImportError::Malformed { file: self.0.to_owned(), line: None, reason: reason.into() }
     }
 }
 
@@ -317,19 +317,19 @@ pub fn recognise(content: &str) -> Option<Tool> {
 }
 
 /// Imports a file as one iteration.
-pub fn iteration(content: &str, tool: Tool, told: &ImportOptions) -> Result<Iteration, ImportError> {
-    let mut record = import(content, Some(tool), told)?;
+pub fn iteration(content: &str, tool: Tool, options: &ImportOptions) -> Result<Iteration, ImportError> {
+    let mut record = import(content, Some(tool), options)?;
     let iteration = record.variants.pop().and_then(|mut variant| variant.iterations.pop());
-    iteration.ok_or_else(|| ImportError::Empty { file: told.file.clone() })
+    iteration.ok_or_else(|| ImportError::Empty { file: options.file.clone() })
 }
 
 /// Imports a file as a record. Without `tool`, the format is recognised by the content.
-pub fn import(content: &str, tool: Option<Tool>, told: &ImportOptions) -> Result<Record, ImportError> {
+pub fn import(content: &str, tool: Option<Tool>, options: &ImportOptions) -> Result<Record, ImportError> {
     let tool = tool
         .or_else(|| recognise(content))
-        .ok_or_else(|| ImportError::Unknown { file: told.file.clone() })?;
+        .ok_or_else(|| ImportError::Unknown { file: options.file.clone() })?;
     let content = content.trim_start_matches('\u{feff}');
-    let at = ErrorContext(&told.file);
+    let at = ErrorContext(&options.file);
     let read = match tool {
         Tool::Hey => hey::text(content, &at),
         Tool::HeyCsv => hey::csv(content, &at),
@@ -342,36 +342,36 @@ pub fn import(content: &str, tool: Option<Tool>, told: &ImportOptions) -> Result
         Tool::Jtl => jmeter::csv(content, &at),
         Tool::JtlXml => jmeter::xml(content, &at),
     }?;
-    record(read, told)
+    record(read, options)
 }
 
-fn record(read: ParsedFile, told: &ImportOptions) -> Result<Record, ImportError> {
-    let (tool, concurrency) = (read.tool, read.concurrency.or(told.concurrency));
+fn record(read: ParsedFile, options: &ImportOptions) -> Result<Record, ImportError> {
+    let (tool, concurrency) = (read.tool, read.concurrency.or(options.concurrency));
     let mut notes = read.notes;
-    if read.concurrency.is_none() && told.concurrency.is_some() {
+    if read.concurrency.is_none() && options.concurrency.is_some() {
         notes.push("the number of workers is not in the file; it was given at import".to_owned());
     }
     let iteration = match read.content {
         Content::Requests(requests, examples, percentile) => {
             if requests.is_empty() {
-                return Err(ImportError::Empty { file: told.file.clone() });
+                return Err(ImportError::Empty { file: options.file.clone() });
             }
             if requests.len() > MAX_REQUESTS {
-                return Err(ImportError::TooMany { file: told.file.clone() });
+                return Err(ImportError::TooMany { file: options.file.clone() });
             }
             from_requests(&requests, &examples, read.seconds, (tool, read.rule), percentile)
         }
         Content::Summary(classes, stated) => {
             if classes.iter().all(|class| class.count == 0) {
-                return Err(ImportError::Empty { file: told.file.clone() });
+                return Err(ImportError::Empty { file: options.file.clone() });
             }
             Iteration { classes, stated: Some(stated), ..Iteration::new(1, read.seconds) }
         }
     };
     let run = Run {
-        title: format!("{tool}: {}", told.variant),
+        title: format!("{tool}: {}", options.variant),
         scenario: None,
-        origin: Origin::Import { tool: tool.to_owned(), file: told.file.clone(), notes },
+        origin: Origin::Import { tool: tool.to_owned(), file: options.file.clone(), notes },
         started_unix_s: None,
         commit: None,
         configuration: None,
@@ -384,7 +384,7 @@ fn record(read: ParsedFile, told: &ImportOptions) -> Result<Record, ImportError>
     };
     let mut record = Record::new(run);
     record.variants.push(Variant {
-        name: told.variant.clone(),
+        name: options.variant.clone(),
         topology: String::new(),
         path: Vec::new(),
         labels: BTreeMap::new(),
@@ -405,9 +405,9 @@ fn record(read: ParsedFile, told: &ImportOptions) -> Result<Record, ImportError>
         counters: BTreeMap::new(),
     });
     record.check().map_err(|contradiction| ImportError::Malformed {
-        file: told.file.clone(),
+        file: options.file.clone(),
         line: None,
-        what: contradiction.to_string(),
+        reason: contradiction.to_string(),
     })?;
     Ok(record)
 }

@@ -45,13 +45,13 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     let mut notes = vec![
         "oha counts percentiles over good and refused answers alike; it has no file of requests".to_owned(),
     ];
-    for (what, count) in &file.error_distribution {
-        if what.contains(CUT_OFF) {
+    for (error, count) in &file.error_distribution {
+        if error.contains(CUT_OFF) {
             notes.push(format!("{count} requests were in flight at the end of the run and are not counted"));
             continue;
         }
         let class = count_only(Outcome::Failed, None, *count);
-        classes.push(Class { fault: Some("error".to_owned()), example: Some(what.clone()), ..class });
+        classes.push(Class { fault: Some("error".to_owned()), example: Some(error.clone()), ..class });
     }
     let summary = &file.summary;
     if !(summary.total.is_finite() && summary.total > 0.0) {

@@ -10,26 +10,26 @@ pub(super) const PACED: &str = "wrk2";
 
 /// Reads wrk's text report, with or without `--latency`.
 pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let mut found = ParsedReport::default();
+    let mut report = ParsedReport::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
-        found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as wrk writes it")))?;
+        report.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as wrk writes it")))?;
     }
-    let (all, seconds) = found.requests.ok_or_else(|| at.whole("there is no line `N requests in T`"))?;
-    let refused = found.refused.min(all);
+    let (all, seconds) = report.requests.ok_or_else(|| at.whole("there is no line `N requests in T`"))?;
+    let refused = report.refused.min(all);
     let mut classes =
         vec![count_only(Outcome::Ok, None, all - refused), count_only(Outcome::Refused, None, refused)];
-    classes.extend(found.errors);
+    classes.extend(report.errors);
     classes.retain(|class| class.count > 0);
     let mut notes =
         vec!["wrk counts percentiles over good and refused answers alike, and names no statuses".to_owned()];
-    if found.percentiles.is_empty() {
+    if report.percentiles.is_empty() {
         notes.push("without --latency wrk prints no percentiles".to_owned());
     }
-    if !found.sent_percentiles.is_empty() {
+    if !report.sent_percentiles.is_empty() {
         let of = |printed: &StatedPercentile| {
             format!("P{} {}", (printed.share * 1e5).round() / 1e3, formatting::time(printed.us))
         };
-        let all: Vec<String> = found.sent_percentiles.iter().map(of).collect();
+        let all: Vec<String> = report.sent_percentiles.iter().map(of).collect();
         notes.push(format!(
             "percentiles count from when requests were due; from when they were really sent (uncorrected) they are {}",
             all.join(", ")
@@ -39,15 +39,15 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     let stated = StatedFigures {
         tool: tool.to_owned(),
         rule: RULE.to_owned(),
-        mean_us: found.mean_us,
+        mean_us: report.mean_us,
         min_us: None,
-        max_us: found.max_us,
-        per_s: found.per_s,
-        percentiles: found.percentiles,
-        sent_percentiles: found.sent_percentiles,
+        max_us: report.max_us,
+        per_s: report.per_s,
+        percentiles: report.percentiles,
+        sent_percentiles: report.sent_percentiles,
     };
     let content = Content::Summary(classes, stated);
-    Ok(ParsedFile { tool, rule: RULE, content, seconds, concurrency: found.connections, notes })
+    Ok(ParsedFile { tool, rule: RULE, content, seconds, concurrency: report.connections, notes })
 }
 
 #[derive(Default)]

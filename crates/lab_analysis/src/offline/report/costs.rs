@@ -20,8 +20,8 @@ pub(super) fn ladders(record: &Record) -> Section {
     let mut section = Section::new("Cost per hop");
     for ladder in &record.ladders {
         for figure in [Figure::P50, Figure::P99] {
-            let Some(found) = attribute(&rungs(record, ladder, &figure)) else { continue };
-            hops(&mut section, &ladder.name, &figure, &found);
+            let Some(attribution) = attribute(&rungs(record, ladder, &figure)) else { continue };
+            hops(&mut section, &ladder.name, &figure, &attribution);
         }
     }
     section
@@ -49,12 +49,12 @@ fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<
     variants.into_iter().map(|(adds, variant)| (adds.to_owned(), of(variant))).collect()
 }
 
-fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution) {
-    let caption = format!("{name}: what each hop adds to the {figure}, over {} rounds", found.rounds);
+fn hops(section: &mut Section, name: &str, figure: &Figure, attribution: &Attribution) {
+    let caption = format!("{name}: what each hop adds to the {figure}, over {} rounds", attribution.rounds);
     let mut table = Table::new(&caption, ["hop", "adds", "between", ""]);
     let mut bars = Vec::new();
     let mut from = 0.0;
-    for (number, share) in found.shares.iter().enumerate() {
+    for (number, share) in attribution.shares.iter().enumerate() {
         let adds =
             if number == 0 { formatting::time(share.adds) } else { display::difference(figure, share.adds) };
         let between =
@@ -76,18 +76,19 @@ fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution)
         });
         from += share.adds;
     }
-    let added = found.added.map_or_else(|| "too few rounds".to_owned(), |of| display::interval(figure, &of));
+    let added =
+        attribution.added.map_or_else(|| "too few rounds".to_owned(), |of| display::interval(figure, &of));
     table.row(vec![
         "everything together".to_owned(),
-        formatting::time(found.whole),
+        formatting::time(attribution.whole),
         String::new(),
         String::new(),
     ]);
-    let point = found.added.map_or_else(|| "–".to_owned(), |of| display::difference(figure, of.point));
+    let point = attribution.added.map_or_else(|| "–".to_owned(), |of| display::difference(figure, of.point));
     table.row(vec!["all added hops".to_owned(), point, added, String::new()]);
     table.row(vec![
         "not explained by the parts".to_owned(),
-        display::difference(figure, found.rest),
+        display::difference(figure, attribution.rest),
         String::new(),
         String::new(),
     ]);

@@ -17,8 +17,8 @@ pub(super) fn meanwhile(record: &Record) -> Section {
     );
     for variant in &record.variants {
         for iteration in variant.iterations.iter().filter(|iteration| !iteration.events.is_empty()) {
-            let what = formatting::events(&iteration.events).join("; ");
-            done.row(vec![variant.name.clone(), iteration.number.to_string(), what]);
+            let text = formatting::events(&iteration.events).join("; ");
+            done.row(vec![variant.name.clone(), iteration.number.to_string(), text]);
         }
         for (component, name) in counters(variant) {
             let grown = figures(variant, &Figure::Counter(component.to_owned(), name.to_owned()));

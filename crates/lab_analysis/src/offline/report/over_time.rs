@@ -126,7 +126,8 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         let periods = (last.periods? - first.periods?) as f64;
         (periods > 0.0).then_some((last.throttled_periods? - first.throttled_periods?) as f64 / periods)
     });
-    let stood = per(&|(_, first, last)| Some((last.throttled_ms? - first.throttled_ms?) as f64 * 1e3));
+    let throttled_time =
+        per(&|(_, first, last)| Some((last.throttled_ms? - first.throttled_ms?) as f64 * 1e3));
     vec![
         variant.name.clone(),
         name.to_owned(),
@@ -136,7 +137,7 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         memory.map_or_else(dash, |bytes| formatting::bytes(bytes as f64)),
         switches.map_or_else(dash, formatting::digits),
         throttled.map_or_else(dash, formatting::percent),
-        stood.map_or_else(dash, formatting::time),
+        throttled_time.map_or_else(dash, formatting::time),
     ]
 }
 
@@ -167,16 +168,16 @@ fn missing_cpu(record: &Record) -> Table {
         Table::new(caption, ["variant", "component", "cores", "per request", "of the first iteration"]);
     for variant in &record.variants {
         for name in variant.observed_names() {
-            let told = |figure: Figure| !figures(variant, &figure).is_empty();
+            let is_known = |figure: Figure| !figures(variant, &figure).is_empty();
             let (cores, request) =
-                (told(Figure::Cores(name.to_owned())), told(Figure::CpuPerRequest(name.to_owned())));
+                (is_known(Figure::Cores(name.to_owned())), is_known(Figure::CpuPerRequest(name.to_owned())));
             if request {
                 continue;
             }
             let why = used(variant, name).next();
             let why = why
                 .map_or_else(|| "fewer than two samples in the window".to_owned(), |cpu| cpu.why_inexact());
-            let word = |told| if told { "known" } else { "–" }.to_owned();
+            let word = |known| if known { "known" } else { "–" }.to_owned();
             table.row(vec![variant.name.clone(), name.to_owned(), word(cores), word(request), why]);
         }
     }

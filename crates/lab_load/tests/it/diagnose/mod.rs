@@ -31,29 +31,29 @@ const fn row(fault: &'static str, found: &'static str, beside: &'static [&'stati
 
 /// Faults × findings. docs/reference/lab.md has the same table.
 const MATRIX: [Row; 15] = [
-    row("nothing is wrong", "", &[]),
-    row("a CPU limit below the need", "throttled", &[]),
+    row("no fault", "", &[]),
+    row("a CPU limit that is too low", "throttled", &[]),
     row("a slow backend", "backend-bound", &[]),
     row(
         "more load than the generator can send",
         "generator-bound",
         &["requests-unsent", "little-law-broken"],
     ),
-    row("a connection for every request", "connection-churn", &[]),
-    row("an empty cache in front of the authority", "cold-cache", &[]),
-    row("one iteration under another weather", "slow-iteration", &["odd-iteration"]),
-    row("a key rotation that is noticed late", "error-burst", &["errors"]),
-    row("something kept of every request", "memory-growth", &[]),
-    row("threads that wake each other up for one lock", "lock-convoy", &["saturated", "little-law-broken"]),
-    row("many calls to the authority for a request", "n-plus-one", &[]),
-    row("a collector that stops everything", "gc-like-pauses", &[]),
+    row("a new connection for each request", "connection-churn", &[]),
+    row("an empty cache in front of the token authority", "cold-cache", &[]),
+    row("one iteration with a slower server", "slow-iteration", &["odd-iteration"]),
+    row("a key rotation that is detected late", "error-burst", &["errors"]),
+    row("memory that every request leaks", "memory-growth", &[]),
+    row("threads that contend for one lock", "lock-convoy", &["saturated", "little-law-broken"]),
+    row("many calls to the token authority per request", "n-plus-one", &[]),
+    row("a garbage collector that stops the program", "gc-like-pauses", &[]),
     row(
-        "an authority that does not answer in time, told as 403",
+        "a token authority that times out, reported as 403",
         "timeouts-mapped",
         &["errors", "connection-churn"],
     ),
-    row("a rate beyond what the server can do", "saturated", &["requests-unsent"]),
-    row("a backend that stands still for a second", "stalls", &[]),
+    row("a rate above the server's capacity", "saturated", &["requests-unsent"]),
+    row("a backend that stalls for a second", "stalls", &[]),
 ];
 
 /// Findings that every short run on a shared machine may have, independent of its target.
@@ -116,6 +116,6 @@ fn the_matrix_is_in_the_documentation() {
         if quoted.is_empty() { "–".to_owned() } else { quoted.join(", ") }
     };
     let rows = MATRIX.map(|row| format!("| {} | {} | {} |", row.fault, code(&[row.found]), code(row.beside)));
-    let wanted = format!("| fault | finding | may stand beside it |\n|---|---|---|\n{}\n\n", rows.join("\n"));
+    let wanted = format!("| fault | finding | may also be found |\n|---|---|---|\n{}\n\n", rows.join("\n"));
     assert!(text.contains(&wanted), "docs/reference/lab.md needs this table:\n{wanted}");
 }

@@ -72,8 +72,8 @@ fn with_half_a_core<T>(work: impl FnOnce() -> T) -> T {
 const PATIENT: Duration = Duration::from_secs(5);
 
 #[test]
-fn nothing_is_wrong() {
-    check_fault("nothing is wrong", || {
+fn no_fault() {
+    check_fault("no fault", || {
         let authority = FaultyServer::start("none");
         let gateway = gateway_calling(&authority, 1, false, PATIENT);
         single_iteration_record(
@@ -89,7 +89,7 @@ fn a_cpu_limit() {
         println!("skipped: a control group with a CPU limit cannot be made here: {why}");
         return;
     }
-    let found = check_fault("a CPU limit below the need", || {
+    let found = check_fault("a CPU limit that is too low", || {
         let server = FaultyServer::start("work 2000");
         let limit = CpuLimit::new(0.1).unwrap();
         limit.take(&server).unwrap();
@@ -144,7 +144,7 @@ fn the_generator_is_too_slow() {
 
 #[test]
 fn connection_churn() {
-    let found = check_fault("a connection for every request", || {
+    let found = check_fault("a new connection for each request", || {
         let server = FaultyServer::start("none");
         let mut plan = open_loop(&server, 200.0, 1.5);
         plan.flow.keep_alive = false;
@@ -155,7 +155,7 @@ fn connection_churn() {
 
 #[test]
 fn a_cold_cache() {
-    let found = check_fault("an empty cache in front of the authority", || {
+    let found = check_fault("an empty cache in front of the token authority", || {
         let authority = FaultyServer::start("none");
         let gateway = gateway_calling(&authority, 1, true, PATIENT);
         let mut plan = open_loop(&gateway, 300.0, 2.0);
@@ -169,7 +169,7 @@ fn a_cold_cache() {
 
 #[test]
 fn one_slow_iteration() {
-    let found = check_fault("one iteration under another weather", || {
+    let found = check_fault("one iteration with a slower server", || {
         let server = FaultyServer::start("none");
         let plan = open_loop(&server, 300.0, 0.5);
         let iterations = (1..=7).map(|number| {
@@ -183,7 +183,7 @@ fn one_slow_iteration() {
 
 #[test]
 fn a_key_rotation() {
-    let found = check_fault("a key rotation that is noticed late", || {
+    let found = check_fault("a key rotation that is detected late", || {
         let server = FaultyServer::start("rotation 250000");
         let plan = open_loop(&server, 300.0, 2.0);
         let rotate = || {
@@ -199,7 +199,7 @@ fn a_key_rotation() {
 
 #[test]
 fn memory_that_grows() {
-    let found = check_fault("something kept of every request", || {
+    let found = check_fault("memory that every request leaks", || {
         let server = FaultyServer::start("keep 50000");
         single_iteration_record(&open_loop(&server, 300.0, 2.5), &[seen("server", &server)])
     });
@@ -210,7 +210,7 @@ fn memory_that_grows() {
 
 #[test]
 fn a_lock_convoy() {
-    check_fault("threads that wake each other up for one lock", || {
+    check_fault("threads that contend for one lock", || {
         let server = FaultyServer::start("convoy 2000");
         let loads = [2, 6, 24].map(|workers| {
             let plan = closed_loop(&server, workers, 1.0);
@@ -226,7 +226,7 @@ fn a_lock_convoy() {
 
 #[test]
 fn many_calls_for_a_request() {
-    let found = check_fault("many calls to the authority for a request", || {
+    let found = check_fault("many calls to the token authority per request", || {
         let authority = FaultyServer::start("none");
         let gateway = gateway_calling(&authority, 8, false, PATIENT);
         single_iteration_record(
@@ -239,7 +239,7 @@ fn many_calls_for_a_request() {
 
 #[test]
 fn pauses_of_a_collector() {
-    let found = check_fault("a collector that stops everything", || {
+    let found = check_fault("a garbage collector that stops the program", || {
         let server = FaultyServer::start("pauses 450000 170000");
         single_iteration_record(&open_loop(&server, 300.0, 3.0), &[seen("server", &server)])
     });
@@ -247,8 +247,8 @@ fn pauses_of_a_collector() {
 }
 
 #[test]
-fn timeouts_told_as_403() {
-    let found = check_fault("an authority that does not answer in time, told as 403", || {
+fn timeouts_reported_as_403() {
+    let found = check_fault("a token authority that times out, reported as 403", || {
         let authority = FaultyServer::start("silent 10");
         let gateway = gateway_calling(&authority, 1, false, Duration::from_millis(500));
         let plan = Plan { connections: 32, ..open_loop(&gateway, 200.0, 2.0) };
@@ -262,7 +262,7 @@ fn timeouts_told_as_403() {
 
 #[test]
 fn a_full_server() {
-    let found = check_fault("a rate beyond what the server can do", || {
+    let found = check_fault("a rate above the server's capacity", || {
         let server = FaultyServer::start("serial 5000");
         let timeout = Duration::from_secs(1);
         single_iteration_record(
@@ -274,8 +274,8 @@ fn a_full_server() {
 }
 
 #[test]
-fn a_backend_that_stands_still() {
-    let found = check_fault("a backend that stands still for a second", || {
+fn a_backend_that_stalls() {
+    let found = check_fault("a backend that stalls for a second", || {
         let server = FaultyServer::start("stall 250 1000000");
         single_iteration_record(&open_loop(&server, 200.0, 3.0), &[seen("server", &server)])
     });

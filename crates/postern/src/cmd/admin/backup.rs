@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     /// Exit code and message for an error.
-    fn said(error: &BackupError) -> (u8, String) {
+    fn exit_of(error: &BackupError) -> (u8, String) {
         match report_restore_error(error, "copy") {
             Ok(outcome) => (u8::from(outcome == Outcome::Negative), String::new()),
             Err(Fault::Failure(failure)) => (3, failure.to_string()),
@@ -235,13 +235,13 @@ mod tests {
 
     #[test]
     fn a_copy_is_refused_when_it_is_at_fault_and_nothing_is_said_that_is_not_known() {
-        let (code, text) = said(&BackupError::CommitUnknown(StoreError::Busy));
+        let (code, text) = exit_of(&BackupError::CommitUnknown(StoreError::Busy));
         assert!(code == 3 && text.contains("the result is unknown") && !text.contains("nothing"), "{text}");
-        let (code, text) = said(&BackupError::Database(StoreError::Busy));
+        let (code, text) = exit_of(&BackupError::Database(StoreError::Busy));
         assert!(code == 3 && text.starts_with("nothing was restored: "), "{text}");
         let refused = BackupError::Refused { first: 1, last: 2, error: StoreError::MissingReference };
         for refused in [refused, BackupError::NotEmpty("users"), BackupError::Rejected("no".into())] {
-            assert_eq!(said(&refused), (1, String::new()), "{refused}");
+            assert_eq!(exit_of(&refused), (1, String::new()), "{refused}");
         }
     }
 }

@@ -113,11 +113,11 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 None => None,
             };
             let revoked = admin.revoke_all(&RevokeAll { client: id.clone(), user }).await?;
-            let what = format!(
+            let description = format!(
                 "{} families and opaque tokens of client {id} are revoked, JWTs with them",
                 revoked.count
             );
-            Ok(desk.report_change(&revoked, &what)?)
+            Ok(desk.report_change(&revoked, &description)?)
         }
         Verb::Delete { id } => {
             admin.delete_client(&id).await?;
@@ -129,9 +129,13 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     }
 }
 
-fn changed(desk: &AdminContext, changed: &ClientChanged, what: &str) -> Done {
+fn changed(desk: &AdminContext, changed: &ClientChanged, description: &str) -> Done {
     let secret = changed.secret.as_ref().map(Secret::expose);
-    Ok(desk.report_change_with_secret(changed, secret, &format!("client {} {what}", changed.client.id))?)
+    Ok(desk.report_change_with_secret(
+        changed,
+        secret,
+        &format!("client {} {description}", changed.client.id),
+    )?)
 }
 
 fn state(client: &ClientView) -> String {

@@ -120,11 +120,15 @@ impl AdminContext {
     }
 
     /// Reports a change on standard error. With JSON output it also prints the value.
-    pub(super) fn report_change<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
+    pub(super) fn report_change<T: Serialize>(
+        &self,
+        value: &T,
+        description: &str,
+    ) -> Result<Outcome, Failure> {
         if self.output == Output::Json {
             anstream::println!("{}", pretty(value)?);
         }
-        anstream::eprintln!("{SUCCESS}done{SUCCESS:#}: {what}");
+        anstream::eprintln!("{SUCCESS}done{SUCCESS:#}: {description}");
         Ok(Outcome::Success)
     }
 
@@ -133,9 +137,9 @@ impl AdminContext {
         &self,
         value: &T,
         secret: Option<&str>,
-        what: &str,
+        description: &str,
     ) -> Result<Outcome, Failure> {
-        let outcome = self.report_change(value, what)?;
+        let outcome = self.report_change(value, description)?;
         if let (Output::Text, Some(secret)) = (self.output, secret) {
             println(secret);
         }

@@ -85,7 +85,7 @@ pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
 fn lines<T>(
     text: &str,
     file: &str,
-    what: &str,
+    kind: &str,
     read: impl Fn(&str) -> Result<T, &'static str>,
 ) -> Result<Vec<T>, Failure> {
     let lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number));
@@ -96,21 +96,21 @@ fn lines<T>(
     });
     let all = all.collect::<Result<Vec<T>, Failure>>()?;
     if all.is_empty() {
-        return Err(Failure::new(format!("{} is empty; write one {what} per line", display_name(file))));
+        return Err(Failure::new(format!("{} is empty; write one {kind} per line", display_name(file))));
     }
     Ok(all)
 }
 
 /// Reads JSON from a file, or from standard input.
-pub(super) fn json<T: DeserializeOwned>(file: &str, what: &str) -> Result<T, Failure> {
-    let text = read_limited(file, what, MAX)?;
+pub(super) fn json<T: DeserializeOwned>(file: &str, kind: &str) -> Result<T, Failure> {
+    let text = read_limited(file, kind, MAX)?;
     serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("the {what} in {}: {error}", display_name(file))))
+        .map_err(|error| Failure::new(format!("the {kind} in {}: {error}", display_name(file))))
 }
 
-fn read_limited(file: &str, what: &str, most: u64) -> Result<String, Failure> {
+fn read_limited(file: &str, kind: &str, most: u64) -> Result<String, Failure> {
     let unread = |error: io::Error| {
-        Failure::new(format!("cannot read the {what} from {}: {error}", display_name(file)))
+        Failure::new(format!("cannot read the {kind} from {}: {error}", display_name(file)))
     };
     let mut text = String::new();
     let read = match file {
@@ -120,7 +120,7 @@ fn read_limited(file: &str, what: &str, most: u64) -> Result<String, Failure> {
     if read.map_err(unread)? as u64 > most {
         let most = most / 1024;
         return Err(Failure::new(format!(
-            "{} has more than {most} KiB: it is not the {what}",
+            "{} has more than {most} KiB: it is not the {kind}",
             display_name(file)
         )));
     }

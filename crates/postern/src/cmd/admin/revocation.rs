@@ -134,17 +134,17 @@ fn text(status: &Status) -> String {
             [follower.name.clone(), behind, seconds(follower.heard), seconds(follower.lease)]
         };
         let _ = writeln!(text, "the log is at event {}; consumers:", list.head);
-        text += &show::table(["follower", "lacks", "heard ago", "lease"], list.items.iter().map(row));
+        text += &show::table(["consumer", "lacks", "heard ago", "lease"], list.items.iter().map(row));
     }
     if let Some(all) = &status.following {
         let row = |one: &FollowedIssuerStatus| {
             let lease = one.lease_left.map_or_else(|| "none".into(), |left| format!("{left:.1} s"));
             let numbers = [one.applied, one.lag, one.denials].map(|number| number.to_string());
             let [applied, lag, denials] = numbers;
-            [one.issuer.clone(), one.mode.to_string(), lease, applied, lag, denials, one.way.clone()]
+            [one.issuer.clone(), one.mode.to_string(), lease, applied, lag, denials, one.transport.clone()]
         };
         text += "followed issuers of this gateway:\n";
-        let heading = ["issuer", "mode", "lease left", "applied", "lacks", "denied", "way"];
+        let heading = ["issuer", "mode", "lease left", "applied", "lacks", "denied", "transport"];
         text += &show::table(heading, all.iter().map(row));
     }
     text

@@ -199,13 +199,13 @@ async fn revoke_all(desk: &AdminContext, tokens: usize, lists: impl Iterator<Ite
         all.worthless += worthless;
     }
     let RevokedTokens { count, worthless } = all;
-    let what = match worthless {
+    let description = match worthless {
         0 => format!("{count} tokens are revoked"),
         _ => {
             format!("{count} tokens are revoked; {worthless} others were unknown, expired or revoked before")
         }
     };
-    Ok(desk.report_change(&all, &what)?)
+    Ok(desk.report_change(&all, &description)?)
 }
 
 fn token_text(view: &TokenView) -> String {

@@ -114,8 +114,12 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             };
             let without = if password.is_absent() { ", without a password" } else { "" };
             let added = admin.add_user(add).await?;
-            let what = format!("user {} is {}{without}", added.user.name, added.user.id);
-            Ok(desk.report_change_with_secret(&added, added.password.as_ref().map(Secret::expose), &what)?)
+            let description = format!("user {} is {}{without}", added.user.name, added.user.id);
+            Ok(desk.report_change_with_secret(
+                &added,
+                added.password.as_ref().map(Secret::expose),
+                &description,
+            )?)
         }
         Verb::Show { user } => {
             let id = id(desk, &user).await?;
@@ -148,8 +152,12 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 if password.is_absent() { Some(input::prompt_password()?) } else { password.read()? };
             let set = SetPassword { password: given, generate: password.generate_password };
             let set = admin.set_password(&id, set).await?;
-            let what = format!("user {user} has a new password, and is logged out everywhere");
-            Ok(desk.report_change_with_secret(&set, set.password.as_ref().map(Secret::expose), &what)?)
+            let description = format!("user {user} has a new password, and is logged out everywhere");
+            Ok(desk.report_change_with_secret(
+                &set,
+                set.password.as_ref().map(Secret::expose),
+                &description,
+            )?)
         }
         Verb::Disable { .. }
         | Verb::Enable { .. }

@@ -61,7 +61,7 @@ impl QueryProtocols {
             );
             ways.push(("over HTTP: 200, with these fields".to_owned(), lines));
         }
-        story.authorization_response(&ways);
+        story.authorization_response(ways);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Route matching: which route takes a request, and why the others do not.
 
+use auth::headers::Repeats;
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::request::{Canonical, Field};
 use config::LoadedConfig;
@@ -42,13 +43,16 @@ fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field
         return format!("the host is not {}", matcher.hosts.join(" or "));
     }
     let path = RouteMatch { path: matcher.path.clone(), ..bare.clone() };
-    if !route_matches(path, request, fields) {
-        return match &matcher.path {
+    let path = RouteTable::build(vec![path]).map(|table| table.lookup(request, fields, Repeats::Separate));
+    if !matches!(path, Ok(Ok(Some(_)))) {
+        let mismatch = match &matcher.path {
             PathMatch::Exact(path) => format!("the path is not {path}"),
             PathMatch::Prefix(path) => format!("the path is not {path} or below"),
             PathMatch::Template(template) => format!("the path does not match {template}"),
-            PathMatch::Any => "the path has two readings".into(),
+            PathMatch::Any => "the path does not match".into(),
         };
+        let in_some = if matches!(path, Ok(Err(_))) { " in some of its readings" } else { "" };
+        return mismatch + in_some;
     }
     let methods = RouteMatch { methods: matcher.methods.clone(), ..bare };
     if !route_matches(methods, request, fields) {

@@ -1,23 +1,27 @@
 //! `postern check`: checks a configuration, shows what it means, and explains its decisions.
 //!
-//! Owns: wording and tables. Does not own: the checks ([`config`]) and the decisions (`auth`),
-//! which are the code that serves.
+//! Owns: wording, tables and the JSON form. Does not own: the checks ([`config`]) and the decisions
+//! (`auth`), which are the code that serves.
 
 mod auth_response;
 mod explain;
+mod json;
 mod matches;
 mod outline;
 mod overview;
 mod request;
 mod token;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use auth::time::Timestamp;
 use config::Severity;
 use http_engine::clock::{Clock as _, SystemClock};
 
+use crate::cmd::check::json::CheckResult;
 use crate::cmd::check::outline::OutlineVerdict;
+use crate::cmd::check::overview::Overview;
 use crate::exit::{Failure, Outcome};
 use crate::terminal::{ERROR, Findings, SUCCESS};
 
@@ -25,21 +29,32 @@ use crate::terminal::{ERROR, Findings, SUCCESS};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  postern check --config postern.toml
-  postern check --config postern.toml --request 'GET https://app.example/orders'
-  postern check --config postern.toml --as @token.jwt --request 'GET https://app.example/7'
+  postern check postern.toml
+  postern check postern.toml --request 'GET https://app.example/orders'
+  postern check postern.toml --as @token.jwt --request 'GET https://app.example/7'
   postern token --issuer https://id.example --client-id me --client-secret @secret \\
-    | postern check --config postern.toml --as - --request 'GET https://app.example/'
+    | postern check postern.toml --as - --request 'GET https://app.example/'
+  postern check postern.toml --output json
 
 Exit codes: 0 the configuration is valid (and the request would pass), 1 it is not,
 3 the result is unknown.")]
 pub struct Arguments {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", required_unless_present = "print_schema")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["config", "print_schema", "print_messages"])]
+    file: Option<PathBuf>,
+    /// The configuration file, as `postern serve` takes it.
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
     /// Print the JSON schema of the configuration file and exit.
-    #[arg(long, conflicts_with_all = ["config", "request"])]
+    #[arg(long, conflicts_with_all = ["file", "config", "request"])]
     print_schema: bool,
+    /// Print the English messages of the pages, as a file for `[pages.languages]`, and exit.
+    #[arg(long, conflicts_with_all = ["file", "config", "request", "print_schema"])]
+    print_messages: bool,
+    /// Form of the output. JSON has findings, overview and explanation in one object, on standard
+    /// output.
+    #[arg(long, value_name = "FORM", default_value = "text", conflicts_with_all = ["print_schema", "print_messages"])]
+    output: OutputForm,
     /// Explain what happens to this request: method and URL.
     #[arg(long, value_name = "'GET https://HOST/PATH'", help_heading = "Explain a decision")]
     request: Option<String>,
@@ -63,6 +78,14 @@ pub struct Arguments {
         help_heading = "Explain a decision"
     )]
     headers: Vec<String>,
+    /// Address of the client, for rules that read it. Without it the address is unknown.
+    #[arg(
+        long = "client-address",
+        value_name = "IP",
+        requires = "request",
+        help_heading = "Explain a decision"
+    )]
+    client: Option<IpAddr>,
     /// Read the keys of the token's issuer from this JWKS file instead of fetching them.
     #[arg(long, value_name = "FILE", requires = "token", help_heading = "Explain a decision")]
     jwks: Option<PathBuf>,
@@ -71,15 +94,33 @@ pub struct Arguments {
     at: Option<u64>,
 }
 
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OutputForm {
+    /// For people: findings on standard error, the rest on standard output.
+    Text,
+    /// For programs: one JSON object.
+    Json,
+}
+
 /// Runs `postern check`.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
-    let Some(file) = &arguments.config else {
+    if arguments.print_messages {
+        anstream::print!("{}", config::messages());
+        return Ok(Outcome::Success);
+    }
+    let Some(file) = arguments.file.as_ref().or(arguments.config.as_ref()) else {
         anstream::print!("{}", config::schema::text());
         return Ok(Outcome::Success);
     };
     let now = arguments.at.map_or_else(|| SystemClock.now().wall, Timestamp::from_secs);
+    let is_json = arguments.output == OutputForm::Json;
     let loaded = match config::load_file(file, now, 1) {
         Ok(loaded) => loaded,
+        Err(refused) if is_json => {
+            CheckResult::new(file, &refused.report).print()?;
+            return Ok(Outcome::Negative);
+        }
         Err(refused) => {
             let faults = refused.report.count(Severity::Fault);
             anstream::eprint!("{}", Findings(&refused.report));
@@ -88,10 +129,17 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             return Ok(Outcome::Negative);
         }
     };
-    anstream::eprint!("{}", Findings(&loaded.report));
+    if !is_json {
+        anstream::eprint!("{}", Findings(&loaded.report));
+    }
     let Some(request) = &arguments.request else {
-        anstream::print!("{}", overview::print(&loaded));
-        anstream::println!("{SUCCESS}{}{SUCCESS:#} is valid", file.display());
+        let overview = Overview::new(&loaded);
+        if is_json {
+            CheckResult::new(file, &loaded.report).with_overview(&overview).print()?;
+        } else {
+            anstream::print!("{}", overview.text());
+            anstream::println!("{SUCCESS}{}{SUCCESS:#} is valid", file.display());
+        }
         return Ok(Outcome::Success);
     };
     let question = request::RequestedRequest::new(request, &arguments.headers, arguments.token.as_deref())?;
@@ -100,8 +148,14 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         std::fs::metadata(file)
             .map_err(|error| Failure::new(format!("--jwks {}: {error}", file.display())))?;
     }
-    let story = explain::explain(*loaded, &question, certificate, arguments.jwks, now)?;
-    anstream::print!("{}", story.text());
+    let caller = explain::CallerInput { certificate, address: arguments.client, jwks: arguments.jwks };
+    let report = loaded.report.clone();
+    let story = explain::explain(*loaded, &question, caller, now)?;
+    if is_json {
+        CheckResult::new(file, &report).with_request(&story).print()?;
+    } else {
+        anstream::print!("{}", story.text());
+    }
     match story.verdict() {
         OutlineVerdict::Passes => Ok(Outcome::Success),
         OutlineVerdict::Refused => Ok(Outcome::Negative),

@@ -23,9 +23,9 @@ pub(super) struct RequestedRequest {
 
 impl RequestedRequest {
     pub(super) fn new(request: &str, headers: &[String], token: Option<&str>) -> Result<Self, Failure> {
-        let wrong = |what: &str| {
+        let wrong = |problem: &str| {
             Failure::usage(format!(
-                "--request {request:?}: {what}; write it like 'GET https://host/path?query'"
+                "--request {request:?}: {problem}; write it like 'GET https://host/path?query'"
             ))
         };
         let (method, url) = request.split_once(' ').ok_or_else(|| wrong("expected a method and a URL"))?;

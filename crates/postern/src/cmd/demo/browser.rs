@@ -127,11 +127,11 @@ impl<'c> Browser<'c> {
     }
 }
 
-fn unexpected(what: &str, reply: &Reply) -> Failure {
+fn unexpected(problem: &str, reply: &Reply) -> Failure {
     let text = String::from_utf8_lossy(&reply.body);
     let shown =
         between(&text, "<h1>", "</h1>").map_or_else(|| text.chars().take(200).collect(), str::to_owned);
-    Failure::new(format!("the provider answered {}: {what}: {shown}", reply.status.as_u16()))
+    Failure::new(format!("the provider answered {}: {problem}: {shown}", reply.status.as_u16()))
 }
 
 fn between<'t>(text: &'t str, from: &str, to: &str) -> Option<&'t str> {

@@ -84,11 +84,11 @@ fn welcome_text(town: &Fixture) -> String {
         ("service", town.service(), "runs behind the gateway and shows the requests it receives"),
         ("admin", town.admin(), "/readyz  /metrics  /debug/config"),
     ];
-    for (name, place, what) in rows {
+    for (name, place, description) in rows {
         table.add_row([
             Cell::new(format!("   {name}")).add_attribute(Attribute::Bold),
             Cell::new(place).fg(Color::Cyan),
-            Cell::new(what),
+            Cell::new(description),
         ]);
     }
     let _ = writeln!(out, "{table}\n");
@@ -111,9 +111,11 @@ fn welcome_text(town: &Fixture) -> String {
             format!("curl -i -X DELETE {bearer} {gateway}/orders/7"),
         ),
     ];
-    for (status, what, command) in requests {
-        let _ =
-            writeln!(out, "  {DIM}#{DIM:#} {SUCCESS}{status}{SUCCESS:#} {DIM}{what}{DIM:#}\n  {command}\n");
+    for (status, description, command) in requests {
+        let _ = writeln!(
+            out,
+            "  {DIM}#{DIM:#} {SUCCESS}{status}{SUCCESS:#} {DIM}{description}{DIM:#}\n  {command}\n"
+        );
     }
     let _ =
         writeln!(out, "  {DIM}# log in at the provider, in a browser:{DIM:#} {}/account", town.provider());

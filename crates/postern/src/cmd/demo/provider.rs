@@ -18,6 +18,7 @@ use idp::{
     ClientConfig, ConfiguredSecret, Entropy as _, GrantType, OutboundClient, Parts, PendingResponse,
     PostRequest, Provider, Secrets,
 };
+use pages::{Brand, BrandConfig, Languages, Shell};
 use store::groups::{AddGroup, AddMember};
 use store::users::{AddUser, StoredPassword, UserRow};
 use store::{Epoch, Store};
@@ -90,13 +91,13 @@ impl DemoAccounts {
     }
 
     async fn create_users(&self, store: &Store) -> Result<(), String> {
-        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let message = |error: &dyn std::fmt::Display| error.to_string();
         let (random, now) = (SystemRandom::new(), SystemClock.now().wall);
-        let hasher = Hasher::new(Parameters::OWASP, &random).map_err(|error| said(&error))?;
+        let hasher = Hasher::new(Parameters::OWASP, &random).map_err(|error| message(&error))?;
         let mut memory = Memory::new();
         for (name, password) in &self.users {
-            let password = Password::new(password.clone()).map_err(|error| said(&error))?;
-            let phc = hasher.hash(&password, &random, &mut memory).map_err(|error| said(&error))?;
+            let password = Password::new(password.clone()).map_err(|error| message(&error))?;
+            let phc = hasher.hash(&password, &random, &mut memory).map_err(|error| message(&error))?;
             let user = UserRow {
                 id: format!("demo-{name}"),
                 name: (*name).into(),
@@ -110,12 +111,12 @@ impl DemoAccounts {
                 read_at: auth::time::Timestamp::from_millis(0),
             };
             let password = Some(StoredPassword { phc: phc.encode(), changed_at: now });
-            store.write(AddUser { user, password }).await.map_err(|error| said(&error))?;
+            store.write(AddUser { user, password }).await.map_err(|error| message(&error))?;
         }
         let add = AddGroup { id: MANAGERS.into(), name: MANAGERS.into(), now };
-        store.write(add).await.map_err(|error| said(&error))?;
+        store.write(add).await.map_err(|error| message(&error))?;
         let join = AddMember { group: MANAGERS.into(), user_id: format!("demo-{ADA}") };
-        store.write(join).await.map_err(|error| said(&error))?;
+        store.write(join).await.map_err(|error| message(&error))?;
         Ok(())
     }
 }
@@ -138,13 +139,16 @@ pub(super) fn serve(
     folder: &Path,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(), Failure> {
-    let failed = |what: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {what}"));
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {error}"));
     let address = listener.local_addr().map_err(|error| bind_error(&error))?;
     let mut config = idp::Config::new(format!("http://{address}"));
     config.audiences = vec![AUDIENCE.into()];
     config.access_token_lifetime = Duration::from_mins(10);
     config.clients = residents.clients(gateway);
-    config.brand.name = "Postern demo".into();
+    let brand = BrandConfig { name: "Postern demo".into(), ..BrandConfig::default() };
+    let brand = Brand::check(&brand).map_err(|faults| failed(&faults[0]))?;
+    config.shell = Shell::new(brand, Languages::default()).into();
     let checked = config.check().map_err(|faults| failed(&faults))?;
     let random = SystemRandom::new();
     let (mut secret, mut epoch) = ([0; 32], [0; 16]);

@@ -20,9 +20,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request, its expected result and the actual one.
 struct Step {
-    what: &'static str,
+    description: &'static str,
     expected: &'static str,
-    seen: String,
+    actual: String,
 }
 
 /// Runs the self check and prints its results.
@@ -30,21 +30,21 @@ pub(super) fn run(town: &Fixture) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let steps = runtime.block_on(SelfCheck { fixture: town, client: Client::default() }.steps())?;
-    let differences = steps.iter().filter(|step| step.expected != step.seen).count();
+    let differences = steps.iter().filter(|step| step.expected != step.actual).count();
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).enforce_styling();
     table.set_header(
         ["", "what", "expected", "seen"].map(|text| Cell::new(text).add_attribute(Attribute::Bold)),
     );
-    for Step { what, expected, seen } in &steps {
-        let same = expected == seen;
+    for Step { description, expected, actual } in &steps {
+        let same = expected == actual;
         let (mark, colour) = if same { ("✓", Color::Green) } else { ("✗", Color::Red) };
-        let seen = Cell::new(seen);
+        let actual = Cell::new(actual);
         table.add_row([
             Cell::new(mark).fg(colour),
-            Cell::new(what),
+            Cell::new(description),
             Cell::new(expected),
-            if same { seen } else { seen.fg(Color::Red) },
+            if same { actual } else { actual.fg(Color::Red) },
         ]);
     }
     anstream::println!("{table}");
@@ -67,7 +67,7 @@ type Fields<'a> = &'a [(&'a str, &'a str)];
 impl SelfCheck<'_> {
     async fn steps(&self) -> Result<Vec<Step>, Failure> {
         let mut steps = Vec::new();
-        let mut step = |what, expected, seen| steps.push(Step { what, expected, seen });
+        let mut step = |description, expected, actual| steps.push(Step { description, expected, actual });
         step("the gateway has the provider's keys", "ready", self.ready().await?);
         let [reader, manager] = self.fixture.secrets();
         let reader = self.token(READER, reader).await?;
@@ -78,32 +78,32 @@ impl SelfCheck<'_> {
         let reply = self.get(Method::GET, "/", &[]).await?;
         step("a public path, without a credential", "200", status(&reply));
         let reply = self.get(Method::GET, "/orders", &[]).await?;
-        let seen = format!("{}, {}", status(&reply), header(&reply, "www-authenticate"));
-        step("orders, without a token", "401, Bearer realm=\"demo\"", seen);
+        let actual = format!("{}, {}", status(&reply), header(&reply, "www-authenticate"));
+        step("orders, without a token", "401, Bearer realm=\"demo\"", actual);
         let reply = self.get(Method::GET, "/orders", &bearer).await?;
-        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
-        step("orders, with a token that may read them", "200, for shop", seen);
+        let actual = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
+        step("orders, with a token that may read them", "200, for shop", actual);
         let reply = self.client.send(Version::Http2, Method::GET, &self.url("/orders")?, &bearer, "").await;
         step("the same over HTTP/2", "200", status(&reply.map_err(Failure::new)?));
         let reply = self.get(Method::GET, "/orders", &bearer).await?;
         step("the token does not reach the service", "absent", seen_by_service(&reply, "authorization"));
         let forged = [bearer[0], ("x-forwarded-user", "root"), ("X_Forwarded_Groups", "managers")];
         let reply = self.get(Method::GET, "/orders", &forged).await?;
-        let seen =
+        let actual =
             [seen_by_service(&reply, "x-forwarded-user"), seen_by_service(&reply, "x_forwarded_groups")];
-        step("identity headers of the client's own", "shop, absent", seen.join(", "));
+        step("identity headers of the client's own", "shop, absent", actual.join(", "));
         let reply = self.get(Method::DELETE, "/orders/7", &bearer).await?;
         step("deleting an order, with the same token", "403", status(&reply));
         let reply = self.get(Method::DELETE, "/orders/7", &[("authorization", &manager)]).await?;
-        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-groups"));
-        step("deleting it with a manager's token", "200, for managers", seen);
+        let actual = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-groups"));
+        step("deleting it with a manager's token", "200, for managers", actual);
         let (signed, _) = reader.rsplit_once('.').unwrap_or_default();
         let (_, signature) = manager.rsplit_once('.').unwrap_or_default();
         let broken = format!("{signed}.{signature}");
         let reply = self.get(Method::GET, "/orders", &[("authorization", &broken)]).await?;
         let error = header(&reply, "www-authenticate").contains("error=\"invalid_token\"");
-        let seen = format!("{}{}", status(&reply), if error { ", invalid_token" } else { "" });
-        step("a token with another token's signature", "401, invalid_token", seen);
+        let actual = format!("{}{}", status(&reply), if error { ", invalid_token" } else { "" });
+        step("a token with another token's signature", "401, invalid_token", actual);
         let reply = self.get(Method::GET, "/orders/..%2fadmin", &bearer).await?;
         step("an ambiguous path", "400", status(&reply));
         let reply = self.get(Method::GET, "/nowhere", &bearer).await?;
@@ -111,12 +111,12 @@ impl SelfCheck<'_> {
         let mut ada = Browser::new(&self.client, self.fixture.provider());
         let back = format!("{}/", self.fixture.gateway());
         let token = ada.token(ADA, self.fixture.password(), &back).await?;
-        let seen = ada.title("/account").await?;
-        step("Ada logs in with her password and allows the order desk", "Your account", seen);
+        let actual = ada.title("/account").await?;
+        step("Ada logs in with her password and allows the order desk", "Your account", actual);
         let bearer = format!("Bearer {token}");
         let reply = self.get(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
-        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
-        step("deleting the order as Ada, who is a manager", "200, for demo-ada", seen);
+        let actual = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
+        step("deleting the order as Ada, who is a manager", "200, for demo-ada", actual);
         let metrics = self.client.send(Version::Http1, Method::GET, &self.admin("/metrics")?, &[], "").await;
         let metrics = metrics.map_err(Failure::new)?;
         let metrics = String::from_utf8_lossy(&metrics.body);

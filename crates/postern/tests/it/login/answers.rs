@@ -1,11 +1,16 @@
 //! Provider responses at the end of a login, or their absence: valid ones are accepted, and each
 //! invalid one has its own error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use auth::time::Timestamp;
+use http_engine::clock::ManualClock;
 use serde_json::json;
 
-use super::fixture::LoginFixture;
+use super::fixture::{LoginFixture, setup, start};
+use super::provider::{Browser, SimulatedProvider};
+use dataplane::harness::{Setup, now};
 
 #[test]
 fn what_a_provider_says_is_believed_only_when_it_is_right() {
@@ -65,7 +70,45 @@ fn an_answer_is_of_the_provider_that_was_asked() {
     let url = &stage.provider.url;
     let back = browser.visit(&format!("/oauth2/callback?error=access_denied%3Cb%3E&state={state}&iss={url}"));
     assert_eq!(back.status, 403);
-    assert!(back.text().contains("The Provider refused: access_denied&#60;b&#62;"), "{}", back.text());
+    assert!(
+        back.text().contains("<bdi>The Provider</bdi> refused: <bdi>access_denied&#60;b&#62;</bdi>"),
+        "{}",
+        back.text()
+    );
+}
+
+#[test]
+fn the_client_authenticates_as_the_provider_says() {
+    for methods in [
+        json!(["client_secret_basic"]),
+        json!(["private_key_jwt", "client_secret_post"]),
+        json!(["client_secret_post", "client_secret_basic"]),
+        json!(["private_key_jwt"]),
+    ] {
+        let stage = LoginFixture::with_cookie_sessions();
+        stage.provider.state().metadata = json!({ "token_endpoint_auth_methods_supported": methods });
+        // The provider checks how the client authenticates, for tokens and for revocation.
+        let mut browser = stage.logged_in();
+        assert!(browser.session().is_some(), "{methods}");
+        assert_eq!(browser.visit("/oauth2/sign_out?rd=%2F").status, 303, "{methods}");
+    }
+}
+
+#[test]
+fn the_clock_of_a_provider_may_be_ahead() {
+    for (skew, ahead, status) in
+        [("30s", 25, 303), ("30s", 40, 503), ("60s", 55, 303), ("60s", 70, 503), ("0s", 5, 503)]
+    {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = SimulatedProvider::new(&clock);
+        let setup = setup(&provider, "");
+        let setup = Setup { more: format!("{}\nclock_skew = \"{skew}\"", setup.more), ..setup };
+        let fixture = start(&setup, &clock, None);
+        provider.state().claims = json!({ "iat": now() + ahead });
+        let mut browser = Browser::new(fixture.address, "app.test");
+        let location = browser.go_to_provider("/");
+        assert_eq!(browser.back(&provider.approve(&location)).status, status, "{skew} {ahead}");
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn every_provider_answers_at_an_address_of_its_own() {
     let chosen = browser.follow(&sent);
     assert_eq!(chosen.value("location"), Some("https://app.test/oauth2/sign_in?rd=%2Fx"));
     let page = browser.follow(&chosen).text();
-    assert!(page.contains("The Provider") && page.contains(">second</a>"), "{page}");
+    assert!(page.contains("The Provider") && page.contains("<bdi>second</bdi></a>"), "{page}");
     let go = |browser: &mut Browser, name: &str| {
         let started = browser.visit(&format!("/oauth2/start?rd=/x&provider={name}"));
         started.value("location").unwrap().to_owned()

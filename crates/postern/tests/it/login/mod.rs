@@ -8,6 +8,7 @@ mod front_proxies;
 mod logout;
 mod open_session;
 mod openshift;
+mod pages;
 pub(super) mod provider;
 mod renewal;
 mod revoked;

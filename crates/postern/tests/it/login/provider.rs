@@ -226,8 +226,7 @@ impl State {
                 (200, serde_json::from_str(&public_jwks(all).to_string()).unwrap())
             }
             "/token" => {
-                // base64 of `gateway:secret`.
-                assert_eq!(seen.values("authorization"), ["Basic Z2F0ZXdheTpzZWNyZXQ="]);
+                self.check_client(seen, &form);
                 self.token(&form)
             }
             "/userinfo" if self.userinfo_ill => (500, json!({})),
@@ -239,11 +238,25 @@ impl State {
                 }
             }
             "/revoke" => {
+                self.check_client(seen, &form);
                 self.refresh_tokens.remove(&form["token"]);
                 self.revoked.push(form["token"].clone());
                 (200, json!({}))
             }
             other => panic!("nobody asks for {other}"),
+        }
+    }
+
+    /// The client authenticates as the metadata say.
+    fn check_client(&self, seen: &Seen, form: &BTreeMap<String, String>) {
+        let methods = &self.metadata["token_endpoint_auth_methods_supported"];
+        if *methods == json!(["private_key_jwt", "client_secret_post"]) {
+            assert!(seen.values("authorization").is_empty());
+            assert_eq!((&*form["client_id"], &*form["client_secret"]), ("gateway", "secret"));
+        } else {
+            // base64 of `gateway:secret`.
+            assert_eq!(seen.values("authorization"), ["Basic Z2F0ZXdheTpzZWNyZXQ="]);
+            assert!(!form.contains_key("client_secret"));
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use base64::Engine as _;
 use http_engine::clock::ManualClock;
 
 use super::fixture::{KEY, LoginFixture, OTHER_KEY, database, everywhere, gateway, keyed, setup};
@@ -168,4 +169,70 @@ fn an_upstream_is_given_the_access_token_when_it_is_said_so() {
     stage.clock.advance(Duration::from_mins(6));
     browser.visit("/");
     assert_eq!(stage.fixture.upstream.seen()[1].values("x-forwarded-access-token"), ["access-3"]);
+}
+
+#[test]
+fn an_upstream_is_given_the_id_token_as_a_bearer() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = SimulatedProvider::new(&clock);
+    let route = "login = true\nrequest_headers.set = { Authorization = \"Bearer {id_token}\", \
+                 X-Access = \"{access_token}\", X-User = \"{user}\" }";
+    let setup = Setup { route: route.into(), ..setup(&provider, "") };
+    let fixture = super::fixture::start(&setup, &clock, None);
+    let stage = LoginFixture { clock, provider, fixture };
+    let mut browser = stage.logged_in();
+    assert_eq!(browser.send("GET", "/", "X-User: root\r\nX_Access: forged\r\n", "").status, 200);
+    let seen = stage.fixture.upstream.only();
+    let authorization = seen.values("authorization");
+    let token = authorization[0].strip_prefix("Bearer ").unwrap();
+    let claims =
+        token.split('.').nth(1).and_then(|part| base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(part).ok());
+    let claims: serde_json::Value = serde_json::from_slice(&claims.unwrap()).unwrap();
+    assert_eq!(claims["aud"], "gateway", "{claims}");
+    assert!(claims["nonce"].is_string(), "{claims}");
+    assert_eq!(seen.values("x-access").len(), 1);
+    assert!(seen.values("x_access").is_empty());
+    assert!(!seen.values("x-user").contains(&"root"), "{}", seen.head);
+}
+
+#[test]
+fn an_application_s_own_authorization_passes_beside_a_session() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = SimulatedProvider::new(&clock);
+    let setup =
+        Setup { route: "login = true\napplication_authorization = true".into(), ..setup(&provider, "") };
+    let fixture = super::fixture::start(&setup, &clock, None);
+    let stage = LoginFixture { clock, provider, fixture };
+    let mut browser = stage.logged_in();
+    let foreign_jwt = {
+        let part = |json: &str| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(json);
+        format!(
+            "{}.{}.c2ln",
+            part(r#"{"alg":"HS256"}"#),
+            part(r#"{"iss":"https://langflow.example","exp":4102444800}"#)
+        )
+    };
+    for value in ["Basic YTpi", "token 1234", "Bearer sk-abc", &format!("Bearer {foreign_jwt}")] {
+        assert_eq!(
+            browser.send("GET", "/", &format!("Authorization: {value}\r\n"), "").status,
+            200,
+            "{value}"
+        );
+        let seen = stage.fixture.upstream.seen().pop().unwrap();
+        assert_eq!(seen.values("authorization"), [value]);
+        assert_eq!(seen.values("x-forwarded-user"), ["alice"]);
+    }
+    let forwarded = stage.fixture.upstream.seen().len();
+    // Tokens that are for the gateway decide as ever, and stay here.
+    let ours = stage.fixture.issuer.token(|_| {});
+    assert_eq!(browser.send("GET", "/", &format!("Authorization: Bearer {ours}\r\n"), "").status, 200);
+    assert!(stage.fixture.upstream.seen()[forwarded].values("authorization").is_empty());
+    let forged = format!("{}x", &ours[..ours.len() - 4]);
+    assert_eq!(browser.send("GET", "/", &format!("Authorization: Bearer {forged}\r\n"), "").status, 401);
+    // Without a session, a foreign token is no credential.
+    let mut stranger = stage.browser();
+    let refused =
+        stranger.send("GET", "/", "Accept: application/json\r\nAuthorization: Bearer sk-abc\r\n", "");
+    assert_eq!(refused.status, 401);
+    assert_eq!(stage.fixture.upstream.seen().len(), forwarded + 1);
 }

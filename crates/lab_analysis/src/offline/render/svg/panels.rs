@@ -157,8 +157,13 @@ fn reduced(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     }
     let mut seen = Vec::new();
     for stretch in points.chunks((points.len() * POINTS_PER_STRETCH).div_ceil(MAX_POINTS)) {
-        let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-        let ends = [stretch.first(), stretch.iter().min_by(by), stretch.iter().max_by(by), stretch.last()];
+        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let ends = [
+            stretch.first(),
+            stretch.iter().min_by(by_value),
+            stretch.iter().max_by(by_value),
+            stretch.last(),
+        ];
         let mut kept: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         kept.dedup();

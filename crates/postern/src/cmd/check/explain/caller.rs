@@ -56,6 +56,11 @@ impl Caller<'_> {
         let clock = surroundings.clock.clone();
         let authenticator = Authenticator::new(AuthenticatorSetup::from(self.config), surroundings);
         let Some(token) = token else {
+            let accepted = self.config.routes[index].basic_auth.is_some();
+            if let Some(encoded) = credential::basic(fields).filter(|_| accepted) {
+                let (answer, _) = authenticator.authenticate_basic(encoded, || clock.now()).await;
+                return Ok(self.explain_password(story, answer));
+            }
             self.session(story, index, request, fields);
             return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
         };
@@ -68,7 +73,7 @@ impl Caller<'_> {
         // For a token that is not a JWT of a known issuer, only its authority's answer is known.
         let issuers = &self.config.authentication.issuers;
         let ours = self.config.authentication.authorities.is_empty()
-            || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.issuer() == jwt.issuer()));
+            || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.is_issuer(jwt.issuer())));
         if ours {
             token::explain_token(story, self.config, token, verdict, unavailable);
         }
@@ -76,17 +81,15 @@ impl Caller<'_> {
             Ok(verified) => {
                 explain_identity(story, &verified.facts, self.now);
                 if self.followed {
-                    let what = "revocation is not checked here: only a serving gateway receives revocations";
-                    story.step(0, None, what);
+                    let message =
+                        "revocation is not checked here: only a serving gateway receives revocations";
+                    story.step(0, None, message);
                 }
                 Ok(Some(verified))
             }
             Err(Rejection::Invalid(error)) => {
-                story.refuse(
-                    401,
-                    error.code(),
-                    format_args!("{error} (the client gets error=\"invalid_token\")"),
-                );
+                let why = format!("{error} (the client gets error=\"invalid_token\")");
+                story.refuse(401, error.code(), why);
                 Err(ExplanationEnded)
             }
             Err(rejection @ Rejection::Silent { .. }) => {
@@ -100,7 +103,7 @@ impl Caller<'_> {
                 story.unknown(503, rejection.code(), rejection);
                 Err(ExplanationEnded)
             }
-            Err(rejection @ Rejection::Unavailable { .. }) => {
+            Err(rejection) => {
                 for status in authenticator.key_sets() {
                     if let Some(error) = &status.last_error {
                         story.step(1, None, error);
@@ -112,13 +115,36 @@ impl Caller<'_> {
         })
     }
 
+    /// Explains the result for a user name and a password.
+    fn explain_password(
+        &self,
+        story: &mut Outline,
+        answer: Result<Arc<Verified>, Rejection>,
+    ) -> ExplainedLookups {
+        match answer {
+            Ok(verified) => {
+                story.step(0, Some(true), "the user name and the password are right");
+                explain_identity(story, &verified.facts, self.now);
+                Ok(Some(verified))
+            }
+            Err(rejection @ Rejection::WrongPassword) => {
+                story.refuse(401, rejection.code(), rejection);
+                Err(ExplanationEnded)
+            }
+            Err(rejection) => {
+                story.unknown(503, rejection.code(), rejection);
+                Err(ExplanationEnded)
+            }
+        }
+    }
+
     /// Explains a session cookie. Only a serving process opens it, because it may have to query the
     /// database and renew the session.
     fn session(&self, story: &mut Outline, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
         let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
         if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
-            let what = "this command does not open session cookies; the cookie is ignored";
-            story.step(0, None, what);
+            let message = "this command does not open session cookies; the cookie is ignored";
+            story.step(0, None, message);
         }
     }
 

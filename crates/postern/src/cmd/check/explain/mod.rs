@@ -7,12 +7,13 @@
 mod caller;
 
 use crate::cmd::check::explain::caller::Caller;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use auth::decide::explain::Explanation;
 use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
-use auth::headers::Repeats;
+use auth::headers::{Part, Repeats, TemplateValues};
 use auth::policy::route::AmbiguousRoute;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
@@ -25,9 +26,9 @@ use credentials::config::Transmitter;
 use credentials::revocation::FollowedIssuers;
 use gateway::authorizer;
 use gateway::config::{Config, QuestionSource, Route};
-use gateway::forward_filter;
 use gateway::forward_filter::ForwardFilter;
 use gateway::review::{ReviewResult, Reviewer};
+use gateway::{cors, forward_filter, local_action};
 use http_engine::clock::{Clock, ManualClock, Now};
 use login::preview::{self, Preview};
 use rustls::pki_types::CertificateDer;
@@ -38,6 +39,16 @@ use super::request::RequestedRequest;
 use crate::cmd::check::outline::Outline;
 use crate::exit::Failure;
 
+/// What is known about the caller besides the request.
+pub(super) struct CallerInput {
+    /// Client certificate of the connection.
+    pub(super) certificate: Option<CertificateDer<'static>>,
+    /// Address of the client.
+    pub(super) address: Option<IpAddr>,
+    /// JWKS file with the keys of the token's issuer, in place of the configured source.
+    pub(super) jwks: Option<PathBuf>,
+}
+
 /// Explains what happens to a request.
 ///
 /// # Errors
@@ -46,10 +57,10 @@ use crate::exit::Failure;
 pub(super) fn explain(
     mut loaded: LoadedConfig,
     question: &RequestedRequest,
-    certificate: Option<CertificateDer<'static>>,
-    jwks: Option<PathBuf>,
+    input: CallerInput,
     now: Timestamp,
 ) -> Result<Outline, Failure> {
+    let CallerInput { certificate, address, jwks } = input;
     let mut story = Outline::default();
     let raw = question.raw();
     story.part("request");
@@ -66,24 +77,9 @@ pub(super) fn explain(
         }
     };
     explain_request(&mut story, question, &request);
-    // Listeners that only authorize for other proxies do not serve this document: a route decides.
-    if QueryProtocols::from_config(&loaded.config).is_none()
-        && forward_filter::is_own_document(&loaded.config, &request)
-    {
-        story.serve("by the gateway itself, before the route lookup: the keys of its assertions");
-        return Ok(story);
-    }
     let fields = question.fields();
-    let asked = QueryProtocols::from_config(&loaded.config).is_some();
-    let events = loaded.events.iter().filter(|_| !asked).flat_map(|events| &events.transmitters);
-    if let Some(transmitter) = events.clone().find(|t| t.is_pushed_to(request.authority(), request.path())) {
-        explain_event_push(&mut story, transmitter, request.method());
-        return Ok(story);
-    }
-    if let Some(login) = &loaded.config.login
-        && let Some(own) = preview::own_response(login, &request, &fields, asked)
-    {
-        explain_login_response(&mut story, &own);
+    let is_queried = QueryProtocols::from_config(&loaded.config).is_some();
+    if explain_local_reply(&mut story, &loaded, &request, &fields) {
         return Ok(story);
     }
     let Some(index) = matches::explain_routes(&mut story, &loaded, &request, &fields) else {
@@ -93,6 +89,11 @@ pub(super) fn explain(
         }
         return Ok(story);
     };
+    if let Err(fault) = forward_filter::check_path(&loaded.config.routes[index], &request) {
+        let why = format!("{fault}, and the route has paths = \"strict\"");
+        story.refuse(fault.status(), fault.code(), why);
+        return Ok(story);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     retain_token_issuer(&mut loaded.config, question, jwks);
@@ -109,7 +110,7 @@ pub(super) fn explain(
             route,
             &request,
             (&fields, upgrade_protocol(&fields)),
-            asked,
+            is_queried,
             caller,
         )
     {
@@ -121,7 +122,8 @@ pub(super) fn explain(
         );
         return Ok(story);
     }
-    let bench = RouteExplainer::new(&loaded, &fields, now, &runtime)?;
+    let client = address.map(|address| address.to_canonical());
+    let bench = RouteExplainer::new(&loaded, &fields, (now, client), &runtime)?;
     bench.decision(&mut story, index, &request, caller.as_deref());
     Ok(story)
 }
@@ -149,19 +151,64 @@ struct ExplanationEnded;
 
 fn explain_request(story: &mut Outline, question: &RequestedRequest, request: &Canonical<'_>) {
     let query = request.query().map_or_else(String::new, |query| format!("?{query}"));
-    let url = format!("{}://{}{}{query}", request.scheme().as_str(), request.authority(), request.path());
+    let path = request.forwarded_path();
+    let url = format!("{}://{}{path}{query}", request.scheme().as_str(), request.authority());
     story.step(0, Some(true), format_args!("{} {url}", request.method()));
     if url != format!("{}://{}{}", request.scheme().as_str(), question.authority, question.target) {
         story.step(1, None, "this is its canonical form, which is matched, decided and forwarded");
     }
+    for reading in request.other_readings() {
+        story.step(
+            1,
+            None,
+            format_args!("some servers read the path as {reading}; it must lead to the same decision"),
+        );
+    }
 }
 
 /// Ends the explanation of a request that the login answers itself.
+/// Explains a request that the gateway answers itself, whatever the routes permit; `false`: it does
+/// not.
+fn explain_local_reply(
+    story: &mut Outline,
+    loaded: &LoadedConfig,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+) -> bool {
+    let config = &loaded.config;
+    let is_queried = QueryProtocols::from_config(config).is_some();
+    // Listeners that only authorize for other proxies do not serve this document: a route decides.
+    if !is_queried && forward_filter::is_own_document(config, request) {
+        story.serve("by the gateway itself, before the route lookup: the keys of its assertions");
+        return true;
+    }
+    let mut events = loaded.events.iter().filter(|_| !is_queried).flat_map(|events| &events.transmitters);
+    if let Some(transmitter) = events.find(|t| t.is_pushed_to(request.authority(), request.path())) {
+        explain_event_push(story, transmitter, request.method());
+        return true;
+    }
+    if let Some(login) = &config.login
+        && let Some(own) = preview::own_response(login, request, fields, is_queried)
+    {
+        explain_login_response(story, &own);
+        return true;
+    }
+    if !is_queried && let Some((index, allowed)) = cors::preview(config, request, fields) {
+        let name = &config.routes[index].name;
+        let what = if allowed { "permits" } else { "does not permit" };
+        story.serve(format_args!(
+            "by the gateway itself: the CORS policy of the route {name} {what} this preflight"
+        ));
+        return true;
+    }
+    false
+}
+
 fn explain_login_response(story: &mut Outline, own: &Preview) {
     if own.status >= 400 {
-        return story.refuse(own.status, own.code, own.what);
+        return story.refuse(own.status, own.code, own.description);
     }
-    story.answer(own.status, format_args!("by the login, before the route lookup: {}", own.what));
+    story.answer(own.status, format_args!("by the login, before the route lookup: {}", own.description));
 }
 
 /// Ends the explanation of a request to the endpoint of security events.
@@ -182,7 +229,10 @@ fn retain_token_issuer(config: &mut Config, question: &RequestedRequest, jwks: O
         let unverified = jwt::parse(token.as_bytes()).ok()?;
         Some(unverified.issuer().to_owned())
     });
-    config.authentication.issuers.retain(|i| Some(i.config.issuer()) == issuer.as_deref());
+    config
+        .authentication
+        .issuers
+        .retain(|i| issuer.as_deref().is_some_and(|issuer| i.config.is_issuer(issuer)));
     if let (Some(issuer), Some(file)) = (config.authentication.issuers.first_mut(), jwks) {
         issuer.keys = KeySource::File(file);
     }
@@ -196,8 +246,8 @@ fn is_followed(loaded: &LoadedConfig, question: &RequestedRequest) -> bool {
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
     let elsewhere = loaded.revocation.followed_issuers.iter().any(|follow| &*follow.issuer == issuer);
     let transmitters = loaded.events.iter().flat_map(|events| &events.transmitters);
-    let told = transmitters.flat_map(|one| &one.tokens_of).any(|of| &**of == issuer);
-    own || elsewhere || told
+    let by_events = transmitters.flat_map(|one| &one.tokens_of).any(|of| &**of == issuer);
+    own || elsewhere || by_events
 }
 
 /// Explains the decision of a route.
@@ -205,6 +255,7 @@ struct RouteExplainer<'b> {
     loaded: &'b LoadedConfig,
     fields: &'b [Field<'b>],
     now: Timestamp,
+    client: Option<IpAddr>,
     instant: Now,
     runtime: &'b tokio::runtime::Runtime,
     reviewer: Option<Reviewer>,
@@ -214,7 +265,7 @@ impl<'b> RouteExplainer<'b> {
     fn new(
         loaded: &'b LoadedConfig,
         fields: &'b [Field<'b>],
-        now: Timestamp,
+        (now, client): (Timestamp, Option<IpAddr>),
         runtime: &'b tokio::runtime::Runtime,
     ) -> Result<Self, Failure> {
         let (surroundings, instant) = authenticator_runtime(now, runtime.handle())?;
@@ -224,7 +275,7 @@ impl<'b> RouteExplainer<'b> {
             .kubernetes
             .as_ref()
             .map(|config| Reviewer::new(config, &control, &secret, generation));
-        Ok(Self { loaded, fields, now, instant, runtime, reviewer })
+        Ok(Self { loaded, fields, now, client, instant, runtime, reviewer })
     }
 
     /// Decides by a route's policy as serving does. It repeats the decision until every review is
@@ -236,22 +287,23 @@ impl<'b> RouteExplainer<'b> {
         request: &Canonical<'_>,
         mut decide: impl FnMut(&RuleContext<'_>, &mut Explanation) -> Result<T, Denial>,
     ) -> Result<T, Denial> {
-        let mut found = Vec::new();
+        let mut reviews = Vec::new();
         loop {
             let mut explanation = Explanation::default();
             let outcome = match &self.reviewer {
-                None => decide(&RuleContext::without_reviews(), &mut explanation),
+                None => decide(&RuleContext::without_reviews(self.client), &mut explanation),
                 Some(reviewer) => {
-                    let known = ReviewResult { reviewer, now: self.instant, found: &found };
+                    let known = ReviewResult { reviewer, now: self.instant, reviews: &reviews };
                     let captures = self.loaded.config.table.captures(route, request);
-                    decide(&RuleContext { fields: self.fields, captures, reviews: &known }, &mut explanation)
+                    let (fields, client) = (self.fields, self.client);
+                    decide(&RuleContext { fields, captures, reviews: &known, client }, &mut explanation)
                 }
             };
             if let (Err(Denial::ReviewPending(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
                 && let Some(answers) =
                     self.runtime.block_on(reviewer.resolve(questions.clone(), || self.instant))
             {
-                found.extend(answers);
+                reviews.extend(answers);
                 continue;
             }
             explain_decision(story, &explanation);
@@ -280,9 +332,9 @@ impl<'b> RouteExplainer<'b> {
                 explanation,
             )
         });
-        if let Some(asked) = QueryProtocols::from_config(&loaded.config) {
+        if let Some(protocols) = QueryProtocols::from_config(&loaded.config) {
             return match outcome {
-                Ok(_) => asked.explain_response(story, &loaded.config, route, fields, caller),
+                Ok(_) => protocols.explain_response(story, &loaded.config, route, fields, caller),
                 Err(denial) => self.denied(story, route, request, &denial),
             };
         }
@@ -308,6 +360,9 @@ impl<'b> RouteExplainer<'b> {
             let why = format!("the route does not permit switching to {protocol:?}");
             return story.refuse(403, "upgrade_refused", why);
         }
+        if let Some(action) = &route.action {
+            return story.serve(local_action::describe(action, permit.request()));
+        }
         let to = match loaded.config.upstream_of(route) {
             Some(upstream) => {
                 let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
@@ -318,10 +373,10 @@ impl<'b> RouteExplainer<'b> {
         };
         let mut lines = upstream_head(permit.request(), loaded, route, fields, caller);
         let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
-            return story.permit(to, &lines);
+            return story.permit(to, lines);
         };
         lines.push(format!("(and headers from the authorizer: {})", authorizer.upstream_fields.join(", ")));
-        story.permit_if(format!("{to}, if the authorizer {} permits it", authorizer.name), &lines);
+        story.permit_if(format!("{to}, if the authorizer {} permits it", authorizer.name), lines);
     }
 
     /// Ends the explanation of a request that is not permitted: a refusal, or a redirect to the
@@ -335,16 +390,16 @@ impl<'b> RouteExplainer<'b> {
                 story.refuse(answer.status, answer.code, answer.text);
             }
             Some(page) => {
-                story.refuse(page.status, page.code, page.what);
+                story.refuse(page.status, page.code, page.description);
                 if let Some(location) = &page.location {
-                    story.step(1, None, format_args!("Location: {location}"));
+                    story.remark(format_args!("Location: {location}"));
                 }
                 let services = self.loaded.config.listeners.iter().filter_map(|l| l.service.authorization());
                 if services
                     .filter_map(|service| service.http.as_ref())
                     .any(|http| *http == QuestionSource::XOriginal)
                 {
-                    story.step(1, None, "nginx, which accepts no redirect, gets 401 with that address");
+                    story.remark("nginx, which accepts no redirect, gets 401 with that address");
                 }
             }
         }
@@ -362,11 +417,14 @@ impl<'b> RouteExplainer<'b> {
         if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
             return Err(NotReached::Ambiguous(name.into()));
         }
+        if let Some(fault) = request.query_start_fault() {
+            return Err(NotReached::Denied(Denial::UnreadableQuery(fault)));
+        }
         let upstream = &config.upstreams[authorizer.upstream].name;
         let question = authorizer::request_line(authorizer, request);
-        let what =
+        let message =
             format!("the authorizer {} at upstream {upstream} is queried too: {question}", authorizer.name);
-        story.step(0, None, what);
+        story.step(0, None, message);
         story.step(1, None, "not queried by this command, because a query may have side effects");
         Ok(())
     }
@@ -382,9 +440,9 @@ impl<'b> RouteExplainer<'b> {
         for other in forward_filter::guards(config, &permit, self.fields).map_err(NotReached::Disputed)? {
             let guard @ Route { name, policy, .. } = &config.routes[other];
             let request = permit.request().clone();
-            let what =
+            let message =
                 format!("{name} guards {} on the same upstream, and must permit it too", request.path());
-            story.step(0, None, what);
+            story.step(0, None, message);
             let facts = permit.facts();
             self.decide_with_reviews(story, other, &request, |court, explanation| {
                 decide_in(
@@ -407,7 +465,7 @@ impl<'b> RouteExplainer<'b> {
 /// Ends the explanation of a request whose guarding route is ambiguous.
 fn explain_ambiguous_route(story: &mut Outline, disputed: &AmbiguousRoute) {
     match disputed {
-        AmbiguousRoute::Path => story.refuse(404, "no_route", disputed),
+        AmbiguousRoute::Path { .. } => story.refuse(400, "ambiguous_path", disputed),
         AmbiguousRoute::Header(_) => story.refuse(400, "ambiguous_header", disputed),
     }
 }
@@ -438,11 +496,11 @@ fn explain_decision(story: &mut Outline, explanation: &Explanation) {
 /// Protocol that a request asks to switch to (RFC 9110 §7.8).
 fn upgrade_protocol<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     let named = |name: &'static str| fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
-    let asked = named("connection")
+    let is_requested = named("connection")
         .flat_map(|field| field.value.split(|b| *b == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
     let protocol = named("upgrade").next_back().map(|field| field.value);
-    protocol.filter(|protocol| asked && !forward_filter::is_version_offer(protocol))
+    protocol.filter(|protocol| is_requested && !forward_filter::is_version_offer(protocol))
 }
 
 /// Head of the request that the upstream receives. The gateway also adds `Via` and
@@ -461,9 +519,9 @@ fn upstream_head(
         lines.push(format!("Host: {}", request.authority()));
     }
     let mut left_out = Vec::new();
-    let sieve = ForwardFilter::new(&loaded.config, route, fields, true);
+    let filter = ForwardFilter::new(&loaded.config, route, (fields, true), false);
     for field in fields {
-        if !sieve.passes(field.name) {
+        if !filter.passes(field.name) {
             left_out.push(field.name);
         } else if field.name.eq_ignore_ascii_case("authorization") {
             lines.push(format!("{}: (as received)", field.name));
@@ -476,6 +534,16 @@ fn upstream_head(
     }
     if let (Some(assertion), Some(_)) = (&loaded.config.assertion, caller) {
         lines.push(format!("{}: (a signed assertion)", assertion.header));
+    }
+    let values =
+        TemplateValues { identity: caller.map(|caller| &caller.facts.identity), ..TemplateValues::default() };
+    for (name, template) in route.request_headers.iter().flat_map(|headers| &headers.values) {
+        let of_caller = template.parts().iter().all(|part| matches!(part, Part::Text(_) | Part::Identity(_)));
+        match template.render(&values) {
+            Some(value) => lines.push(format!("{name}: {value}")),
+            None if of_caller => {}
+            None => lines.push(format!("{name}: (known only when serving)")),
+        }
     }
     if !left_out.is_empty() {
         lines.push(format!("(not forwarded: {})", left_out.join(", ")));

@@ -1,0 +1,33 @@
+//! Refusal reply: the response to a refused request.
+//!
+//! Owns: which form a refusal gets (a page for a browser, otherwise a problem document), and the id
+//! by which the log names the request. Does not own: the table of refusals ([`crate::refusal`]), the
+//! content of a page ([`crate::error_page`]).
+
+use http_engine::local_reply::LocalReply;
+
+use crate::error_page::ErrorView;
+use crate::record::RequestRecord;
+use crate::refusal::Refusal;
+use crate::worker::{ActiveConfig, Worker};
+
+/// The response to a request that is refused.
+pub(crate) fn refusal_reply(
+    refusal: &Refusal,
+    worker: &Worker,
+    running: &ActiveConfig,
+    record: &mut RequestRecord,
+) -> LocalReply {
+    let config = &*running.config;
+    let id = worker.request_id(record).hex();
+    let route = record.route.map(|at| &config.routes[at]);
+    let detail = route.and_then(|route| route.denied_detail.as_deref()).filter(|_| refusal.is_forbidden());
+    let mut reply = refusal.answer(&config.authentication.realm, detail, id.as_str());
+    if let Some(wants) = &record.wants_page {
+        let account = record.rare().and_then(|rare| rare.signed_in.as_ref()).filter(|_| reply.status == 403);
+        let edits = record.response_edits.as_deref();
+        let view = ErrorView { detail, request_id: id.as_str(), account, edits };
+        config.pages.render(wants, &mut reply, &view);
+    }
+    reply
+}

@@ -1,0 +1,208 @@
+//! Certificate authorities of clients, and revoked client certificates.
+//!
+//! Owns: verifying client certificates in the handshake and again later on open connections.
+//! Revocation lists (CRLs, RFC 5280 section 5) are checked for the whole chain: a certificate
+//! whose issuer has no list is refused, and so is every certificate of an issuer whose list has
+//! expired. Does not own: which certificate identifies which caller.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use aws_lc_rs::digest;
+use outage::Outage;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
+
+use super::{TlsError, TlsWarning, contains, read};
+
+/// The CAs for client certificates. The handshake uses them, and so do later checks of open
+/// connections when the CAs have changed.
+#[derive(Debug, Clone)]
+pub struct ClientCas {
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    version: [u8; digest::SHA256_OUTPUT_LEN],
+}
+
+impl ClientCas {
+    /// `optional`: a client without a certificate is accepted. Without `crls` no certificate counts
+    /// as revoked.
+    pub(super) fn read(
+        ca: &Path,
+        crls: &[PathBuf],
+        optional: bool,
+        provider: Arc<CryptoProvider>,
+        now: Timestamp,
+    ) -> Result<(Self, Vec<TlsWarning>), TlsError> {
+        let (roots, mut warnings) = (roots(ca)?, Vec::new());
+        let mut hash = digest::Context::new(&digest::SHA256);
+        let mut add = |part: &[u8]| {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        for root in &roots.roots {
+            let constraints = root.name_constraints.as_ref().map_or(&[][..], AsRef::as_ref);
+            for part in [root.subject.as_ref(), root.subject_public_key_info.as_ref(), constraints] {
+                add(part);
+            }
+        }
+        let mut lists = Vec::new();
+        for path in crls {
+            for list in revocation_lists(path)? {
+                warnings.extend(expiry_warning(path, &list, now)?);
+                add(&list);
+                lists.push(list);
+            }
+        }
+        let mut version = [0; digest::SHA256_OUTPUT_LEN];
+        version.copy_from_slice(hash.finish().as_ref());
+        let refused = |error: &dyn std::fmt::Display| TlsError::Refused(error.to_string());
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let builder = if optional { builder.allow_unauthenticated() } else { builder };
+        let verifier = if lists.is_empty() {
+            builder.build().map_err(|error| refused(&error))?
+        } else {
+            // An unknown status is refused unless allowed, and the whole chain is checked.
+            let builder = builder.with_crls(lists).enforce_revocation_expiration();
+            let inner = builder.build().map_err(|error| refused(&error))?;
+            let files: Vec<_> = crls.iter().map(|path| path.display().to_string()).collect();
+            let lists = Outage::new(format!("revocation list {}", files.join(", ")));
+            let lists = lists.with_effect("certificates of its issuer are refused");
+            Arc::new(RevocationVerifier { inner, lists })
+        };
+        Ok((Self { verifier, version }, warnings))
+    }
+
+    /// Identifies the set: two with the same version accept the same certificates.
+    pub fn version(&self) -> &[u8] {
+        &self.version
+    }
+
+    /// Whether they accept an end-entity certificate with the intermediates it was presented with.
+    pub fn accepts(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> bool {
+        let now = UnixTime::since_unix_epoch(Duration::from_millis(now.as_millis()));
+        self.verifier.verify_client_cert(end_entity, intermediates, now).is_ok()
+    }
+}
+
+/// All certificates of the file count as authorities: clients have no names that could be pinned.
+fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for (at, certificate) in super::certificates(ca)?.into_iter().enumerate() {
+        roots.add(certificate).map_err(|error| TlsError::BadCertificate {
+            path: ca.to_owned(),
+            number: at + 1,
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(roots)
+}
+
+/// The revocation lists of a file: PEM, or one in DER.
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let content = read(path)?;
+    if !contains(&content, b"-----BEGIN ") {
+        return Ok(vec![CertificateRevocationListDer::from(content)]);
+    }
+    let lists = CertificateRevocationListDer::pem_slice_iter(&content).collect::<Result<Vec<_>, _>>();
+    let lists = lists
+        .map_err(|error| TlsError::BadRevocationList { path: path.to_owned(), reason: error.to_string() })?;
+    if lists.is_empty() {
+        let reason = "there is no block `BEGIN X509 CRL`".to_owned();
+        return Err(TlsError::BadRevocationList { path: path.to_owned(), reason });
+    }
+    Ok(lists)
+}
+
+/// Checks the form of a list. A list without the time of the next one would be valid forever.
+fn expiry_warning(
+    path: &Path,
+    list: &CertificateRevocationListDer<'_>,
+    now: Timestamp,
+) -> Result<Option<TlsWarning>, TlsError> {
+    let bad = |reason: String| TlsError::BadRevocationList { path: path.to_owned(), reason };
+    let (rest, parsed) = CertificateRevocationList::from_der(list).map_err(|_| bad("it is no CRL".into()))?;
+    if !rest.is_empty() {
+        return Err(bad("data follows the list".into()));
+    }
+    let next = parsed.next_update().ok_or_else(|| bad("it does not say when the next list is due".into()))?;
+    let next = Timestamp::from_secs(u64::try_from(next.timestamp()).unwrap_or(0));
+    Ok((now >= next).then(|| TlsWarning::RevocationListExpired { path: path.to_owned() }))
+}
+
+/// Verifies client certificates with revocation lists, and reports lists that have expired.
+#[derive(Debug)]
+struct RevocationVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    lists: Outage,
+}
+
+impl ClientCertVerifier for RevocationVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
+        if let Err(
+            error @ Error::InvalidCertificate(
+                CertificateError::ExpiredRevocationList
+                | CertificateError::ExpiredRevocationListContext { .. },
+            ),
+        ) = &verified
+        {
+            // It stays expired: a new list comes with a new verifier.
+            self.lists.failed(error);
+        }
+        verified
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,219 @@
+//! Trust anchors: which certificates a server may present.
+//!
+//! Owns: the certificates of a CA file or of the system, and the verifier made from them. Does not
+//! own: whose CA file it is.
+//!
+//! A CA file may contain a server's own self-signed certificate, as `openssl req -x509` makes it.
+//! It is accepted when a server presents exactly this certificate, which webpki alone refuses: it
+//! says `CA:TRUE`. Name, dates and purpose are verified as for any other certificate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::{TlsError, certificates};
+
+/// Certificates that the certificate of a server is verified with.
+#[derive(Debug, Clone)]
+pub struct TrustAnchors {
+    roots: Arc<RootCertStore>,
+    pinned: Arc<[PinnedCertificate]>,
+    certificates: usize,
+}
+
+/// A self-signed server certificate in a CA file. A server may present exactly this one.
+#[derive(Debug, Clone)]
+pub struct PinnedCertificate {
+    der: CertificateDer<'static>,
+    /// Names and addresses in the certificate, separated by commas.
+    pub names: Box<str>,
+    /// Whether it may also issue certificates of other servers.
+    pub issues: bool,
+    /// First and last second of its validity, since 1970.
+    validity: (u64, u64),
+    /// Whether its extended key usage, if it has one, permits servers.
+    for_servers: bool,
+}
+
+impl TrustAnchors {
+    /// All certificates of a CA file (PEM).
+    ///
+    /// # Errors
+    /// [`TlsError`] when the file is unreadable or empty, or any of its certificates is unusable.
+    /// Trusting only some of them would fail later, in another place.
+    pub fn from_file(path: &Path) -> Result<Self, TlsError> {
+        let (mut roots, mut pinned, mut count) = (RootCertStore::empty(), Vec::new(), 0);
+        for certificate in certificates(path)? {
+            count += 1;
+            let own = PinnedCertificate::read(&certificate);
+            if own.as_ref().is_none_or(|own| own.issues) {
+                roots.add(certificate).map_err(|error| TlsError::BadCertificate {
+                    path: path.to_owned(),
+                    number: count,
+                    reason: error.to_string(),
+                })?;
+            }
+            pinned.extend(own);
+        }
+        Ok(Self { roots: Arc::new(roots), pinned: pinned.into(), certificates: count })
+    }
+
+    /// The certificate authorities among them.
+    pub fn roots(&self) -> &Arc<RootCertStore> {
+        &self.roots
+    }
+
+    /// The self-signed server certificates among them.
+    pub fn pinned(&self) -> &[PinnedCertificate] {
+        &self.pinned
+    }
+
+    /// Number of certificates.
+    pub fn count(&self) -> usize {
+        self.certificates
+    }
+
+    /// Verifies servers.
+    pub(super) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+        let authorities = if self.roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiServerVerifier::builder_with_provider(self.roots.clone(), provider.clone());
+            Some(builder.build().map_err(|error| TlsError::Refused(error.to_string()))?)
+        };
+        match authorities {
+            Some(authorities) if self.pinned.is_empty() => Ok(authorities),
+            authorities => Ok(Arc::new(PinningVerifier {
+                pinned: self.pinned.clone(),
+                authorities,
+                provider: provider.clone(),
+            })),
+        }
+    }
+}
+
+/// Certificate authorities only.
+impl From<RootCertStore> for TrustAnchors {
+    fn from(roots: RootCertStore) -> Self {
+        Self { certificates: roots.len(), roots: Arc::new(roots), pinned: Arc::default() }
+    }
+}
+
+impl PinnedCertificate {
+    /// Reads a certificate of a CA file. `None`: it is only a certificate authority, because
+    /// another authority issued it or it names no server.
+    fn read(der: &CertificateDer<'static>) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let names = names(&certificate);
+        if names.is_empty() || certificate.subject().as_raw() != certificate.issuer().as_raw() {
+            return None;
+        }
+        let constraints = certificate.basic_constraints().ok().flatten();
+        let usage = certificate.key_usage().ok().flatten();
+        let purposes = certificate.extended_key_usage().ok().flatten();
+        let seconds = |seconds: i64| u64::try_from(seconds).unwrap_or(0);
+        let validity = certificate.validity();
+        Some(Self {
+            der: der.clone(),
+            names: names.join(", ").into(),
+            // Without these extensions a certificate is an anchor like any other.
+            issues: constraints.is_none_or(|c| c.value.ca) && usage.is_none_or(|u| u.value.key_cert_sign()),
+            validity: (seconds(validity.not_before.timestamp()), seconds(validity.not_after.timestamp())),
+            for_servers: purposes.is_none_or(|purposes| purposes.value.any || purposes.value.server_auth),
+        })
+    }
+
+    /// Verifies all but the name.
+    fn check(&self, now: UnixTime) -> Result<(), Error> {
+        let (begin, end) = self.validity;
+        let error = if now.as_secs() < begin {
+            CertificateError::NotValidYet
+        } else if now.as_secs() > end {
+            CertificateError::Expired
+        } else if !self.for_servers {
+            CertificateError::InvalidPurpose
+        } else {
+            return Ok(());
+        };
+        Err(error.into())
+    }
+}
+
+/// The DNS names and IP addresses of a certificate (RFC 5280 section 4.2.1.6).
+pub(super) fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let names = alternative.into_iter().flat_map(|extension| &extension.value.general_names);
+    let readable = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|octets| std::net::IpAddr::from(octets).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|octets| std::net::IpAddr::from(octets).to_string()),
+        },
+        _ => None,
+    });
+    readable.collect()
+}
+
+/// Accepts the pinned certificates, and those that the authorities issued.
+#[derive(Debug)]
+struct PinningVerifier {
+    pinned: Arc<[PinnedCertificate]>,
+    /// `None`: there are no authorities.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinningVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *end_entity) {
+            pinned.check(now)?;
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        match &self.authorities {
+            Some(authorities) => authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,158 @@
+//! Certificates that verify servers: self-signed certificates of servers in a CA file.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use http_engine::test_support::files::{Folder, TestCa, certificate_params};
+use http_engine::tls::policy::TlsPolicy;
+use http_engine::tls::{self, CertificateFiles, ClientCertificates, TrustAnchors};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use rustls::{CertificateError, Error};
+
+use crate::tls::{BOTH, NOW, shake};
+
+/// A self-signed certificate as `openssl req -x509` makes it: `CA:TRUE`, without key usage.
+fn openssl(folder: &Folder, file: &str, name: &str) -> (PathBuf, PathBuf) {
+    let (certificate, key) = (folder.path(&format!("{file}.crt")), folder.path(&format!("{file}.key")));
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+        .args(["-days", "30", "-subj", "/CN=upstream", "-addext", &format!("subjectAltName=DNS:{name}")])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output()
+        .expect("openssl is not installed: run dev/setup test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (certificate, key)
+}
+
+/// A self-signed certificate of this test's own making.
+fn self_signed(folder: &Folder, file: &str, params: &CertificateParams) -> (PathBuf, PathBuf) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    (
+        folder.write(&format!("{file}.crt"), &certificate.pem()),
+        folder.write(&format!("{file}.key"), &key.serialize_pem()),
+    )
+}
+
+/// A handshake with the server `localhost`, which presents this certificate.
+fn presented((certificate, key): &(PathBuf, PathBuf), ca: &Path) -> Result<(), Error> {
+    let files = CertificateFiles { certificate, key };
+    let policy = TlsPolicy::default();
+    let server =
+        tls::server_config(&[files], ClientCertificates::Ignored, &policy, BOTH, NOW).unwrap().config;
+    let client = tls::client_config(&TrustAnchors::from_file(ca).unwrap(), None, BOTH, NOW).unwrap().config;
+    for versions in [vec![&rustls::version::TLS12], vec![&rustls::version::TLS13]] {
+        // The same verifier for each version.
+        let mut client = (*client).clone();
+        let mut only = rustls::ServerConfig::builder_with_provider(server.crypto_provider().clone())
+            .with_protocol_versions(&versions)
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(server.cert_resolver.clone());
+        only.alpn_protocols.clone_from(&server.alpn_protocols);
+        client.resumption = rustls::client::Resumption::disabled();
+        shake(&Arc::new(client), &Arc::new(only))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_self_signed_certificate_of_openssl_is_accepted_for_exactly_itself() {
+    let folder = Folder::new();
+    let upstream = openssl(&folder, "upstream", "localhost");
+    assert_eq!(presented(&upstream, &upstream.0), Ok(()));
+    // The same subject and name, but another key.
+    let other = openssl(&folder, "other", "localhost");
+    assert!(presented(&other, &upstream.0).is_err());
+    let anchors = TrustAnchors::from_file(&upstream.0).unwrap();
+    assert_eq!((anchors.count(), anchors.pinned().len()), (1, 1));
+    assert_eq!(&*anchors.pinned()[0].names, "localhost");
+}
+
+#[test]
+fn the_name_must_match_a_pinned_certificate_too() {
+    let folder = Folder::new();
+    let elsewhere = openssl(&folder, "elsewhere", "upstream.example");
+    let refused = presented(&elsewhere, &elsewhere.0).unwrap_err();
+    let Error::InvalidCertificate(error) = refused else { panic!("{refused:?}") };
+    assert!(
+        matches!(error, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn dates_and_purpose_of_a_pinned_certificate_count() {
+    let folder = Folder::new();
+    let mut params = certificate_params("localhost");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    assert_eq!(presented(&self_signed(&folder, "good", &params), &folder.path("good.crt")), Ok(()));
+    let refused = |params: &CertificateParams, file: &str| {
+        let files = self_signed(&folder, file, params);
+        presented(&files, &files.0).unwrap_err()
+    };
+    let with = |change: fn(&mut CertificateParams)| {
+        let mut params = params.clone();
+        change(&mut params);
+        params
+    };
+    let old = with(|params| params.not_after = date_time_ymd(2020, 1, 1));
+    assert_eq!(refused(&old, "old"), Error::InvalidCertificate(CertificateError::Expired));
+    let early = with(|params| params.not_before = date_time_ymd(2090, 1, 1));
+    assert_eq!(refused(&early, "early"), Error::InvalidCertificate(CertificateError::NotValidYet));
+    let client = with(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]);
+    assert_eq!(refused(&client, "client"), Error::InvalidCertificate(CertificateError::InvalidPurpose));
+}
+
+#[test]
+fn a_pinned_certificate_that_is_no_authority_issues_nothing() {
+    let folder = Folder::new();
+    let mut leaf = certificate_params("localhost");
+    leaf.is_ca = IsCa::ExplicitNoCa;
+    let key = KeyPair::generate().unwrap();
+    let certificate = folder.write("leaf.crt", &leaf.self_signed(&key).unwrap().pem());
+    let own = (certificate.clone(), folder.write("leaf.key", &key.serialize_pem()));
+    assert_eq!(presented(&own, &certificate), Ok(()));
+    assert!(!TrustAnchors::from_file(&certificate).unwrap().pinned()[0].issues);
+    let issued_key = KeyPair::generate().unwrap();
+    let issued = certificate_params("localhost").signed_by(&issued_key, &Issuer::new(leaf, key)).unwrap();
+    let issued =
+        (folder.write("issued.crt", &issued.pem()), folder.write("issued.key", &issued_key.serialize_pem()));
+    assert!(presented(&issued, &certificate).is_err());
+}
+
+#[test]
+fn an_authority_with_a_name_still_issues() {
+    // As kubeadm makes its authority: with the DNS name `kubernetes`.
+    let (folder, key) = (Folder::new(), KeyPair::generate().unwrap());
+    let mut params = certificate_params("kubernetes");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    let ca = folder.write("ca.crt", &params.self_signed(&key).unwrap().pem());
+    let server_key = KeyPair::generate().unwrap();
+    let server = certificate_params("localhost").signed_by(&server_key, &Issuer::new(params, key)).unwrap();
+    let server =
+        (folder.write("server.crt", &server.pem()), folder.write("server.key", &server_key.serialize_pem()));
+    assert_eq!(presented(&server, &ca), Ok(()));
+    assert!(TrustAnchors::from_file(&ca).unwrap().pinned()[0].issues);
+}
+
+#[test]
+fn a_file_may_have_both_kinds() {
+    let (folder, authority) = (Folder::new(), TestCa::new());
+    let pinned = openssl(&folder, "upstream", "localhost");
+    let issued = authority.files(&folder, "issued", &certificate_params("localhost"));
+    let both = format!("{}{}", authority.pem, std::fs::read_to_string(&pinned.0).unwrap());
+    let both = folder.write("both.pem", &both);
+    assert_eq!((presented(&pinned, &both), presented(&issued, &both)), (Ok(()), Ok(())));
+    assert!(presented(&openssl(&folder, "other", "localhost"), &both).is_err());
+    let anchors = TrustAnchors::from_file(&both).unwrap();
+    assert_eq!((anchors.count(), anchors.pinned().len()), (2, 1));
+}
