@@ -63,3 +63,18 @@ class Authority:
             "-CAcreateserial", "-days", str(days), "-extfile", str(extensions), "-out", str(certificate),
         )  # fmt: skip
         return certificate, key
+
+    def revocation_list(self, *revoked: Path, seconds: int = 86400) -> Path:
+        """Writes a list of revoked certificates that is valid for some seconds."""
+        base = self._folder / f"{self._name}-list"
+        settings, index, number, result = (base.with_suffix(s) for s in (".cnf", ".index", ".number", ".crl"))
+        settings.write_text(
+            f"[ca]\ndefault_ca = list\n[list]\ndatabase = {index}\ncrlnumber = {number}\ndefault_md = sha256\n"
+        )
+        index.write_text("")
+        number.write_text(f"{int(time.time() * 1000):016X}\n")
+        authority = ("ca", "-config", str(settings), "-keyfile", str(self._key), "-cert", str(self.certificate))
+        for certificate in revoked:
+            openssl(*authority, "-revoke", str(certificate))
+        openssl(*authority, "-gencrl", "-crlsec", str(seconds), "-out", str(result))
+        return result

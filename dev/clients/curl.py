@@ -1,10 +1,11 @@
-"""curl: versions of HTTP, bodies, challenges, client certificates."""
+"""curl: versions of HTTP, bodies, challenges, client certificates, passwords."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import subprocess
+import time
 from dataclasses import dataclass
 
 from .credentials import Authority, forged
@@ -90,6 +91,7 @@ def run(stage: Stage, report: Report) -> None:
     answers(curl, report)
     refusals(curl, stage, report)
     certificates(curl, stage, report)
+    passwords(curl, stage, report)
 
 
 def versions(curl: Curl, stage: Stage, report: Report) -> None:
@@ -227,7 +229,13 @@ def refusals(curl: Curl, stage: Stage, report: Report) -> None:
             equal(f"X-Forwarded-User at the upstream of {path}", found, wanted)
             expect("admins" not in answer.upstream_values("x-forwarded-groups"), "the client's group arrived")
     with report.check("curl: dot segments are refused before any route"):
-        for path in ("/api/../open", "/open/../api/x", "/api/%2e%2e/open", "/api/a%2fb"):
+        for path in ("/api/../open", "/open/../api/x", "/api/%2e%2e/open"):
+            equal(f"status of {path}", curl("--path-as-is", path=path).status, 400)
+    with report.check("curl: an escaped slash passes unchanged, or is refused where it would change the route"):
+        for path in ("/api/a%2fb", "/api/Report%20%233.ipynb", "/api/a//b;v=1/%5Cc"):
+            target = ok(curl("--path-as-is", path=path)).reflection()["target"]
+            equal(f"target at the upstream of {path}", target, path.removeprefix("/api"))
+        for path in ("/api/write%2fx", "/api/x/%2e%2e%2fadmin", "/api%2f%2fadmin/x"):
             equal(f"status of {path}", curl("--path-as-is", path=path).status, 400)
 
 
@@ -266,3 +274,38 @@ def certificates(curl: Curl, stage: Stage, report: Report) -> None:
             equal("status", answer.status, 0)
             expect(answer.code in (35, 55, 56), f"curl ended with {answer.code}")
             expect("alert" in answer.log, "no TLS alert")
+
+
+def passwords(curl: Curl, stage: Stage, report: Report) -> None:
+    """User names and passwords of a file that htpasswd has written."""
+    right = "scraper:open sesame:\u00e4"
+
+    def scraped(*options: str, listener: str = "plain") -> Answer:
+        return curl(*options, listener=listener, path="/scraped/x", token=False)
+
+    for name, listener, option in [("HTTP/1.1", "plain", "--http1.1"), ("h2", "secure", "--http2")]:
+        with report.check(f"curl: a password of htpasswd -B is a credential over {name}"):
+            answer = ok(scraped(option, "-u", right, listener=listener))
+            equal("X-Forwarded-User", answer.upstream_values("x-forwarded-user"), ["scraper"])
+            equal("X-Forwarded-Groups", answer.upstream_values("x-forwarded-groups"), ["scrapers"])
+            equal("Authorization at the upstream", answer.upstream_values("authorization"), [])
+    with report.check("curl: --anyauth chooses Basic after the challenge"):
+        answer = ok(scraped("--anyauth", "-u", right))
+        expect('Basic realm="Scrapers", charset="UTF-8"' in answer.log, "no challenge for a password")
+    for name, user in [("password", "scraper:other"), ("user", "nobody:open sesame"), ("empty password", "scraper:")]:
+        with report.check(f"curl: a wrong {name} is 401 with a challenge"):
+            answer = scraped("-u", user)
+            equal("status", answer.status, 401)
+            expect(answer.values("www-authenticate")[0].startswith("Basic realm="), "no challenge for a password")
+    with report.check("curl: a password is no credential on another route"):
+        answer = curl("-u", right, token=False)
+        equal("status", answer.status, 401)
+        expect(all("Basic" not in value for value in answer.values("www-authenticate")), "asks for a password")
+    with report.check("curl: a changed password ends the former one"):
+        stage.write_password("scraper", "another")
+        for _ in range(100):
+            if scraped("-u", "scraper:another").status == 200:
+                break
+            time.sleep(0.1)
+        ok(scraped("-u", "scraper:another"))
+        equal("status of the former password", scraped("-u", right).status, 401)

@@ -1,4 +1,4 @@
-"""Envoy, nginx, Caddy and HAProxy in front, with Postern as the service that they query. Whatever a
+"""Envoy, nginx, Caddy, Traefik and HAProxy in front, with Postern as the service that they query. Whatever a
 client sends: the requests that reach the service are permitted, with the caller's own identity. The
 service's log decides."""
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from .credentials import forged
-from .neighbours import NOBODY, Answer, Front, Neighbours
+from .neighbours import NOBODY, TIMEOUT_S, Answer, Front, Neighbours
 from .report import Report, equal, expect
 from .stage import Stage
 
@@ -386,10 +386,12 @@ def silence(neighbours: Neighbours, stage: Stage, report: Report) -> None:
 
     asked = everywhere(fronts, lambda front: front.ask(token="slow_token"))
     unavailable("an authority does not answer in time", asked, by_postern=True)
-    asked = everywhere(fronts, lambda front: front.ask(token="hang_token"))
+    # Traefik's patience has no setting.
+    hurried = [front for front in fronts if front.kind.patience_s < TIMEOUT_S]
+    asked = everywhere(hurried, lambda front: front.ask(token="hang_token"))
     unavailable("an authority hangs for longer than the proxy waits", asked)
     with neighbours.halted():
-        outcomes = everywhere(fronts, lambda front: front.ask(token=stage.token))
+        outcomes = everywhere(hurried, lambda front: front.ask(token=stage.token))
     unavailable("Postern hangs", outcomes)
     neighbours.gateway.stop()
     unavailable("Postern is gone", everywhere(fronts, lambda front: front.ask(token=stage.token)))
@@ -401,7 +403,7 @@ def silence(neighbours: Neighbours, stage: Stage, report: Report) -> None:
 
 
 # Statuses of a proxy itself when it gets no answer.
-BAD_GATEWAY = (502, 504)
+BAD_GATEWAY = (500, 502, 504)
 
 
 def passed_soon(front: Front, token: str) -> None:

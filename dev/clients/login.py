@@ -182,7 +182,8 @@ def run_login(stage: Stage, report: Report) -> None:
     issuer = house.issuer
     _start_service(stage)
     at_house, at_choice = _house(house, issuer), _house(choice, issuer)
-    configuration = house.configure(at_house, stored=True, more=_provider(house, [house, choice]))
+    more = _gone(stage) + _provider(house, [house, choice])
+    configuration = house.configure(at_house, stored=True, more=more)
     for name, full in PEOPLE.items():
         move_in(stage, configuration, name, full)
     house.serve(configuration)
@@ -213,9 +214,26 @@ database = "sqlite://{home.stage.folder}/{home.name}-provider.db?mode=rwc"
 memory = "7MiB"
 iterations = 5
 
-[provider.brand]
+[pages.brand]
 name = "Example Works"
+colour = "#7a1f5c"
 {clients}"""
+
+
+def _gone(stage: Stage) -> str:
+    """A route to a service that does not run."""
+    return f"""
+[[upstream]]
+name = "gone"
+endpoints = ["http://127.0.0.1:{stage.port('login-gone')}"]
+
+[[route]]
+name = "gone"
+hosts = ["127.0.0.1", "localhost"]
+path = {{ prefix = "/gone" }}
+upstream = "gone"
+public = true
+"""
 
 
 def _house(gateway: Gateway, issuer: str) -> str:

@@ -48,17 +48,21 @@ class Kind:
     unreadable: int = 400
     # Whether clients receive the fields of a 503. Over HTTP, Envoy treats a 503 as a failed check.
     says_when: bool = True
+    # Seconds that it waits for an answer.
+    patience_s: int = 5
 
 
 ENVOY = ("envoy", "-c", "{0}", "--concurrency", "1", "--log-level", "warning", "--disable-hot-restart")
 # As root, nginx would write bodies into the run's folder as a user without access to it.
 NGINX = ("nginx", "-p", "{folder}", "-c", "{0}", "-g", "user root;")
+TRAEFIK = ("traefik", "--configFile={0}")
 CADDY = ("caddy", "run", "--adapter", "caddyfile", "--config", "{0}")
 KINDS = (
     Kind("Envoy (gRPC)", "grpc", "3x-envoy", ("envoy.yaml",), ENVOY),
     Kind("Envoy (HTTP)", "envoy", "3x-envoy", ("envoy-http.yaml",), ENVOY, says_when=False),
     Kind("nginx", "x-original", "nginx", ("nginx.conf",), NGINX, 500, 500, False),
     Kind("Caddy", "x-forwarded", "caddy", ("Caddyfile",), CADDY),
+    Kind("Traefik", "x-forwarded", "traefik", ("traefik.yaml", "routes.yaml"), TRAEFIK, says_when=True, patience_s=30),
     Kind("HAProxy", "x-forwarded", "haproxy", ("haproxy.cfg", "ask.lua"), ("haproxy", "-db", "-f", "{0}")),
 )  # fmt: skip
 
@@ -211,6 +215,9 @@ class Neighbours:
         for file in kind.files:
             text = (EXAMPLES / kind.example / file).read_text()
             (folder / file).write_text(re.sub(r"\b(8080|9002|9003)\b", lambda found: str(ports[found[1]]), text))
+        # Traefik reads every file beside a watched one.
+        if (folder / "routes.yaml").exists():
+            (folder / "routes.yaml").rename(folder / "run/routes.yaml")
         command = [word.format(folder / kind.files[0], folder=folder) for word in kind.command[1:]]
         # HAProxy looks for its script in the working directory.
         server = stage.server(name, ["env", "-C", str(folder), f"HOME={folder}", found, *command], port)

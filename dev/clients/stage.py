@@ -86,6 +86,7 @@ class Stage:
 
     def start_gateway(self) -> None:
         """Starts the gateway in front of all upstreams but Keycloak's."""
+        self.write_password("scraper", "open sesame:\u00e4")
         configuration = self.configuration(
             "postern.toml",
             FOLDER=self.folder, CERTIFICATE=self.certificate, KEY=self.key,
@@ -95,6 +96,13 @@ class Stage:
                ("admin", "plain", "secure", "mutual", "echo", "go", "grpc", "grpc-tls")},
         )  # fmt: skip
         self.serve("gateway", configuration, self.port("plain"), self.port("admin"))
+
+    def write_password(self, user: str, password: str) -> None:
+        """Sets the password of a user in the gateway's htpasswd file, which it creates if there is none."""
+        file = self.folder / "users.htpasswd"
+        create = [] if file.exists() else ["-c"]
+        command = [program("htpasswd"), *create, "-iBC", "5", str(file), user]
+        subprocess.run(command, input=password.encode(), capture_output=True, check=True)
 
     def stop(self) -> list[str]:
         """Ends all servers, last first. Returns those that had ended by themselves before."""

@@ -49,6 +49,13 @@ func runChecks() error {
 		{"abandoned answers leave room for others", abandoned},
 	}
 	output := json.NewEncoder(os.Stdout)
+	line := verdict{Check: "a handshake whose only group is X25519MLKEM768"}
+	if err := postQuantum(); err != nil {
+		line.Fault = err.Error()
+	}
+	if err := output.Encode(line); err != nil {
+		return err
+	}
 	for _, through := range ways {
 		for _, upstream := range []struct{ path, speaks string }{{"/go-1", "HTTP/1.1"}, {"/go-2", "HTTP/2"}} {
 			for _, check := range checks {
@@ -67,8 +74,8 @@ func runChecks() error {
 	return nil
 }
 
-// waysIn are HTTP/1.1, HTTP/2 in plain text, and HTTP/2 over TLS.
-func waysIn() ([]way, error) {
+// authorities are the certificate authorities of the gateway.
+func authorities() (*x509.CertPool, error) {
 	authority, err := os.ReadFile(os.Getenv("CLIENTS_CA"))
 	if err != nil {
 		return nil, err
@@ -76,6 +83,31 @@ func waysIn() ([]way, error) {
 	trusted := x509.NewCertPool()
 	if !trusted.AppendCertsFromPEM(authority) {
 		return nil, errors.New("CLIENTS_CA holds no certificate")
+	}
+	return trusted, nil
+}
+
+// postQuantum is a handshake with a client that offers only a key exchange that resists quantum
+// computers.
+func postQuantum() error {
+	trusted, err := authorities()
+	if err != nil {
+		return err
+	}
+	groups := []tls.CurveID{tls.X25519MLKEM768}
+	config := &tls.Config{RootCAs: trusted, CurvePreferences: groups, MinVersion: tls.VersionTLS13}
+	connection, err := tls.Dial("tcp", os.Getenv("CLIENTS_SECURE"), config)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+// waysIn are HTTP/1.1, HTTP/2 in plain text, and HTTP/2 over TLS.
+func waysIn() ([]way, error) {
+	trusted, err := authorities()
+	if err != nil {
+		return nil, err
 	}
 	over := func(set func(*http.Protocols)) *http.Client {
 		protocols := new(http.Protocols)

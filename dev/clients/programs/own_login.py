@@ -243,6 +243,60 @@ def problems(browser: Browser) -> None:
     begun.context.close()
 
 
+def refused(browser: Browser) -> None:
+    """Pages of the gateway for requests that it refuses, in English and German: nobody may open the
+    page, there is none, its service does not run. Another account may be used."""
+    texts = {
+        "en-GB": ("You have no access to this page", "There is no such page", "The service does not respond"),
+        "de-DE": ("Sie haben keinen Zugriff auf diese Seite", "Diese Seite gibt es nicht", "Der Dienst antwortet nicht"),
+    }
+    for locale, (forbidden, missing, gone) in texts.items():
+        # The console reports a 502.
+        begun = Visit(browser, locale=locale)
+        page, tag = begun.page, locale[:2]
+        page.goto(f"{HOME}/oauth2/nothing")
+        heading(page, missing)
+        look(page, f"gateway-no-page.{tag}")
+        page.goto(HOME.replace("127.0.0.1", "other.localhost"))
+        heading(page, missing)
+        look(page, f"gateway-404.{tag}")
+        page.goto(f"{HOME}/gone")
+        heading(page, gone)
+        look(page, f"gateway-502.{tag}")
+        begun.context.close()
+    with visit(browser) as begun:
+        page = begun.page
+        log_in(page, f"{HOME}/notes/6", "ada")
+        equal("status", page.goto(f"{HOME}/managers/7?x=y").status, 403)
+        heading(page, texts["en-GB"][0])
+        expect(page.get_by_text("You are signed in as")).to_contain_text("ada")
+        look(page, "gateway-403.en")
+        page.get_by_role("link", name="Use another account").click()
+        type_in(page, "bob")
+        heading(page, texts["en-GB"][0])
+        equal("address", page.url, f"{HOME}/managers/7?x=y")
+        expect(page.get_by_text("You are signed in as")).to_contain_text("bob")
+        page.get_by_role("link", name="Sign out").click()
+        heading(page, "You are signed out")
+        page.goto(f"{HOME}/managers/7")
+        heading(page, "Sign in")
+    with visit(browser, locale="de-DE") as begun:
+        page = begun.page
+        page.goto(f"{HOME}/managers/7")
+        page.get_by_label("Benutzername").fill("ada")
+        page.get_by_label("Passwort").fill(PASSWORD)
+        page.keyboard.press("Enter")
+        heading(page, texts["de-DE"][0])
+        look(page, "gateway-403.de")
+        page.get_by_role("link", name="Abmelden").click()
+        heading(page, "Sie sind abgemeldet")
+        look(page, "gateway-signed-out.de")
+    with visit(browser, locale="de-DE", ignore_https_errors=True) as begun:
+        begun.page.goto(f"{SECURE}/notes/5")
+        heading(begun.page, "Anmelden")
+        look(begun.page, "gateway-sign-in.de")
+
+
 def main() -> None:
     """One browser for all visits. Each visit has its own cookies."""
     trap = Trap()
@@ -259,6 +313,7 @@ def main() -> None:
             "no complaint in the console, no request beyond loopback": ada.end,
             "over TLS with a choice of providers: __Host- cookies": lambda: tls(browser),
             "pages for logins that cannot go on": lambda: problems(browser),
+            "pages for requests that the gateway refuses": lambda: refused(browser),
         }
         for name, run in checks.items():
             check(name, run)
