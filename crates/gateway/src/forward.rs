@@ -63,7 +63,7 @@ impl ForwardedRequest {
         incoming: Incoming<'_>,
         caller: Option<&Verified>,
         record: &mut RequestRecord,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Box<Self>, Refusal> {
         let Incoming { running, peer, inbound, forwarded } = incoming;
         let consent = record.authorizer_answer();
         let route = &running.config.routes[permit.route()];
@@ -131,7 +131,7 @@ impl ForwardedRequest {
             route: Some(permit.route()),
             retry,
         };
-        Ok(Self { selection, pool, head, framing: inbound.framing, head_request, terms })
+        Ok(Box::new(Self { selection, pool, head, framing: inbound.framing, head_request, terms }))
     }
 
     /// An authorizer query, without a body. It needs no permit, because a request waits for it to

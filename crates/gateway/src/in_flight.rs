@@ -75,8 +75,9 @@ impl InFlightRequest {
         (&self.running, &mut self.record)
     }
 
-    /// Marks the request as regularly ended.
-    pub(crate) fn complete(mut self) {
+    /// Marks the request as regularly ended; to be dropped then. It is not taken by value, because it
+    /// would be copied as a whole.
+    pub(crate) fn complete(&mut self) {
         self.completed = true;
     }
 }

@@ -416,18 +416,27 @@ fn decide(
         record.end(Phase::Decide);
         return Ok(Admission::PermitCheck(Box::new(voucher)));
     }
-    let concluded =
-        bench.query_authorizer(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
-    let concluded = concluded.and_then(|(consent, other_readings)| {
-        record.consent = consent;
-        record.guard_consents = other_readings;
-        bench.rewrite(permit, record.trace.as_ref().map(|(trace, _)| trace))
-    });
-    let (permit, guards) = match concluded {
-        Ok(concluded) => concluded,
-        Err(barred) => return barred.conclude(lookups),
+    let trace = record.trace.as_ref().map(|(trace, _)| trace);
+    if route.authorizer.is_some() {
+        match bench.query_authorizer(index, permit.request(), trace) {
+            Ok((consent, other_readings)) => {
+                record.consent = consent;
+                record.guard_consents = other_readings;
+            }
+            Err(barred) => return barred.conclude(lookups),
+        }
+    }
+    let permit = if route.rewrite.is_some() {
+        match bench.rewrite(permit, trace) {
+            Ok((permit, guards)) => {
+                record.guard_consents.extend(guards);
+                permit
+            }
+            Err(barred) => return barred.conclude(lookups),
+        }
+    } else {
+        permit
     };
-    record.guard_consents.extend(guards);
     record.end(Phase::Decide);
     if route.response_headers.as_ref().is_some_and(|headers| !headers.from_caller.is_empty()) {
         let values = template_values(verified, inbound, request, forwarded);
@@ -448,8 +457,7 @@ fn decide(
         return Err(Refusal::BodyTooLarge);
     }
     let incoming = Incoming { running, peer, inbound, forwarded };
-    let outbound = ForwardedRequest::new(permit, worker, incoming, verified, record)?;
-    Ok(Admission::Forward(Box::new(outbound)))
+    ForwardedRequest::new(permit, worker, incoming, verified, record).map(Admission::Forward)
 }
 
 /// The address of the request's client, for rules; `None`: unknown. The connection of a check

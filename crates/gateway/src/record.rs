@@ -134,7 +134,9 @@ impl RequestRecord {
         self.rare.get_or_insert_default()
     }
 
-    /// Begins when the head of a request is complete.
+    /// Begins when the head of a request is complete. Inlined, because it is built in its place then
+    /// instead of being copied there.
+    #[inline]
     pub(crate) fn begin(
         started: Instant,
         protocol: RequestProtocol,

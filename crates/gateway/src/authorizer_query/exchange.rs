@@ -89,7 +89,7 @@ pub(crate) async fn send_query(
         authority: question.authority(),
         fields: question.fields().collect(),
     };
-    let outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
+    let mut outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
         .map_err(|_| AnswerError::InvalidQuery)?;
     let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
     // Discarded: the request that the query is about has its own record.
@@ -99,7 +99,7 @@ pub(crate) async fn send_query(
         None,
         RecordDetail::default(),
     );
-    let exchanged = exchange(outbound, &mut listening, &deadline, &mut record);
+    let exchanged = exchange(&mut outbound, &mut listening, &deadline, &mut record);
     // The timeouts inside the exchange report the endpoint's health; this one also covers
     // connecting, and interim responses.
     let relayed = match tokio::time::timeout(config.timeout + 2 * TICK, exchanged).await {

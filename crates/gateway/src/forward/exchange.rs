@@ -19,9 +19,7 @@ use http_engine::head::Framing;
 use http_engine::http_stream::{Downstream, HttpStreamError};
 use http_engine::http2::stream::ClientStream;
 use http_engine::upstream::connect::ConnectError;
-use http_engine::upstream::pool::{
-    ExchangeFailure, IdleConnections, Lease, LeasedLink, Pool, RequestSlot, Selection,
-};
+use http_engine::upstream::pool::{ExchangeFailure, IdleConnections, Lease, LeasedLink, Pool, Selection};
 
 use crate::exchange_error::ExchangeError;
 use crate::forward::ForwardedRequest;
@@ -35,12 +33,12 @@ use crate::stream_guard::may_be_sent;
 /// Sends a permitted request and relays its response. Returns a refusal as long as no part of the
 /// upstream's response was passed on.
 pub(crate) async fn exchange<D: Downstream>(
-    outbound: ForwardedRequest,
+    outbound: &mut ForwardedRequest,
     down: &mut D,
     deadline: &Deadline,
     record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
-    let Some(place) = outbound.pool.acquire_slot() else { return Err(Refusal::Overloaded) };
+    let Some(_place) = outbound.pool.acquire_slot() else { return Err(Refusal::Overloaded) };
     record.mark_forwarded();
     let lease = match outbound.pool.lease_idle(&outbound.selection) {
         Some(lease) => Ok(lease),
@@ -50,7 +48,7 @@ pub(crate) async fn exchange<D: Downstream>(
         }
     };
     let result = match lease {
-        Ok(lease) => exchange_over_lease(lease, place, outbound, down, deadline, record).await,
+        Ok(lease) => exchange_over_lease(lease, outbound, down, deadline, record).await,
         Err(refusal) => Err(refusal),
     };
     record.exchanged(result.as_ref().is_ok_and(|relayed| relayed.status.is_some()));
@@ -91,24 +89,25 @@ fn unreachable(e: &ConnectError) -> Refusal {
 
 async fn exchange_over_lease<D: Downstream>(
     lease: Lease,
-    _place: RequestSlot,
-    outbound: ForwardedRequest,
+    outbound: &mut ForwardedRequest,
     down: &mut D,
     deadline: &Deadline,
     record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     // Recorded now: an exchange that is cut never reaches `settle`.
     record.sent_to(lease.label());
-    let exchange = Exchange { deadline, terms: &outbound.terms, record };
-    match outbound.head {
+    let ForwardedRequest { pool, head, framing, head_request, terms, selection } = outbound;
+    let exchange = Exchange { pool, selection, deadline, terms, record };
+    match head {
         ForwardedHead::Http1 { bytes, host_at } => {
-            let (framing, head_request) = (outbound.framing, outbound.head_request);
-            let plan = Http1Plan { head: bytes, again: None, host_at, framing, head_request };
-            over_http1(lease, (outbound.pool, outbound.selection), plan, down, exchange).await
+            let again = exchange.terms.retry.is_some().then(|| bytes.clone());
+            let (host_at, framing, head_request) = (*host_at, *framing, *head_request);
+            let plan = Http1Plan { head: std::mem::take(bytes), again, host_at, framing, head_request };
+            over_http1(lease, plan, down, exchange).await
         }
         ForwardedHead::Http2 { request, own_host } => {
-            let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
-            over_http2(lease, (outbound.pool, outbound.selection), plan, down, exchange).await
+            let plan = Http2Plan { request, own_host: *own_host, end: *framing == Framing::Length(0) };
+            over_http2(lease, plan, down, exchange).await
         }
     }
 }
@@ -122,16 +121,16 @@ struct Http1Plan {
     head_request: bool,
 }
 
-struct Http2Plan {
-    request: Box<Request<()>>,
+struct Http2Plan<'r> {
+    request: &'r Request<()>,
     own_host: bool,
     end: bool,
 }
 
-impl Http2Plan {
+impl Http2Plan<'_> {
     /// Opens a stream with the request, for the endpoint of the lease.
     fn begin(&self, lease: &mut Lease) -> Result<Result<ClientStream, h2::Error>, Refusal> {
-        let mut request = Request::clone(&self.request);
+        let mut request = Request::clone(self.request);
         if self.own_host {
             let mut uri = std::mem::take(request.uri_mut()).into_parts();
             uri.authority = Some(lease.host().parse().map_err(|_| Refusal::UpstreamUnreachable)?);
@@ -149,8 +148,11 @@ fn host_line(lease: &Lease) -> String {
     format!("host: {}\r\n", lease.host())
 }
 
-/// An exchange on its upstream connection: its deadline, limits and record.
+/// An exchange on its upstream connection: where further attempts go, its deadline, limits and
+/// record.
 struct Exchange<'e> {
+    pool: &'e Rc<Pool>,
+    selection: &'e mut Selection,
     deadline: &'e Deadline,
     terms: &'e Terms,
     record: &'e mut RequestRecord,
@@ -158,13 +160,11 @@ struct Exchange<'e> {
 
 async fn over_http1<D: Downstream>(
     mut lease: Lease,
-    (pool, mut selection): (Rc<Pool>, Selection),
     mut plan: Http1Plan,
     down: &mut D,
     exchange: Exchange<'_>,
 ) -> Result<Relayed, Refusal> {
-    let Exchange { deadline, terms, record } = exchange;
-    plan.again = terms.retry.is_some().then(|| plan.head.clone());
+    let Exchange { pool, selection, deadline, terms, record } = exchange;
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
     }
@@ -181,8 +181,8 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed an idle connection. No byte was sent, so this is not a repetition.
             lease.retried();
-            let wanted = (IdleConnections::Avoid, &selection);
-            let mut fresh = wait_for_lease(&pool, wanted, terms, record).await?;
+            let wanted = (IdleConnections::Avoid, &*selection);
+            let mut fresh = wait_for_lease(pool, wanted, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_unsent_from(old)
             {
@@ -200,7 +200,7 @@ async fn over_http1<D: Downstream>(
         if let Some(again) = &plan.again
             && let Some(fault) = repeatable(&relayed, &progress, terms)
         {
-            lease = next_attempt(lease, fault, (&pool, &mut selection), terms, record).await?;
+            lease = next_attempt(lease, fault, (pool, selection), terms, record).await?;
             progress = Progress::default();
             let mut head = again.clone();
             if let Some(at) = plan.host_at {
@@ -218,12 +218,11 @@ async fn over_http1<D: Downstream>(
 
 async fn over_http2<D: Downstream>(
     mut lease: Lease,
-    (pool, mut selection): (Rc<Pool>, Selection),
-    plan: Http2Plan,
+    plan: Http2Plan<'_>,
     down: &mut D,
     exchange: Exchange<'_>,
 ) -> Result<Relayed, Refusal> {
-    let Exchange { deadline, terms, record } = exchange;
+    let Exchange { pool, selection, deadline, terms, record } = exchange;
     let mut retry = true;
     loop {
         match plan.begin(&mut lease)? {
@@ -231,7 +230,7 @@ async fn over_http2<D: Downstream>(
                 let mut progress = Progress::default();
                 let relayed = relay(down, &mut up, deadline, terms, &mut progress, record).await;
                 if let Some(fault) = repeatable(&relayed, &progress, terms) {
-                    lease = next_attempt(lease, fault, (&pool, &mut selection), terms, record).await?;
+                    lease = next_attempt(lease, fault, (pool, selection), terms, record).await?;
                     continue;
                 }
                 let anew = relayed.status.is_none() && progress.is_untouched(plan.end);
@@ -240,16 +239,16 @@ async fn over_http2<D: Downstream>(
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                let wanted = (IdleConnections::Avoid, &selection);
-                lease = wait_for_lease(&pool, wanted, terms, record).await?;
+                let wanted = (IdleConnections::Avoid, &*selection);
+                lease = wait_for_lease(pool, wanted, terms, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was
             // sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                let wanted = (IdleConnections::Avoid, &selection);
-                lease = wait_for_lease(&pool, wanted, terms, record).await?;
+                let wanted = (IdleConnections::Avoid, &*selection);
+                lease = wait_for_lease(pool, wanted, terms, record).await?;
             }
             Err(error) => {
                 tracing::debug!(endpoint = &**lease.label(), %error, "upstream http/2 request failed");

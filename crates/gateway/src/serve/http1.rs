@@ -187,9 +187,9 @@ impl Http1Connection {
         loop {
             let (admission, facts) = self.admit(head, running, &lookups, record);
             match admission {
-                Admission::Forward(outbound) => {
+                Admission::Forward(mut outbound) => {
                     self.connection.begin_body(head, facts.framing);
-                    return self.forward(*outbound, facts, running, record).await;
+                    return self.forward(&mut outbound, facts, running, record).await;
                 }
                 Admission::PermitCheck(voucher) => {
                     self.connection.begin_body(head, facts.framing);
@@ -282,7 +282,7 @@ impl Http1Connection {
 
     async fn forward(
         &mut self,
-        outbound: ForwardedRequest,
+        outbound: &mut ForwardedRequest,
         facts: RequestFacts,
         running: &Rc<ActiveConfig>,
         record: &mut RequestRecord,

@@ -179,9 +179,9 @@ impl StreamTask {
         let mut lookups = Lookups::default();
         loop {
             match self.admit(&head, framing, running, &lookups, record) {
-                Admission::Forward(outbound) => {
+                Admission::Forward(mut outbound) => {
                     drop(head);
-                    self.forward(*outbound, &mut client, running, record).await;
+                    self.forward(&mut outbound, &mut client, running, record).await;
                     return client;
                 }
                 Admission::PermitCheck(voucher) => {
@@ -314,7 +314,7 @@ impl StreamTask {
 
     async fn forward(
         &self,
-        outbound: ForwardedRequest,
+        outbound: &mut ForwardedRequest,
         client: &mut Client,
         running: &Rc<ActiveConfig>,
         record: &mut RequestRecord,
