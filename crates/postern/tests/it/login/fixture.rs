@@ -18,6 +18,9 @@ pub(super) const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 pub(super) const OTHER_KEY: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
 pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
+/// A test moves the clock by minutes, while connections stay open.
+const TIMEOUTS: &str = "timeouts = { header = \"1h\", idle = \"1h\" }\n";
+
 /// A gateway with a browser login, and everything around it.
 pub(super) struct LoginFixture {
     pub(super) clock: Arc<ManualClock>,
@@ -30,7 +33,7 @@ impl LoginFixture {
     pub(super) fn for_proxy(listener: &str) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
         let provider = SimulatedProvider::new(&clock);
-        let setup = Setup { listener: listener.into(), ..setup(&provider, "") };
+        let setup = Setup { listener: format!("{TIMEOUTS}{listener}"), ..setup(&provider, "") };
         let fixture = start(&setup, &clock, None);
         Self { clock, provider, fixture }
     }
@@ -77,6 +80,7 @@ impl LoginFixture {
 
 pub(super) fn setup(provider: &SimulatedProvider, more: &str) -> Setup {
     Setup {
+        listener: TIMEOUTS.into(),
         route: "login = true".into(),
         more: format!(
             "[[route]]\nname = \"api\"\npath = {{ prefix = \"/api\" }}\nupstream = \"backend\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n\
