@@ -80,6 +80,7 @@ fn facts() -> Facts {
         email: Some(text("alice@example.com")),
         client: Some(text("web")),
         groups: ["offline_access", "uma_authorization", "default-roles", "ops"].map(text).into(),
+        groups_elsewhere: false,
         scopes: ["openid", "profile"].map(text).into(),
         claims: Vec::new(),
     };

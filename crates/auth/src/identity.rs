@@ -53,6 +53,10 @@ pub struct Identity {
     pub client: Option<Box<str>>,
     /// Groups and roles, in token order, without duplicates.
     pub groups: Vec<Box<str>>,
+    /// The groups are too many for the token: it names only where they can be queried (aggregated
+    /// and distributed claims, `OpenID` Connect Core §5.6.2; Microsoft Entra ID). Rules about them do
+    /// not match.
+    pub groups_elsewhere: bool,
     /// OAuth scopes (RFC 8693 `scope` string or array).
     pub scopes: Vec<Box<str>>,
     /// Further claims that the configuration keeps: path as written in the configuration → its

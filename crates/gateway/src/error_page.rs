@@ -32,8 +32,8 @@ pages::words! {
         forbidden_text, not_found_title, not_found_text, slow_title, slow_text, too_large_title,
         too_large_text, long_address_title, long_address_text, too_many_title, too_many_text,
         head_too_large_title, head_too_large_text, failed_title, failed_text, bad_gateway_title,
-        bad_gateway_text, unavailable_title, unavailable_text, late_title, late_text, signed_in(user),
-        sign_out, other_account, retry, code, request,
+        bad_gateway_text, unavailable_title, unavailable_text, late_title, late_text, groups_elsewhere,
+        signed_in(user), sign_out, other_account, retry, code, request,
     }
 }
 
@@ -95,6 +95,8 @@ pub(crate) struct SignedInUser {
 pub(crate) struct ErrorView<'a> {
     /// Text of the route for its refusals.
     pub(crate) detail: Option<&'a str>,
+    /// Whether the caller's token has more groups than it could list.
+    pub(crate) groups_elsewhere: bool,
     /// Id of the request in the log.
     pub(crate) request_id: &'a str,
     /// The user of the session, where another one may have access.
@@ -117,6 +119,7 @@ struct Markup<'a> {
     title: &'a Phrase,
     text: &'a Phrase,
     detail: Option<&'a str>,
+    note: Option<&'a Phrase>,
     retry: bool,
     account: Option<UserLinks<'a>>,
     code: &'a str,
@@ -149,11 +152,13 @@ impl ErrorPages {
             sign_out: &account.sign_out,
             other_account: &account.other_account,
         });
+        let note = view.groups_elsewhere.then_some(&w.groups_elsewhere);
         let markup = Markup {
             w,
             title,
             text,
             detail: view.detail,
+            note,
             retry: matches!(reply.status, 408 | 429 | 502 | 503 | 504),
             account,
             code: reply.code,
@@ -163,6 +168,7 @@ impl ErrorPages {
             title: title.as_str(),
             text: text.as_str(),
             detail: view.detail,
+            note: note.map(Phrase::as_str),
             status: reply.status,
             code: reply.code,
             request_id: view.request_id,
@@ -252,7 +258,7 @@ mod tests {
     }
 
     const PLAIN: ErrorView<'_> =
-        ErrorView { detail: None, request_id: "0af7651916cd43dd", account: None, edits: None };
+        ErrorView { detail: None, groups_elsewhere: false, request_id: "0af7", account: None, edits: None };
 
     #[test]
     fn english_and_german_have_the_same_keys_and_placeholders() {
@@ -286,7 +292,7 @@ mod tests {
         assert_eq!(field(&reply, "x-content-type-options"), ["nosniff"]);
         assert_eq!(field(&reply, "www-authenticate"), ["Bearer"]);
         assert_eq!(field(&reply, "content-language"), ["de"]);
-        assert!(text(&reply).contains("some_code") && text(&reply).contains("0af7651916cd43dd"));
+        assert!(text(&reply).contains("some_code") && text(&reply).contains("0af7"));
     }
 
     #[test]

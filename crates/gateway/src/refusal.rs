@@ -144,6 +144,11 @@ impl Refusal {
         matches!(self, Self::Denied(denial) if denial.answer().status == 403)
     }
 
+    /// The table's text for the client.
+    pub(crate) fn text(&self) -> Cow<'static, str> {
+        self.row().text
+    }
+
     /// The response to send, as a problem document. `realm` is that of the challenge (RFC 9110
     /// §11.5), `detail` replaces the table's text for the client, `request_id` names the request in
     /// the log.

@@ -28,10 +28,11 @@ pub const FILES: [&str; 3] = [PAGE, ERROR, STYLE];
 const PAGE_PLACEHOLDERS: [&str; 8] =
     ["title", "main", "style", "language", "direction", "brand_name", "brand_logo", "wide"];
 /// Placeholders of [`ERROR`].
-const ERROR_PLACEHOLDERS: [&str; 11] = [
+const ERROR_PLACEHOLDERS: [&str; 12] = [
     "title",
     "text",
     "detail",
+    "note",
     "status",
     "code",
     "request_id",
@@ -123,6 +124,8 @@ pub struct ErrorValues<'a> {
     pub text: &'a str,
     /// Text of the route for those whom it is forbidden.
     pub detail: Option<&'a str>,
+    /// Why this user may be refused, in the language of the page.
+    pub note: Option<&'a str>,
     /// Status of the response.
     pub status: u16,
     /// Stable code of the error.
@@ -219,6 +222,7 @@ impl Templates {
                 title: "x",
                 text: "x",
                 detail: given,
+                note: given,
                 status: 403,
                 code: "x",
                 request_id: "x",
@@ -267,6 +271,7 @@ impl Templates {
             ("title", Value::from(values.title)),
             ("text", Value::from(values.text)),
             ("detail", optional(values.detail)),
+            ("note", optional(values.note)),
             ("status", Value::from(values.status)),
             ("code", Value::from(values.code)),
             ("request_id", Value::from(values.request_id)),
@@ -326,6 +331,7 @@ mod tests {
             title: "<Title>",
             text: "a & b",
             detail: None,
+            note: None,
             status: 403,
             code: "forbidden",
             request_id: "0af7",
@@ -371,8 +377,8 @@ mod tests {
         assert_eq!(
             faults(ERROR, "<h1>{{ title }}</h1>\n<p>{{ titel }}</p>\n{{ password }}"),
             [
-                "error.html has an unknown placeholder titel in line 2: use title, text, detail, status, code, request_id, user, sign_out, other_account, retry, language",
-                "error.html has an unknown placeholder password in line 3: use title, text, detail, status, code, request_id, user, sign_out, other_account, retry, language",
+                "error.html has an unknown placeholder titel in line 2: use title, text, detail, note, status, code, request_id, user, sign_out, other_account, retry, language",
+                "error.html has an unknown placeholder password in line 3: use title, text, detail, note, status, code, request_id, user, sign_out, other_account, retry, language",
             ]
         );
         let invalid = |text: &str| faults(ERROR, text).remove(0);

@@ -101,6 +101,7 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         email: None,
         client: None,
         groups: Vec::new(),
+        groups_elsewhere: false,
         scopes: Vec::new(),
         claims: Vec::new(),
     };

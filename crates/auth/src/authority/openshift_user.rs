@@ -50,6 +50,7 @@ fn identity(root: Value<'_>, metadata: Value<'_>, config: &AuthorityConfig) -> R
         email: None,
         client: None,
         groups: groups.map_or(Ok(Vec::new()), |groups| checked_list("groups", groups))?,
+        groups_elsewhere: false,
         scopes: Vec::new(),
         claims,
     })

@@ -90,6 +90,7 @@ fn identity(user: Value<'_>, config: &AuthorityConfig) -> Result<Identity, Token
         email: None,
         client: None,
         groups: user.get("groups").map_or(Ok(Vec::new()), |groups| checked_list("groups", groups))?,
+        groups_elsewhere: false,
         scopes: Vec::new(),
         claims,
     })

@@ -169,6 +169,7 @@ impl CertificateMapping {
             email,
             client: None,
             groups,
+            groups_elsewhere: false,
             scopes: Vec::new(),
             claims,
         };

@@ -42,7 +42,7 @@ pub struct ClaimMapping {
     pub email_must_be_verified: bool,
     /// Groups and roles. Default: `groups`. A string or a number is one; an array has several; the
     /// names of an object's members are groups, as Zitadel publishes roles. Values of other types
-    /// are left out ([`Self::left_out`]).
+    /// are left out ([`Self::partial_groups`]).
     pub groups: Vec<ClaimPath>,
     /// OAuth scopes: space-separated strings (RFC 8693 §4.2) or arrays of strings. Default:
     /// `scope`, `scp`.
@@ -83,13 +83,22 @@ impl ClaimMapping {
             email: self.email(claims)?,
             client: first_text(claims, &self.client)?,
             groups: groups(claims, &self.groups)?,
+            groups_elsewhere: self.names_groups_elsewhere(claims),
             scopes: scopes(claims, &self.scopes)?,
             claims: self.kept_claims(claims)?,
         })
     }
 
-    /// What an identity from these claims lacks although the token speaks of it.
-    pub fn left_out(&self, claims: Value<'_>) -> LeftOut {
+    fn names_groups_elsewhere(&self, claims: Value<'_>) -> bool {
+        let elsewhere = |path: &ClaimPath| {
+            let names = claims.get("_claim_names");
+            names.is_some_and(|names| path.names().next().is_some_and(|name| names.get(name).is_some()))
+        };
+        self.groups.iter().any(elsewhere) || claims.get("hasgroups").and_then(Value::as_bool) == Some(true)
+    }
+
+    /// A claim with groups, of which some are neither text nor number; an identity lacks these.
+    pub fn partial_groups(&self, claims: Value<'_>) -> Option<&str> {
         let left_out = |path: &&ClaimPath| match path.find(claims) {
             Ok(Some(claim)) => match claim.items() {
                 Some(mut items) => items.any(|item| group_text(path, item).is_ok_and(|text| text.is_none())),
@@ -97,15 +106,7 @@ impl ClaimMapping {
             },
             _ => false,
         };
-        let elsewhere = |path: &ClaimPath| {
-            let names = claims.get("_claim_names");
-            names.is_some_and(|names| path.names().next().is_some_and(|name| names.get(name).is_some()))
-        };
-        LeftOut {
-            claim: self.groups.iter().find(left_out).map(|path| path.as_str().into()),
-            groups_elsewhere: self.groups.iter().any(elsewhere)
-                || claims.get("hasgroups").and_then(Value::as_bool) == Some(true),
-        }
+        self.groups.iter().find(left_out).map(ClaimPath::as_str)
     }
 
     fn email(&self, claims: Value<'_>) -> Result<Option<Box<str>>, ClaimError> {
@@ -136,17 +137,6 @@ impl ClaimMapping {
         }
         Ok(kept)
     }
-}
-
-/// What an identity lacks although its token speaks of it. Worth a line in the log: rules about
-/// these groups do not match.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// A claim with groups, of which some are neither text nor number.
-    pub claim: Option<Box<str>>,
-    /// The groups are too many for the token, which names the place where they can be queried
-    /// (aggregated and distributed claims, `OpenID` Connect Core §5.6.2; Microsoft Entra ID).
-    pub groups_elsewhere: bool,
 }
 
 /// Kept claims, as in [`Identity::claims`].

@@ -14,7 +14,6 @@ use crate::identity::Facts;
 use crate::json::{Document, Value};
 use crate::keyset::KeySet;
 use crate::keyset::MAX_KID_BYTES;
-use crate::mapping::LeftOut;
 use crate::time::Timestamp;
 pub use crate::token_error::TokenError;
 use crate::token_error::{ClaimError, ClaimFault, Part};
@@ -185,10 +184,11 @@ impl Unverified<'_> {
         }
     }
 
-    /// What the identity of the holder lacks although the token speaks of it. Unverified until
-    /// [`Unverified::verify`] has succeeded.
-    pub fn left_out(&self, config: &IssuerConfig) -> LeftOut {
-        config.mapping().left_out(self.payload.root())
+    /// A claim with groups that the identity of the holder lacks in part
+    /// ([`ClaimMapping::partial_groups`](crate::mapping::ClaimMapping::partial_groups)). Unverified
+    /// until [`Unverified::verify`] has succeeded.
+    pub fn partial_groups<'c>(&self, config: &'c IssuerConfig) -> Option<&'c str> {
+        config.mapping().partial_groups(self.payload.root())
     }
 
     /// What the token depends on. Unverified until [`Unverified::verify`] has succeeded.

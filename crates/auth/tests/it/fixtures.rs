@@ -65,6 +65,7 @@ pub(crate) fn identity() -> Identity {
         email: Some("alice@example.com".into()),
         client: Some("web".into()),
         groups: boxes(&["dev", "ops"]),
+        groups_elsewhere: false,
         scopes: boxes(&["read", "list"]),
         claims: vec![("realm.dept".into(), boxes(&["blue"])), ("tenant".into(), boxes(&["t1", "t2"]))],
     }

@@ -89,6 +89,7 @@ impl PasswordCheck {
             email: None,
             client: None,
             groups: self.config.groups.get(user).cloned().unwrap_or_default(),
+            groups_elsewhere: false,
             scopes: Vec::new(),
             claims: Vec::new(),
         };

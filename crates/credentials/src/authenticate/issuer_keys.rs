@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use auth::mapping::LeftOut;
+use auth::identity::Identity;
 use auth::token::IssuerConfig;
 
 use super::{AuthenticatorRuntime, KeyOrigin, KeySchedule, KeyStore, KeyStoreRuntime};
@@ -67,15 +67,16 @@ impl IssuerKeys {
         exact.or_else(|| issuers.iter().position(|own| own.config.is_issuer(iss)))
     }
 
-    /// Logs once what the identities of this issuer lack.
-    pub(super) fn report(&self, left_out: &LeftOut) {
+    /// Logs once what the identities of this issuer lack. `partial_groups`: the claim with groups of
+    /// which this identity lacks some.
+    pub(super) fn report(&self, identity: &Identity, partial_groups: Option<&str>) {
         let issuer = &*self.name;
-        if let Some(claim) = &left_out.claim
+        if let Some(claim) = partial_groups
             && !self.reported.other_types.swap(true, Relaxed)
         {
-            tracing::warn!(issuer, claim = &**claim, "groups that are neither text nor number are left out");
+            tracing::warn!(issuer, claim, "groups that are neither text nor number are left out");
         }
-        if left_out.groups_elsewhere && !self.reported.elsewhere.swap(true, Relaxed) {
+        if identity.groups_elsewhere && !self.reported.elsewhere.swap(true, Relaxed) {
             tracing::warn!(
                 issuer,
                 "a token has too many groups and names only where they are, so rules about groups do not \

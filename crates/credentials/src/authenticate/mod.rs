@@ -540,7 +540,7 @@ impl Authenticator {
             }
             Err(error) => return Err(error.into()),
         };
-        issuer.report(&unverified.left_out(&issuer.config));
+        issuer.report(&facts.identity, unverified.partial_groups(&issuer.config));
         // A fact ends with the key set that proved it, if that is not confirmed in time.
         let until = issuer.keys.usable_until(&keys);
         let (hold, revocable) = match &issuer.followed_issuer {

@@ -237,6 +237,28 @@ fn a_route_states_its_own_detail() {
 }
 
 #[test]
+fn who_has_too_many_groups_for_a_token_is_told() {
+    let (f, lines) = logged(&Setup::default(), Upstream::start(), Arc::new(SystemClock));
+    // Microsoft Entra ID: the claim is replaced by the place where the groups are.
+    let elsewhere = f.issuer.token(|claims| {
+        claims.as_object_mut().unwrap().remove("groups");
+        claims["_claim_names"] = serde_json::json!({ "groups": "src1" });
+    });
+    let elsewhere = format!("Authorization: Bearer {elsewhere}\r\n");
+    let detail = |lines: &str| problem(&get(&f, "/", lines))["detail"].as_str().unwrap().to_owned();
+    let (usual, noted) = (detail(&guest(&f)), detail(&elsewhere));
+    let note = "; the token has too many groups to list them, so rules about groups do not match";
+    assert_eq!(noted, format!("{usual}{note}"));
+    let title = "Sie haben keinen Zugriff auf diese Seite";
+    let text = page(&get(&f, "/", &format!("{elsewhere}{BROWSER}")), title);
+    assert!(text.contains("Sie sind in mehr Gruppen, als Ihre Anmeldung"), "{text}");
+    let text = page(&get(&f, "/", &format!("{}{BROWSER}", guest(&f))), title);
+    assert!(!text.contains("in mehr Gruppen"), "{text}");
+    assert_eq!(get(&f, "/open", &elsewhere).status, 200, "only a refusal says so");
+    drop(lines);
+}
+
+#[test]
 fn the_log_names_a_refused_request_as_its_client_does() {
     let (f, lines) = logged(&Setup::default(), Upstream::start(), Arc::new(SystemClock));
     let shown = get(&f, "/", BROWSER).text();

@@ -222,6 +222,7 @@ async fn a_request_becomes_two_spans_with_its_phases() {
         email: None,
         client: None,
         groups: Vec::new(),
+        groups_elsewhere: false,
         scopes: Vec::new(),
         claims: Vec::new(),
     };

@@ -19,6 +19,7 @@ fn identity(subject: &str, user: &str) -> auth::identity::Identity {
         email: Some("never@logged".into()),
         client: None,
         groups: vec!["never-logged".into()],
+        groups_elsewhere: false,
         scopes: Vec::new(),
         claims: vec![("never".into(), vec!["logged".into()])],
     }
