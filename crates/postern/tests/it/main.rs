@@ -31,6 +31,7 @@ mod login;
 mod outages;
 mod provider;
 mod provider_faults;
+mod recipes;
 mod restart;
 mod revoked;
 mod schema;
