@@ -24,7 +24,7 @@ use http_engine::local_reply::LocalReply;
 use parking_lot::Mutex;
 
 use super::Login;
-use super::call::LoginCall;
+use super::call::{LoginCall, is_form};
 use super::provider::{LoginProviderClient, TokenKind};
 use super::session::{logout_of, sid_of, subject_of};
 use crate::config::LoginKind;
@@ -199,10 +199,7 @@ impl Login {
 }
 
 fn token_of(call: &LoginCall, body: &[u8]) -> Option<String> {
-    let content_type = call.content_type.as_deref()?.split(|byte| *byte == b';').next()?;
-    if !content_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
-        return None;
-    }
+    call.content_type.as_deref().filter(|text| is_form(text))?;
     let body = std::str::from_utf8(body).ok()?;
     let mut tokens = form_pairs(body).filter(|(name, _)| name == "logout_token");
     match (tokens.next(), tokens.next()) {

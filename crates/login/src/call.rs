@@ -7,20 +7,23 @@
 use std::borrow::Cow;
 
 use ::pages::negotiation;
-use auth::request::{Canonical, Field};
+use auth::request::{Canonical, Field, form_pairs};
 use credentials::cookies::Cookie;
 use http_engine::http_client::form_encoded;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
 use super::Login;
-use super::login_state::AccountChoice;
+use super::login_state::{AccountChoice, AccountRequest};
 use super::navigation::{self, Navigation};
 use super::pages::PageNotice;
 use super::redirect;
 
 /// Maximum bytes of a body: a logout token with its parameter name.
 pub const MAX_BODY: usize = 32 << 10;
+
+/// Maximum bytes of a `login_hint`: an e-mail address.
+const MAX_HINT: usize = 320;
 
 /// The requested action of the login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +74,11 @@ impl LoginAction {
     /// The allowed methods, as in the `Allow` field.
     fn allows(self) -> &'static [&'static str] {
         match self {
-            Self::SignOut => &["GET", "POST"],
-            // It has an effect, so a HEAD request must not cause it.
-            Self::Callback => &["GET"],
+            // Both have an effect, so a HEAD request must not cause it. A provider may send a form to
+            // the callback.
+            Self::SignOut | Self::Callback => &["GET", "POST"],
+            // So may a site that begins a login (OpenID Connect Core 1.0 §4).
+            Self::Start => &["GET", "HEAD", "POST"],
             Self::BackChannelLogout => &["POST"],
             _ => &["GET", "HEAD"],
         }
@@ -93,6 +98,8 @@ pub struct LoginCall {
     pub(super) is_cross_site: bool,
     /// Query parameters, decoded, in order.
     pub(super) query: Vec<(&'static str, String)>,
+    /// Whether the parameters are in its body.
+    pub(super) is_post: bool,
     /// The content type of its body.
     pub(super) content_type: Option<Vec<u8>>,
     /// Its `Accept-Language`.
@@ -113,8 +120,10 @@ pub struct AccountAddresses {
 const PROMPT: (&str, &str) = ("prompt", "select_account");
 
 /// The query parameters that are read.
-const PARAMETERS: [&str; 10] = [
+const PARAMETERS: [&str; 12] = [
     "rd",
+    "target_link_uri",
+    "login_hint",
     "prompt",
     "provider",
     "code",
@@ -141,12 +150,30 @@ impl LoginCall {
         self.query.iter().filter(move |(other, _)| *other == name).map(|(_, value)| &**value)
     }
 
+    /// The parameters in the form of a body; `None`: it is not a form.
+    pub(super) fn form<'b>(
+        &self,
+        body: &'b [u8],
+    ) -> Option<impl Iterator<Item = (&'static str, Cow<'b, str>)>> {
+        self.content_type.as_deref().filter(|text| is_form(text))?;
+        let pairs = form_pairs(std::str::from_utf8(body).ok()?);
+        let known = |name: &str| PARAMETERS.into_iter().find(|known| *known == name);
+        Some(pairs.filter_map(move |(name, value)| Some((known(&name)?, value))))
+    }
+
     /// Whether the user wants to choose the account.
     pub(super) fn account_choice(&self) -> AccountChoice {
         match self.single(PROMPT.0) {
             Some(value) if value == PROMPT.1 => AccountChoice::User,
             _ => AccountChoice::Provider,
         }
+    }
+
+    /// Which account the login is for.
+    pub(super) fn account_request(&self) -> AccountRequest<'_> {
+        let is_sane =
+            |hint: &&str| !hint.is_empty() && hint.len() <= MAX_HINT && !hint.contains(char::is_control);
+        AccountRequest { choice: self.account_choice(), hint: self.single("login_hint").filter(is_sane) }
     }
 
     /// The parameter that passes on this choice.
@@ -156,7 +183,11 @@ impl LoginCall {
 
     /// Whether its body must be read first.
     pub fn wants_body(&self) -> bool {
-        self.action == LoginAction::BackChannelLogout
+        match self.action {
+            LoginAction::BackChannelLogout => true,
+            LoginAction::Start | LoginAction::Callback => self.is_post,
+            _ => false,
+        }
     }
 }
 
@@ -257,6 +288,7 @@ impl crate::config::LoginConfig {
             browser: Cookie::Browser.find(scheme, fields).map(Into::into),
             is_cross_site: navigation::is_cross_site(fields),
             query: query.collect(),
+            is_post: request.method() == "POST",
             content_type: content_type.map(|field| field.value.into()),
             languages: accept_language(fields).map(Into::into),
         }))
@@ -312,6 +344,12 @@ impl crate::config::LoginConfig {
         }
         text
     }
+}
+
+/// Whether a content type is that of a form (RFC 9110 §8.3).
+pub(super) fn is_form(content_type: &[u8]) -> bool {
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
 }
 
 fn accept_language<'f>(fields: &'f [Field<'_>]) -> Option<&'f [u8]> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use auth::algorithm::AlgorithmSet;
 use auth::mapping::ClaimMapping;
 use auth::request::Scheme;
+use auth::token::jws::Signer;
 use credentials::config::KeySource;
 use http_engine::config::ServerConfig;
 use http_engine::url::Url;
@@ -71,12 +72,45 @@ pub struct LoginProvider {
     /// Connection and limits for its endpoints. The credential authenticates us at its token
     /// endpoint.
     pub server: ServerConfig,
+    /// The key that authenticates us there instead; `None`: the credential of `server` does.
+    pub client_key: Option<ClientKey>,
+    /// Whether a certificate authenticates us, at endpoints that the metadata may list apart.
+    pub tls_client_auth: bool,
+    /// Whether the browser returns with a form.
+    pub form_post: bool,
     /// Tolerated difference between its clock and ours.
     pub clock_skew: Duration,
     /// Mapping from its claims to an identity.
     pub mapping: ClaimMapping,
     /// Whether a logout here also logs out at the provider.
     pub ends_provider_session: bool,
+}
+
+/// A private key that authenticates us as a client.
+#[derive(Clone)]
+pub struct ClientKey {
+    /// The key.
+    pub signer: Arc<Signer>,
+    /// What is signed with it.
+    pub proof: ClientProof,
+}
+
+/// What a client signs to authenticate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientProof {
+    /// `private_key_jwt` (OpenID Connect Core 1.0 §9, RFC 7523 §2.2).
+    Assertion,
+    /// The client secret of "Sign in with Apple".
+    AppleSecret {
+        /// Identifier of the team that owns the key.
+        team: Box<str>,
+    },
+}
+
+impl std::fmt::Debug for ClientKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientKey").field("kid", &self.signer.kid()).field("proof", &self.proof).finish()
+    }
 }
 
 /// The protocol of a provider.

@@ -50,6 +50,7 @@ impl Login {
 
     async fn answer(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
         match call.action {
+            LoginAction::Start | LoginAction::Callback if call.is_post => self.repeat_as_get(&call, &body),
             LoginAction::Start => self.start(&call).await,
             LoginAction::Callback => self.callback(&call).await,
             LoginAction::SignIn => self.sign_in(&call),
@@ -65,18 +66,42 @@ impl Login {
         }
     }
 
+    /// Sends the browser to the same address again, with the parameters of its form in the address. A
+    /// form of another site arrives without our cookies (`SameSite=Lax`), and the next request has
+    /// them.
+    fn repeat_as_get(&self, call: &LoginCall, body: &[u8]) -> LocalReply {
+        let endpoint = match call.action {
+            LoginAction::Start => Some("start".to_owned()),
+            // Only where we asked for a form.
+            _ => {
+                let mut posts = self.providers.iter().filter(|provider| provider.config.form_post);
+                let provider = posts.find(|provider| self.callback_name(provider) == call.provider);
+                provider.map(|provider| self.callback_endpoint(provider))
+            }
+        };
+        let (Some(endpoint), Some(form)) = (endpoint, call.form(body)) else {
+            let home = self.address(call.origin, "start", &[("rd", "/")]);
+            return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
+        };
+        let form: Vec<_> = form.collect();
+        let parameters: Vec<_> = form.iter().map(|(name, value)| (*name, &**value)).collect();
+        redirect_to(303, self.address(call.origin, &endpoint, &parameters))
+    }
+
     /// Redirects the browser to a provider.
     async fn start(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
-        let target = target(call.single("rd"), origin);
-        let provider = match call.single("provider") {
-            Some(name) => self.providers.iter().find(|provider| *provider.config.name == *name),
-            None if self.config.page || self.providers.len() > 1 => {
+        let target = target(call.single("rd").or_else(|| call.single("target_link_uri")), origin);
+        let provider = match (call.single("provider"), call.single("iss")) {
+            (Some(name), _) => self.providers.iter().find(|provider| *provider.config.name == *name),
+            // A login that another site began names the provider (OpenID Connect Core 1.0 §4).
+            (None, Some(issuer)) => self.providers.iter().find(|provider| provider.has_issuer(issuer)),
+            (None, None) if self.config.page || self.providers.len() > 1 => {
                 let parameters = [("rd", &*target)].into_iter().chain(call.prompt());
                 let parameters: Vec<_> = parameters.collect();
                 return redirect_to(302, self.address(call.origin, "sign_in", &parameters));
             }
-            None => self.providers.first(),
+            (None, None) => self.providers.first(),
         };
         let Some(provider) = provider else {
             return self
@@ -101,7 +126,7 @@ impl Login {
             return self.pages(call).problem(&PageNotice::Unavailable, Some(&again));
         };
         let redirect_uri = self.callback_uri(call.origin, provider);
-        match provider.authorization_url(&question, &redirect_uri, call.account_choice()).await {
+        match provider.authorization_url(&question, &redirect_uri, call.account_request()).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
                 let cookie = Cookie::Browser.set(origin.scheme, &browser, LOGIN_TIMEOUT);
@@ -313,11 +338,12 @@ impl Login {
         (!first).then(|| provider.config.name.to_string())
     }
 
+    fn callback_endpoint(&self, provider: &LoginProviderClient) -> String {
+        self.callback_name(provider).map_or_else(|| "callback".to_owned(), |name| format!("callback/{name}"))
+    }
+
     fn callback_uri(&self, origin: usize, provider: &LoginProviderClient) -> String {
-        match self.callback_name(provider) {
-            Some(name) => self.address(origin, &format!("callback/{name}"), &[]),
-            None => self.address(origin, "callback", &[]),
-        }
+        self.address(origin, &self.callback_endpoint(provider), &[])
     }
 
     /// The reply for a login that failed.

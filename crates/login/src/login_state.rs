@@ -31,6 +31,16 @@ pub(crate) enum AccountChoice {
     User,
 }
 
+/// Which account a login is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AccountRequest<'a> {
+    /// Who chooses it.
+    pub(crate) choice: AccountChoice,
+    /// What the user is known by, to be offered first (`login_hint`, OpenID Connect Core 1.0
+    /// §3.1.2.1).
+    pub(crate) hint: Option<&'a str>,
+}
+
 /// Time limit for a login at the provider.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum number of used states to store. The provider, too, accepts a code only once.

@@ -37,8 +37,8 @@ pub struct ClaimMapping {
     pub user: Vec<ClaimPath>,
     /// E-mail address. Default: `email`.
     pub email: Option<ClaimPath>,
-    /// Whether the e-mail address is accepted only when `email_verified` is the boolean `true`
-    /// (`OpenID` Connect Core §5.1). Otherwise an unverified address is left out. Default: on.
+    /// Whether the e-mail address is accepted only when `email_verified` is `true` (`OpenID` Connect
+    /// Core §5.1), or the text `"true"`. Otherwise an unverified address is left out. Default: on.
     pub email_must_be_verified: bool,
     /// Groups and roles. Default: `groups`. A string or a number is one; an array has several; the
     /// names of an object's members are groups, as Zitadel publishes roles. Values of other types
@@ -111,8 +111,9 @@ impl ClaimMapping {
 
     fn email(&self, claims: Value<'_>) -> Result<Option<Box<str>>, ClaimError> {
         let Some(path) = &self.email else { return Ok(None) };
-        if self.email_must_be_verified && claims.get("email_verified").and_then(Value::as_bool) != Some(true)
-        {
+        // Apple and Amazon Cognito write the boolean as a text.
+        let is_true = |claim: Value<'_>| claim.as_bool() == Some(true) || claim.as_str() == Some("true");
+        if self.email_must_be_verified && !claims.get("email_verified").is_some_and(is_true) {
             return Ok(None);
         }
         text_at(claims, path)?.map(|email| check_email(path.as_str(), email)).transpose()

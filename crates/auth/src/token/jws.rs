@@ -145,6 +145,12 @@ impl Signer {
         Self { pair, kid }
     }
 
+    /// The same key with another `kid` than its thumbprint, as the server knows it.
+    #[must_use]
+    pub fn with_kid(self, kid: &str) -> Self {
+        Self { kid: kid.into(), ..self }
+    }
+
     /// The algorithm that the key signs with.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {

@@ -7,7 +7,7 @@ use auth::mapping::ClaimMapping;
 use auth::request::{Canonical, RawRequest, Scheme};
 use auth::token::MAX_CLOCK_SKEW;
 use credentials::config::KeySource;
-use http_engine::config::{ClientCredential, ServerConfig};
+use http_engine::config::ServerConfig;
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
 use login::config::{LoginConfig, LoginKind, LoginProvider, Origin};
@@ -16,8 +16,9 @@ use login::pages::LoginPages;
 use pages::Shell;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
+use super::super::raw::{self, LoginKind as Kind, ResponseMode};
 use super::database::DatabaseKeys;
+use super::login_client::login_client;
 use super::pages::add_faults;
 use super::paths::plain_path;
 use super::server_keys::ServerKeys;
@@ -338,31 +339,19 @@ fn provider(
     claims: &[String],
     context: &mut Context<'_>,
 ) -> Option<LoginProvider> {
-    let credential = credential(raw, path, context);
+    let client = login_client(raw, path, context);
     let mapping = match raw.kind {
         Kind::Openid => issuers::mapping(&raw.claims, &path.key("claims"), claims, context),
         Kind::Openshift => ClaimMapping::default(),
     };
     let timeout = context.check_positive(raw.timeout.0, &path.key("timeout"));
     let scopes = scopes(raw, path, context);
-    for name in raw.parameters.keys().filter(|name| RESERVED_PARAMETERS.contains(&name.as_str())) {
-        let message = format!("{name:?} is set by the login itself");
-        context.faults.add(&path.key("parameters").key(name), message, "remove it");
-    }
-    for (key, text) in [("client_id", Some(&raw.client_id)), ("title", raw.title.as_ref())] {
-        if text.is_some_and(|text| text.trim().is_empty()) {
-            context.faults.add(&path.key(key), "the text is empty", "write a value, or remove it");
-        }
-    }
-    if raw.clock_skew.0 > MAX_CLOCK_SKEW {
-        let message = format!("{} is more than 60s", raw.clock_skew);
-        context.faults.add(&path.key("clock_skew"), message, "correct the clocks instead");
-    }
+    check_values(raw, path, context);
     let reach = ServerKeys {
         url: &raw.url,
         ca: raw.ca.as_deref(),
-        certificate: None,
-        key: None,
+        certificate: raw.certificate.as_deref(),
+        key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
         plain_http_risk: "an attacker on the network can be any user",
         url_key: "url",
@@ -398,6 +387,7 @@ fn provider(
             LoginKind::OpenShift { api: Url::parse(text).ok()? }
         }
     };
+    let client = client?;
     Some(LoginProvider {
         name: raw.name.0.as_str().into(),
         display_name: raw.title.as_deref().unwrap_or(&raw.name.0).into(),
@@ -409,15 +399,35 @@ fn provider(
             tls,
             tls_version,
             proxies: context.proxies.clone(),
-            credential: credential?,
+            credential: client.credential,
             timeout,
             max_requests: raw.max_requests,
             max_per_second: None,
         },
+        client_key: client.key,
+        tls_client_auth: client.tls_client_auth,
+        form_post: raw.response_mode == Some(ResponseMode::FormPost),
         clock_skew: raw.clock_skew.0,
         mapping,
         ends_provider_session: raw.logs_out,
     })
+}
+
+/// Checks values that are sound or not by themselves.
+fn check_values(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) {
+    for name in raw.parameters.keys().filter(|name| RESERVED_PARAMETERS.contains(&name.as_str())) {
+        let message = format!("{name:?} is set by the login itself");
+        context.faults.add(&path.key("parameters").key(name), message, "remove it");
+    }
+    for (key, text) in [("client_id", Some(&raw.client_id)), ("title", raw.title.as_ref())] {
+        if text.is_some_and(|text| text.trim().is_empty()) {
+            context.faults.add(&path.key(key), "the text is empty", "write a value, or remove it");
+        }
+    }
+    if raw.clock_skew.0 > MAX_CLOCK_SKEW {
+        let message = format!("{} is more than 60s", raw.clock_skew);
+        context.faults.add(&path.key("clock_skew"), message, "correct the clocks instead");
+    }
 }
 
 fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<str>> {
@@ -444,28 +454,4 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
         sound = false;
     }
     sound.then(|| raw.scopes.join(" ").into())
-}
-
-/// Credential of the gateway at the login provider.
-fn credential(
-    raw: &raw::LoginProvider,
-    path: &KeyPath,
-    context: &mut Context<'_>,
-) -> Option<ClientCredential> {
-    let Some(file) = &raw.client_secret_file else {
-        if raw.client_authentication.is_some() {
-            let message = "the client has no secret to authenticate with";
-            let hint = "name `client_secret_file`, or remove it";
-            context.faults.add(&path.key("client_authentication"), message, hint);
-            return None;
-        }
-        return Some(ClientCredential::None);
-    };
-    context.read(file, &path.key("client_secret_file"))?;
-    let (id, secret) = (raw.client_id.as_str().into(), context.reader.resolve(file));
-    Some(match raw.client_authentication {
-        None => ClientCredential::Discovered { id, secret },
-        Some(ClientAuthentication::ClientSecretBasic) => ClientCredential::Basic { id, secret },
-        Some(ClientAuthentication::ClientSecretPost) => ClientCredential::Post { id, secret },
-    })
 }

@@ -17,6 +17,7 @@ mod kubernetes;
 mod listener_tls;
 mod listeners;
 mod login;
+mod login_client;
 mod outbound;
 mod pages;
 mod paths;

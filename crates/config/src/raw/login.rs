@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Name, Timespan};
+use super::Claims;
 use super::default::{count, secs};
 use super::issuer::Algorithm;
-use super::{Claims, ClientAuthentication};
 
 /// Login with a browser: a browser without a session is sent from a route with `login = true` to a
 /// provider, and returns with a session. Register the addresses `{origin}{path}/callback` and
@@ -99,7 +99,25 @@ pub struct LoginProvider {
     /// How the client authenticates. Default: as the provider's metadata says, with preference for
     /// `client_secret_basic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_authentication: Option<ClientAuthentication>,
+    pub client_authentication: Option<LoginClientAuthentication>,
+    /// PEM file (PKCS #8) with the private key that the client signs with: EC P-256, RSA or Ed25519.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_key_file: Option<PathBuf>,
+    /// Name of that key at the provider (`kid`). Default: its thumbprint (RFC 7638).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_key_id: Option<String>,
+    /// Identifier of the team at Apple, for `client_authentication = "apple"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apple_team_id: Option<String>,
+    /// PEM file with the client certificate for `tls_client_auth`. Needs `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the private key of `certificate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// How the provider returns the browser. Default: `query`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_mode: Option<ResponseMode>,
     /// Scopes to request. Default: `openid profile email`; for `OpenShift`,
     /// `user:info user:check-access`. Some providers require `offline_access` before a session can
     /// be refreshed.
@@ -154,4 +172,32 @@ pub enum LoginKind {
     Openid,
     /// The OAuth server of `OpenShift`.
     Openshift,
+}
+
+/// How the gateway authenticates to a login provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoginClientAuthentication {
+    /// HTTP Basic with the secret (RFC 6749 section 2.3.1).
+    ClientSecretBasic,
+    /// The secret in the form.
+    ClientSecretPost,
+    /// A JWT that is signed with `client_key_file` (RFC 7523, OpenID Connect Core section 9).
+    PrivateKeyJwt,
+    /// The client `certificate` of the connection (RFC 8705).
+    TlsClientAuth,
+    /// A secret that is a JWT, signed with `client_key_file`, as Apple requires it. It is made for
+    /// each request. Needs `client_key_id` and `apple_team_id`.
+    Apple,
+}
+
+/// How a provider returns the browser with its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponseMode {
+    /// In the address of the callback.
+    Query,
+    /// With a form that the browser sends (OAuth 2.0 Form Post Response Mode). Apple requires it for
+    /// the scopes `name` and `email`.
+    FormPost,
 }

@@ -46,7 +46,7 @@ pub use listener_tls::{
     CipherSuite, ClientCertificateDemand, KeyExchangeGroup, ListenerTls, ServerCertificate, TlsProfile,
     TlsVersion,
 };
-pub use login::{Login, LoginKind, LoginProvider};
+pub use login::{Login, LoginClientAuthentication, LoginKind, LoginProvider, ResponseMode};
 pub use outbound::Outbound;
 pub use pages::{Brand, Pages};
 pub use provider::{

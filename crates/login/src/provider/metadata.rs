@@ -122,14 +122,22 @@ impl LoginProviderClient {
         let needed = |member: &'static str| {
             url(member)?.ok_or_else(|| invalid_answer(WHAT, &format!("no string `{member}`")))
         };
+        // Endpoints that ask for a certificate may be apart (RFC 8705 §5).
+        let aliases = root.get("mtls_endpoint_aliases").filter(|_| self.config.tls_client_auth);
+        let own = |member: &'static str| {
+            let alias = aliases.and_then(|aliases| aliases.get(member)).and_then(Value::as_str);
+            let alias = alias.map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata));
+            alias.transpose()?.map_or_else(|| url(member), |alias| Ok(Some(alias)))
+        };
+        let token = own("token_endpoint")?;
         self.outbound.set_secret_method(secret_method(root));
         Ok(Metadata {
             issuer: found.to_owned(),
             authorization: needed("authorization_endpoint")?,
-            token: needed("token_endpoint")?,
-            userinfo: url("userinfo_endpoint")?,
+            token: token.map_or_else(|| needed("token_endpoint"), Ok)?,
+            userinfo: own("userinfo_endpoint")?,
             end_session: url("end_session_endpoint")?,
-            revocation: url("revocation_endpoint")?,
+            revocation: own("revocation_endpoint")?,
             sends_iss: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
                 == Some(true),
             supports_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)

@@ -11,6 +11,7 @@
 //! Metadata is fetched when it is first needed, and again after an hour. While that fails, the last
 //! valid metadata stays in use. If the provider is unreachable at start, the next login retries.
 
+mod client_proof;
 pub(crate) mod messages;
 mod metadata;
 pub(crate) mod provider_fault;
@@ -40,7 +41,8 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::config::{LoginKind, LoginProvider};
-use crate::login_state::{AccountChoice, AuthorizationRequest};
+use crate::login_state::{AccountChoice, AccountRequest, AuthorizationRequest};
+use crate::provider::client_proof::assertion_audience;
 use crate::provider::messages::{
     bearer, binding, call_fault, encoded, invalid_answer, with_query, with_read_at,
 };
@@ -194,7 +196,7 @@ impl LoginProviderClient {
         &self,
         question: &AuthorizationRequest,
         redirect_uri: &str,
-        account: AccountChoice,
+        account: AccountRequest<'_>,
     ) -> Result<String, ProviderFault> {
         let metadata = self.metadata().await?;
         let challenge = question.proofs.challenge();
@@ -210,6 +212,9 @@ impl LoginProviderClient {
         if matches!(self.config.kind, LoginKind::OpenId { .. }) {
             parameters.push(("nonce", &question.proofs.nonce));
         }
+        if self.config.form_post {
+            parameters.push(("response_mode", "form_post"));
+        }
         let configured = || self.config.parameters.iter().map(|(name, value)| (&**name, &**value));
         let claims = if metadata.supports_read_at {
             with_read_at(configured().find(|(name, _)| *name == "claims").map(|(_, value)| value))
@@ -220,14 +225,22 @@ impl LoginProviderClient {
         parameters.extend(claims.as_deref().map(|claims| ("claims", claims)));
         // Each provider of OpenID Connect knows `login` (Core 1.0 §15.1), but not `select_account`.
         let is_configured = parameters.iter().any(|(name, _)| *name == "prompt");
-        if account == AccountChoice::User
+        if account.choice == AccountChoice::User
             && !is_configured
             && matches!(self.config.kind, LoginKind::OpenId { .. })
         {
             let prompt = if metadata.selects_account { "select_account" } else { "login" };
             parameters.push(("prompt", prompt));
         }
+        if !parameters.iter().any(|(name, _)| *name == "login_hint") {
+            parameters.extend(account.hint.map(|hint| ("login_hint", hint)));
+        }
         Ok(with_query(&metadata.authorization, &parameters))
+    }
+
+    /// Whether this is the provider's own name, the `iss` of its ID tokens.
+    pub(crate) fn has_issuer(&self, text: &str) -> bool {
+        matches!(&self.config.kind, LoginKind::OpenId { issuer, .. } if **issuer == *text)
     }
 
     pub(crate) fn is_openshift(&self) -> bool {
@@ -270,6 +283,20 @@ impl LoginProviderClient {
             // A client without a secret identifies itself in the form (RFC 6749 §3.2.1).
             body.push_str("&client_id=");
             body.push_str(&form_encoded(&self.config.client_id));
+        }
+        if let Some(key) = &self.config.client_key {
+            let metadata = self.metadata().await?;
+            let recipient = assertion_audience(&metadata, url);
+            let (client, now) = (&self.config.client_id, self.clock.now().wall);
+            let parameters = key.parameters(client, (&metadata.issuer, &recipient), now);
+            let parameters =
+                parameters.ok_or_else(|| invalid_answer(context, "the client key cannot sign"))?;
+            for (name, value) in &parameters {
+                body.push('&');
+                body.push_str(name);
+                body.push('=');
+                body.push_str(&form_encoded(value));
+            }
         }
         let request = Request::post(url.to_string())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")

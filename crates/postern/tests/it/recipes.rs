@@ -67,6 +67,7 @@ fn statuses(
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn a_token_of_each_provider_passes_with_the_configuration_of_its_page() {
     let tenant = "8f1d9c2e-0000-4000-8000-00000000000a";
     let entra = format!("https://login.microsoftonline.com/{tenant}/v2.0");
@@ -142,6 +143,15 @@ fn a_token_of_each_provider_passes_with_the_configuration_of_its_page() {
                 "namespace_path": "team", "project_path": "team/app", "user_login": "ada", "ref_protected": "true",
             }),
             json!({"ref_protected": "false"}),
+        ),
+        (
+            "providers/apple.md",
+            None,
+            json!({
+                "iss": "https://appleid.apple.com", "aud": "example.orders.app", "sub": "001234.abcd.0123", "nonce": "n",
+                "c_hash": "c", "email": "a@privaterelay.appleid.com", "email_verified": "true",
+            }),
+            json!({"sub": "000000.abcd.0123"}),
         ),
         (
             "providers/kubernetes.md",

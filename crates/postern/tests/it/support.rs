@@ -140,6 +140,12 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
         let path = folder.write(name, text);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
+    for (name, algorithm) in
+        [("client-key.pem", SigningAlgorithm::Es256), ("client-rsa.pem", SigningAlgorithm::Rs256)]
+    {
+        let path = folder.write(name, key(algorithm).to_pkcs8_pem().unwrap());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     folder
 });
 

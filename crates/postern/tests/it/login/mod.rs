@@ -3,6 +3,7 @@
 mod answers;
 mod beginning;
 mod broken;
+mod client_proof;
 mod fixture;
 mod front_proxies;
 mod logout;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use aws_lc_rs::digest;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_engine::clock::{Clock as _, ManualClock};
@@ -19,7 +20,7 @@ use dataplane::harness::{Response, Seen, TestClient, Upstream};
 #[allow(clippy::struct_excessive_bools, reason = "each is a mood of its own")]
 pub(crate) struct State {
     clock: Arc<ManualClock>,
-    url: String,
+    pub(crate) url: String,
     signer: Signer,
     /// Further keys, which do not sign ID tokens.
     other_signers: Vec<Signer>,
@@ -56,13 +57,29 @@ pub(crate) struct State {
     pub(crate) revoked: Vec<String>,
     /// Whether a refresh token was used twice.
     pub(crate) reused: bool,
+    /// The key set of a client that has no secret, and what it signs.
+    pub(crate) client_key: Option<(Value, ClientKeyCheck)>,
+    /// Number of different proofs that the client sent.
+    pub(crate) client_proofs: usize,
+    last_proof: String,
+}
+
+/// What a client with a key sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientKeyCheck {
+    /// An assertion (`private_key_jwt`).
+    Assertion,
+    /// A signed secret, as Apple requires.
+    Apple,
+    /// Nothing: the connection has its certificate.
+    Certificate,
 }
 
 /// The simulated provider.
 pub(crate) struct SimulatedProvider {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
-    _server: Upstream,
+    server: Upstream,
 }
 
 impl SimulatedProvider {
@@ -91,12 +108,19 @@ impl SimulatedProvider {
             asked: BTreeMap::new(),
             revoked: Vec::new(),
             reused: false,
+            client_key: None,
+            client_proofs: 0,
+            last_proof: String::new(),
         }));
         let serving = state.clone();
         let server = Upstream::answering(move |seen, socket| serve(&serving, seen, socket));
         let url = format!("http://{}", server.address);
         state.lock().unwrap().url.clone_from(&url);
-        Self { url, state, _server: server }
+        Self { url, state, server }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -170,6 +194,19 @@ impl SimulatedProvider {
         change(&mut claims, changes);
         state.signer.sign(&[("typ", "at+jwt")], &claims).unwrap()
     }
+}
+
+/// Header and claims of a JWT that this ES256 key signed.
+fn verified(jwk: &Value, token: &str) -> (Value, Value) {
+    let (message, signature) = token.rsplit_once('.').unwrap();
+    let decoded = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+    let point =
+        [&[4][..], &decoded(jwk["x"].as_str().unwrap()), &decoded(jwk["y"].as_str().unwrap())].concat();
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
+    key.verify(message.as_bytes(), &decoded(signature)).unwrap();
+    let (header, claims) = message.split_once('.').unwrap();
+    let parsed = |text: &str| serde_json::from_slice(&decoded(text)).unwrap();
+    (parsed(header), parsed(claims))
 }
 
 /// Replaces members of an object.
@@ -248,7 +285,41 @@ impl State {
     }
 
     /// The client authenticates as the metadata say.
-    fn check_client(&self, seen: &Seen, form: &BTreeMap<String, String>) {
+    fn check_client(&mut self, seen: &Seen, form: &BTreeMap<String, String>) {
+        if let Some((jwks, check)) = &self.client_key {
+            assert!(seen.values("authorization").is_empty());
+            assert_eq!(form["client_id"], "gateway");
+            let proof = match check {
+                ClientKeyCheck::Certificate => {
+                    assert!(!form.contains_key("client_secret") && !form.contains_key("client_assertion"));
+                    return;
+                }
+                ClientKeyCheck::Assertion => {
+                    let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+                    assert_eq!(form["client_assertion_type"], kind);
+                    assert!(!form.contains_key("client_secret"));
+                    form["client_assertion"].clone()
+                }
+                ClientKeyCheck::Apple => form["client_secret"].clone(),
+            };
+            let (header, claims) = verified(&jwks["keys"][0], &proof);
+            assert_eq!((&header["alg"], &header["kid"]), (&json!("ES256"), &json!("KEY1")));
+            let now = self.clock.now().wall.as_secs();
+            assert!(claims["iat"] == now && claims["exp"].as_u64().unwrap() <= now + 60, "{claims}");
+            let at_token = seen.line().contains("/token");
+            let (iss, aud) = match check {
+                ClientKeyCheck::Assertion if at_token => ("gateway", format!("{}/token", self.url)),
+                ClientKeyCheck::Assertion => ("gateway", self.url.clone()),
+                _ => ("TEAM1", self.url.clone()),
+            };
+            assert_eq!(
+                (&claims["iss"], &claims["sub"], &claims["aud"]),
+                (&json!(iss), &json!("gateway"), &json!(aud))
+            );
+            self.client_proofs += usize::from(proof != self.last_proof);
+            self.last_proof = proof;
+            return;
+        }
         let methods = &self.metadata["token_endpoint_auth_methods_supported"];
         if *methods == json!(["private_key_jwt", "client_secret_post"]) {
             assert!(seen.values("authorization").is_empty());
