@@ -35,6 +35,8 @@ enum Command {
     Demo(cmd::demo::Arguments),
     /// Check a configuration, show what it means, and what it would decide.
     Check(cmd::check::Arguments),
+    /// Translate the settings of another proxy into a configuration.
+    Migrate(cmd::migrate::Arguments),
     /// Run a light upstream for trials, tests and measurements.
     Echo(cmd::echo::Arguments),
     /// Get an access token, or decode one.
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
+        Command::Migrate(arguments) => cmd::migrate::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),
         Command::Lab(arguments) => cmd::lab::run(&arguments),

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod echo;
 #[cfg(feature = "lab")]
 pub mod lab;
+pub mod migrate;
 #[cfg(any(not(feature = "lab"), test))]
 pub mod no_lab;
 pub mod serve;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
@@ -44,6 +44,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("lab_analysis", &[]),
     ("lab_load", &["lab_analysis"]),
     ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "pages", "telemetry"]),
+    ("migrate", &[]),
     ("outage", &[]),
     ("pages", &[]),
     (
@@ -59,6 +60,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "idp",
             "lab",
             "login",
+            "migrate",
             "outage",
             "pages",
             "store",

@@ -61,16 +61,14 @@ fn no_command_has_a_former_name() {
 /// The examples of a help text, in order: lines that begin with the program or assign its output,
 /// without their description.
 fn examples(help: &str) -> Vec<String> {
-    let whole = help.replace("\\\n", " ");
+    // A line that continues.
+    let parts: Vec<&str> = help.split("\\\n").map(str::trim).collect();
+    let whole = parts.join(" ");
     let is_one = |line: &&str| {
         line.starts_with("postern ")
             || line.split_once("=$(postern ").is_some_and(|(name, _)| !name.contains(' '))
     };
-    // A joined line has spaces in the middle that do not precede a description.
-    let command = |line: &str| match line.find("| postern") {
-        Some(_) => line.split_whitespace().collect::<Vec<_>>().join(" "),
-        None => line.split("  ").next().unwrap_or_default().to_owned(),
-    };
+    let command = |line: &str| line.split("  ").next().unwrap_or_default().to_owned();
     whole.lines().map(str::trim).filter(is_one).map(command).collect()
 }
 
@@ -88,6 +86,10 @@ impl Place {
         std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         folder.write("secret", SECRET);
         folder.write("secret.txt", SECRET);
+        folder.write("deployment.yaml", include_str!("../../../migrate/tests/it/notebook.yaml"));
+        folder.write("policies.yaml", include_str!("../../../migrate/tests/it/istio.yaml"));
+        folder.write("envoy.yaml", include_str!("../../../migrate/tests/it/envoy-jwt.yaml"));
+        folder.write("login.yaml", include_str!("../../../migrate/tests/it/oauth2-proxy.yaml"));
         folder.write("shop.json", r#"{"grants":["client_credentials"],"audiences":["orders"]}"#);
         let config = format!(
             "[server]\nreload_on_change = false\n[admin]\naddress = \"{}\"\n\

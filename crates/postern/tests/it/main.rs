@@ -28,6 +28,7 @@ mod help;
 #[cfg(feature = "lab")]
 mod lab;
 mod login;
+mod migrations;
 mod outages;
 mod provider;
 mod provider_faults;

@@ -1,0 +1,333 @@
+//! `AuthorizationPolicy`: rules, and where they apply.
+
+use serde_json::Value as Json;
+use toml::Value;
+
+use super::{KnownIssuer, named, no_equal, text, texts};
+use crate::draft::inline;
+use crate::input_fault::InputFault;
+use crate::report::{MigrationReport, Translation};
+
+/// Paths of a rule or a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PathMatch {
+    Any,
+    Exact(String),
+    /// Everything that begins with it.
+    Prefix(String),
+}
+
+impl PathMatch {
+    fn read(text: &str) -> Option<Self> {
+        match text.strip_suffix('*') {
+            Some("" | "/") => Some(Self::Any),
+            // A prefix here ends with a segment.
+            Some(prefix) if !prefix.contains('*') => {
+                prefix.strip_suffix('/').map(|prefix| Self::Prefix(prefix.to_owned()))
+            }
+            None if text.starts_with('/') && !text.contains(['*', '{']) => Some(Self::Exact(text.to_owned())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Self::Any => inline([("prefix", "/".into())]),
+            Self::Exact(path) => inline([("exact", (&**path).into())]),
+            Self::Prefix(path) => inline([("prefix", (&**path).into())]),
+        }
+    }
+
+    /// Whether every path of `other` is one of these.
+    fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (Self::Prefix(own), Self::Exact(path) | Self::Prefix(path)) => {
+                path.strip_prefix(&**own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            (own, other) => own == other,
+        }
+    }
+}
+
+/// A rule: where it applies, and its conditions.
+#[derive(Debug)]
+struct PolicyRule {
+    hosts: Vec<String>,
+    paths: Vec<PathMatch>,
+    methods: Vec<String>,
+    /// Alternatives, one of which must hold; an empty one always holds.
+    conditions: Vec<Vec<(&'static str, Value)>>,
+    denies: bool,
+}
+
+/// The rules of all policies.
+#[derive(Debug, Default)]
+pub(super) struct Authorization {
+    rules: Vec<PolicyRule>,
+    /// Whether a policy allows something: then everything else is denied.
+    allows: bool,
+}
+
+/// What a route needs.
+#[derive(Debug, Default)]
+pub(super) struct RouteRules {
+    pub(super) allow: Vec<Value>,
+    pub(super) deny: Vec<Value>,
+    /// Whether everybody passes.
+    pub(super) is_open: bool,
+    /// Methods with which everybody passes.
+    pub(super) open_methods: Vec<Vec<String>>,
+}
+
+impl Authorization {
+    pub(super) fn read(
+        objects: &[&Json],
+        issuers: &[KnownIssuer],
+        report: &mut MigrationReport,
+    ) -> Result<Self, InputFault> {
+        let mut all = Self::default();
+        for object in objects {
+            let spec = &object["spec"];
+            let denies = match text(&spec["action"]) {
+                "" | "ALLOW" => false,
+                "DENY" => true,
+                "AUDIT" => {
+                    no_equal(report, named(object, "action AUDIT"), "every request is in the access log");
+                    continue;
+                }
+                "CUSTOM" => {
+                    let remedy =
+                        "a route can ask an external authorizer (`[[authorizer]]`, `route.authorizer`)";
+                    no_equal(report, named(object, "action CUSTOM"), remedy);
+                    continue;
+                }
+                other => {
+                    let why = format!("{other:?} is no action");
+                    return Err(InputFault::File { name: named(object, ""), why });
+                }
+            };
+            all.allows |= !denies;
+            for (at, rule) in spec["rules"].as_array().into_iter().flatten().enumerate() {
+                let setting = named(object, &format!("rule {}", at + 1));
+                all.add(rule, denies, (&setting, issuers), report);
+            }
+            if spec["rules"].is_null() {
+                report.add(named(object, "no rules"), Translation::Translated);
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(
+        &mut self,
+        rule: &Json,
+        denies: bool,
+        (setting, issuers): (&str, &[KnownIssuer]),
+        report: &mut MigrationReport,
+    ) {
+        let mut faults = Vec::new();
+        let sources = rule["from"].as_array().map_or_else(
+            || vec![Vec::new()],
+            |from| {
+                from.iter().map(|source| source_conditions(&source["source"], issuers, &mut faults)).collect()
+            },
+        );
+        let when: Vec<_> = rule["when"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|condition| when_condition(condition, issuers, &mut faults))
+            .collect();
+        let conditions: Vec<Vec<_>> =
+            sources.into_iter().map(|source| source.into_iter().chain(when.clone()).collect()).collect();
+        let anywhere = serde_json::json!([{ "operation": {} }]);
+        let operations = if rule["to"].is_array() { &rule["to"] } else { &anywhere };
+        let mut found = Vec::new();
+        for operation in operations.as_array().into_iter().flatten() {
+            let operation = &operation["operation"];
+            for key in ["notHosts", "notMethods", "notPaths", "ports", "notPorts"] {
+                if !operation[key].is_null() {
+                    faults.push(format!("`{key}`"));
+                }
+            }
+            let mut paths = Vec::new();
+            for path in texts(&operation["paths"]) {
+                match PathMatch::read(&path) {
+                    Some(path) => paths.push(path),
+                    None => faults.push(format!("the path `{path}`")),
+                }
+            }
+            if paths.is_empty() {
+                paths.push(PathMatch::Any);
+            }
+            found.push(PolicyRule {
+                hosts: texts(&operation["hosts"]),
+                paths,
+                methods: texts(&operation["methods"]),
+                conditions: conditions.clone(),
+                denies,
+            });
+        }
+        match (&faults[..], denies) {
+            ([], _) => {
+                report.add(setting, Translation::Translated);
+                self.rules.extend(found);
+            }
+            (faults, false) => {
+                let remedy = format!(
+                    "{} cannot be said; the rule is left out, so its requests are refused: write it by hand",
+                    faults.join(", ")
+                );
+                report.add(setting, Translation::NoEqual(remedy));
+            }
+            // Without a condition a denial is wider, which is safe.
+            (faults, true) => {
+                let remedy = format!(
+                    "{} cannot be said; the rule denies more than it did: write it by hand",
+                    faults.join(", ")
+                );
+                report.add(setting, Translation::NoEqual(remedy));
+                self.rules.extend(found);
+            }
+        }
+    }
+
+    /// The places that need a route of their own: hosts and paths.
+    pub(super) fn places(&self) -> Vec<(Option<String>, PathMatch)> {
+        let mut hosts: Vec<Option<String>> = vec![None];
+        let mut paths = vec![PathMatch::Any];
+        for rule in &self.rules {
+            hosts.extend(rule.hosts.iter().cloned().map(Some));
+            paths.extend(rule.paths.iter().cloned());
+        }
+        let mut places = Vec::new();
+        for host in hosts {
+            for path in &paths {
+                let place = (host.clone(), path.clone());
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+        }
+        places
+    }
+
+    /// What a route at this place needs.
+    pub(super) fn at(&self, host: Option<&str>, path: &PathMatch) -> RouteRules {
+        let mut here = RouteRules { is_open: !self.allows, ..RouteRules::default() };
+        for rule in &self.rules {
+            let host_fits =
+                rule.hosts.is_empty() || host.is_some_and(|host| rule.hosts.iter().any(|own| own == host));
+            if !host_fits || !rule.paths.iter().any(|own| own.contains(path)) {
+                continue;
+            }
+            for condition in &rule.conditions {
+                let methods =
+                    (!rule.methods.is_empty()).then(|| ("methods", Value::from(rule.methods.clone())));
+                if !condition.is_empty() {
+                    let whole = inline(condition.iter().cloned().chain(methods));
+                    if rule.denies { here.deny.push(whole) } else { here.allow.push(whole) }
+                } else if rule.denies {
+                    let always = methods.unwrap_or(("authenticated", true.into()));
+                    here.deny.push(inline([always]));
+                } else if rule.methods.is_empty() {
+                    here.is_open = true;
+                } else {
+                    here.open_methods.push(rule.methods.clone());
+                }
+            }
+        }
+        // A public route has no rules.
+        if here.is_open && !here.deny.is_empty() {
+            here.is_open = false;
+            here.allow.push(inline([("authenticated", true.into())]));
+        }
+        here
+    }
+}
+
+/// The conditions of a source.
+fn source_conditions(
+    source: &Json,
+    issuers: &[KnownIssuer],
+    faults: &mut Vec<String>,
+) -> Vec<(&'static str, Value)> {
+    let mut conditions = Vec::new();
+    for (key, value) in source.as_object().into_iter().flatten() {
+        let values = texts(value);
+        match &**key {
+            "requestPrincipals" => conditions.extend(principals(&values, issuers, faults)),
+            "ipBlocks" | "remoteIpBlocks" => conditions.push(("addresses", values.into())),
+            other => faults.push(format!("`{other}`")),
+        }
+    }
+    conditions
+}
+
+/// `ISSUER/SUBJECT`, with `*` for all of either.
+fn principals(
+    values: &[String],
+    issuers: &[KnownIssuer],
+    faults: &mut Vec<String>,
+) -> Vec<(&'static str, Value)> {
+    if values.iter().any(|value| value == "*") {
+        return vec![("authenticated", true.into())];
+    }
+    let (mut names, mut subjects) = (Vec::new(), Vec::new());
+    for value in values {
+        let Some((issuer, subject)) = value.rsplit_once('/') else {
+            faults.push(format!("the principal `{value}`"));
+            continue;
+        };
+        match issuers.iter().find(|known| known.issuer.trim_end_matches('/') == issuer.trim_end_matches('/'))
+        {
+            Some(known) if !subject.contains('*') || subject == "*" => {
+                names.push(known.name.clone());
+                subjects.push(subject.to_owned());
+            }
+            _ => faults.push(format!("the principal `{value}`")),
+        }
+    }
+    names.dedup();
+    let mut conditions = vec![("issuers", Value::from(names))];
+    let all = subjects.iter().filter(|subject| *subject == "*").count();
+    if all == 0 {
+        conditions.push(("subjects", subjects.into()));
+    } else if all < subjects.len() {
+        faults.push("principals of which only some have a subject".to_owned());
+    }
+    conditions
+}
+
+fn when_condition(
+    condition: &Json,
+    issuers: &[KnownIssuer],
+    faults: &mut Vec<String>,
+) -> Option<(&'static str, Value)> {
+    let (key, values) = (text(&condition["key"]), texts(&condition["values"]));
+    if !condition["notValues"].is_null() || values.iter().any(|value| value.contains('*')) {
+        faults.push(format!("the values of `{key}`"));
+        return None;
+    }
+    if let Some(claims) = key.strip_prefix("request.auth.claims[").and_then(|rest| rest.strip_suffix(']')) {
+        let path = claims.replace("][", ".");
+        let table: toml::Table = [(path, Value::from(values))].into_iter().collect();
+        return Some(("claims", Value::Table(table)));
+    }
+    match key {
+        "request.auth.presenter" => Some(("clients", values.into())),
+        "source.ip" | "remote.ip" => Some(("addresses", values.into())),
+        "request.auth.principal" => {
+            let mut conditions = principals(&values, issuers, faults);
+            if conditions.len() > 1 {
+                faults.push(format!("`{key}`"));
+            }
+            conditions.pop()
+        }
+        _ => {
+            faults.push(format!("`{key}`"));
+            None
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Istio: tokens of an issuer, paths with rules of their own, denials, and what cannot be said.
+
+use migrate::istio::translate;
+use migrate::report::Translation;
+use migrate::{Migration, SecretFile};
+
+fn translated(text: &str) -> Migration {
+    let manifests = [("mesh.yaml".to_owned(), text.to_owned())];
+    translate(&manifests, "http://127.0.0.1:8080").unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// The lines of the routes, without comments.
+fn routes(migration: &Migration) -> String {
+    let lines = migration.configuration.lines().map(|line| line.split("  # ").next().unwrap_or(line));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let text = lines.join("\n");
+    text[text.find("[[route]]").unwrap()..].to_owned()
+}
+
+const AUTHENTICATION: &str = include_str!("istio.yaml");
+
+#[test]
+fn only_callers_with_a_token_and_a_claim_pass() {
+    let policy = "---
+kind: AuthorizationPolicy
+metadata: {name: orders}
+spec:
+  action: ALLOW
+  rules:
+  - from: [{source: {requestPrincipals: ['https://id.example//*']}}]
+    to: [{operation: {methods: [GET], paths: [/orders/*]}}]
+    when: [{key: 'request.auth.claims[realm][roles]', values: [staff]}]
+  - to: [{operation: {paths: [/healthz]}}]
+";
+    let migration = translated(&format!("{AUTHENTICATION}{policy}"));
+    let expected = "\
+[[route]]
+name = \"route-1\"
+policy = { allow = [{ groups = [\"nobody\"] }] }
+upstream = \"workload\"
+forward_authorization = true
+request_timeout = \"unlimited\"
+[[route]]
+name = \"route-2\"
+path = { prefix = \"/orders\" }
+policy = { allow = [{ claims = { \"realm.roles\" = [\"staff\"] }, issuers = [\"issuer-1\"], methods = [\"GET\"] }] }
+upstream = \"workload\"
+forward_authorization = true
+request_timeout = \"unlimited\"
+[[route]]
+name = \"route-3\"
+path = { exact = \"/healthz\" }
+public = true
+upstream = \"workload\"
+forward_authorization = true
+request_timeout = \"unlimited\"";
+    assert_eq!(routes(&migration), expected);
+    assert!(migration.configuration.contains("fields = { x-tenant = \"claims.tenant\" }"));
+    assert!(migration.configuration.contains("jwks_uri = \"https://id.example/keys\""));
+}
+
+#[test]
+fn a_rule_also_applies_to_the_paths_within_its_own() {
+    let policy = "
+kind: AuthorizationPolicy
+metadata: {name: orders}
+spec:
+  rules:
+  - from: [{source: {requestPrincipals: ['*']}}]
+    to: [{operation: {paths: [/api/*]}}]
+  - from: [{source: {ipBlocks: [10.0.0.0/8], requestPrincipals: ['*']}}]
+    to: [{operation: {paths: [/api/admin/*]}}]
+---
+kind: AuthorizationPolicy
+metadata: {name: no}
+spec:
+  action: DENY
+  rules: [{to: [{operation: {methods: [DELETE]}}]}]
+";
+    let seen = routes(&translated(policy));
+    let admin = "path = { prefix = \"/api/admin\" }\npolicy = { allow = [{ authenticated = true }, { addresses = [\"10.0.0.0/8\"], authenticated = true }], deny = [{ methods = [\"DELETE\"] }] }";
+    assert!(seen.contains(admin), "{seen}");
+}
+
+#[test]
+fn what_cannot_be_said_lets_nobody_in() {
+    let policy = "
+kind: AuthorizationPolicy
+metadata: {name: mesh}
+spec:
+  rules:
+  - from: [{source: {principals: [cluster.local/ns/a/sa/b]}}]
+  - to: [{operation: {notPaths: [/admin]}}]
+  - when: [{key: 'request.headers[x-token]', values: [a]}]
+---
+kind: AuthorizationPolicy
+metadata: {name: no}
+spec:
+  action: DENY
+  rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]
+";
+    let migration = translated(policy);
+    let seen = routes(&migration);
+    assert!(
+        seen.contains("allow = [{ groups = [\"nobody\"] }], deny = [{ authenticated = true }]"),
+        "{seen}"
+    );
+    let lost =
+        migration.report.entries.iter().filter(|entry| matches!(entry.outcome, Translation::NoEqual(_)));
+    assert_eq!(lost.count(), 4);
+}
+
+#[test]
+fn without_a_policy_everybody_passes() {
+    let text = AUTHENTICATION.replace("jwksUri: https://id.example/keys", "jwks: '{\"keys\": []}'");
+    let migration = translated(&text);
+    assert!(
+        routes(&migration).starts_with("[[route]]\nname = \"route-1\"\npublic = true"),
+        "{}",
+        routes(&migration)
+    );
+    let keys = SecretFile { name: "issuer-1.jwks.json", content: Some("{\"keys\": []}".into()) };
+    assert_eq!(migration.secrets, [keys]);
+    let nothing = translate(&[("a".into(), "kind: Pod".into())], "x").unwrap_err();
+    assert!(nothing.to_string().starts_with("the manifests have neither"), "{nothing}");
+}
