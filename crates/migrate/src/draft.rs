@@ -91,13 +91,14 @@ impl DraftTable {
 pub type SharedLine = (&'static str, Value, String);
 
 impl DraftTable {
-    /// Sets lines that several routes have. A public route has no session, so it gets none of the lines
-    /// that pass on something of a session.
+    /// Sets lines that several routes have. A public route knows no caller, so it gets none of the lines
+    /// that pass on a token: it would be one that nobody has verified.
     pub fn set_shared(&mut self, lines: &[SharedLine]) -> &mut Self {
         let is_public = self.lines.iter().any(|(key, ..)| *key == "public");
         for (key, value, from) in lines {
-            let needs_session = *key == "forward_access_token" || value.to_string().contains("{id_token}");
-            if !(is_public && needs_session) {
+            let passes_token = ["forward_access_token", "forward_authorization"].contains(key)
+                || value.to_string().contains("{id_token}");
+            if !(is_public && passes_token) {
                 self.set(key, value.clone(), from);
             }
         }

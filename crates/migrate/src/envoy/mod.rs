@@ -61,6 +61,8 @@ pub fn translate(name: &str, text: &str) -> Result<Migration, InputFault> {
     output.report.notes.extend(
         [
             "a prefix ends with a segment here: `/api` is not a prefix of `/apix`, which another route takes",
+            "a public route looks at no token, so it passes none on: if the service verifies tokens itself, add \
+             `forward_authorization`",
             "headers that state who calls or where a request came from are removed from every request",
         ]
         .map(str::to_owned),

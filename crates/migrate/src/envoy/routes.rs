@@ -223,7 +223,7 @@ impl<'j> VirtualHost<'j> {
             table.set("authorizer", authorizer, "ext_authz");
         }
         forward(table, source, &upstream);
-        if self.filters.forwards {
+        if self.filters.forwards && access.need != Need::Nothing {
             table.set("forward_authorization", true, "forward");
         }
         output.used.push(upstream);

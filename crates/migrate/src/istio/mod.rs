@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use self::policy::{Authorization, PathMatch, RouteRules};
-use crate::draft::{Draft, DraftTable, inline};
+use crate::draft::{Draft, DraftTable, SharedLine, inline};
 use crate::input_fault::InputFault;
 use crate::report::{MigrationReport, Translation};
 use crate::{Migration, SecretFile, manifest};
@@ -47,6 +47,8 @@ pub fn translate(manifests: &[(String, String)], upstream: &str) -> Result<Migra
             "selectors and namespaces are not read: give the objects of one workload, and of the whole mesh",
             "a request with an invalid token is refused on every route that is not public, also where a rule would not \
              have looked at it",
+            "a public route looks at no token, so it passes none on: if the workload verifies tokens itself, add \
+             `forward_authorization`",
         ]
         .map(str::to_owned),
     );
@@ -72,13 +74,13 @@ struct KnownIssuer {
 }
 
 fn routes(authorization: &Authorization, issuers: &[KnownIssuer], output: &mut Output) {
-    let forwards = issuers.iter().any(|issuer| issuer.forwards);
+    let mut shared: Vec<SharedLine> = Vec::new();
+    if issuers.iter().any(|issuer| issuer.forwards) {
+        shared.push(("forward_authorization", true.into(), "forwardOriginalToken".into()));
+    }
+    shared.push(("request_timeout", "unlimited".into(), "Istio does this without a field".into()));
     let finish = |table: &mut DraftTable| {
-        table.set("upstream", "workload", "");
-        if forwards {
-            table.set("forward_authorization", true, "forwardOriginalToken");
-        }
-        table.set("request_timeout", "unlimited", "Istio does this without a field");
+        table.set("upstream", "workload", "").set_shared(&shared);
     };
     for (at, (host, path)) in authorization.places().into_iter().enumerate() {
         let here = authorization.at(host.as_deref(), &path);

@@ -73,7 +73,6 @@ path = { exact = \"/healthz\" }
 public = true
 upstream = \"shop\"
 request_timeout = \"15s\"
-forward_authorization = true
 [[route]]
 name = \"shop-1-3\"
 hosts = [\"shop.example\"]

@@ -52,7 +52,6 @@ name = \"route-3\"
 path = { exact = \"/healthz\" }
 public = true
 upstream = \"workload\"
-forward_authorization = true
 request_timeout = \"unlimited\"";
     assert_eq!(routes(&migration), expected);
     assert!(migration.configuration.contains("fields = { x-tenant = \"claims.tenant\" }"));

@@ -1,4 +1,6 @@
-//! Migrations: the translated configurations are accepted.
+//! Migrations: the translated configurations are accepted, and serve what the program served.
+
+mod toured;
 
 use migrate::files::ContainerFiles;
 use migrate::oauth2_proxy::{Oauth2ProxyKind, Source};
@@ -25,6 +27,42 @@ fn accepted(what: &str, configuration: &str) {
         panic!("{what}: {}\n{text}", refused.report.lines().collect::<Vec<_>>().join("\n"));
     }
 }
+
+/// A bootstrap of Envoy with certificates, several hosts, and a filter that closes every route.
+pub(crate) const MESH: &str = "static_resources:
+  listeners:
+  - name: mesh/in
+    address: {socket_address: {address: 0.0.0.0, port_value: 8443}}
+    filter_chains:
+    - transport_socket:
+        typed_config:
+          '@type': t/v3.DownstreamTlsContext
+          require_client_certificate: true
+          common_tls_context:
+            tls_params: {tls_minimum_protocol_version: TLSv1_3}
+            tls_certificates: [{certificate_chain: {filename: cert.pem}, private_key: {filename: key.pem}}]
+            validation_context: {trusted_ca: {filename: ca.pem}}
+      filters:
+      - typed_config:
+          '@type': t/v3.HttpConnectionManager
+          http_filters:
+          - {name: r, typed_config: {'@type': t/v3.RBAC, rules: {}}}
+          - {name: c, typed_config: {'@type': t/v3.Cors}}
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ['*.example', 'app.example:8443']
+              routes:
+              - {match: {path: /robots.txt}, direct_response: {status: 404, body: {inline_string: none}}}
+              - {match: {path_separated_prefix: /grpc}, route: {cluster: machines, timeout: 0s}}
+              - {match: {prefix: /}, redirect: {https_redirect: true, host_redirect: www.example}}
+  clusters:
+  - name: machines
+    http2_protocol_options: {}
+    load_assignment: {endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: /run/app.sock}}}}]}]}
+    health_checks: [{timeout: 1s, http_health_check: {path: /healthz}}]
+    outlier_detection: {consecutive_5xx: 5}
+";
 
 const TLS: [&str; 2] =
     ["--tls-cert-file=/etc/tls/private/tls.crt", "--tls-private-key-file=/etc/tls/private/tls.key"];
@@ -266,45 +304,11 @@ fn configurations_of_istio() {
 
 #[test]
 fn configurations_of_envoy() {
-    let mesh = "static_resources:
-  listeners:
-  - name: mesh/in
-    address: {socket_address: {address: 0.0.0.0, port_value: 8443}}
-    filter_chains:
-    - transport_socket:
-        typed_config:
-          '@type': t/v3.DownstreamTlsContext
-          require_client_certificate: true
-          common_tls_context:
-            tls_params: {tls_minimum_protocol_version: TLSv1_3}
-            tls_certificates: [{certificate_chain: {filename: cert.pem}, private_key: {filename: key.pem}}]
-            validation_context: {trusted_ca: {filename: ca.pem}}
-      filters:
-      - typed_config:
-          '@type': t/v3.HttpConnectionManager
-          http_filters:
-          - {name: r, typed_config: {'@type': t/v3.RBAC, rules: {}}}
-          - {name: c, typed_config: {'@type': t/v3.Cors}}
-          route_config:
-            virtual_hosts:
-            - name: all
-              domains: ['*.example', 'app.example:8443']
-              routes:
-              - {match: {path: /robots.txt}, direct_response: {status: 404, body: {inline_string: none}}}
-              - {match: {path_separated_prefix: /grpc}, route: {cluster: machines, timeout: 0s}}
-              - {match: {prefix: /}, redirect: {https_redirect: true, host_redirect: www.example}}
-  clusters:
-  - name: machines
-    http2_protocol_options: {}
-    load_assignment: {endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: /run/app.sock}}}}]}]}
-    health_checks: [{timeout: 1s, http_health_check: {path: /healthz}}]
-    outlier_detection: {consecutive_5xx: 5}
-";
     for (what, bootstrap) in [
         ("tokens", include_str!("../../../migrate/tests/it/envoy-jwt.yaml")),
         ("an authorizer over HTTP", include_str!("../../../../examples/3x-envoy/envoy-http.yaml")),
         ("an authorizer over gRPC", include_str!("../../../../examples/3x-envoy/envoy.yaml")),
-        ("certificates", mesh),
+        ("certificates", MESH),
     ] {
         let migration =
             envoy::translate("envoy.yaml", bootstrap).unwrap_or_else(|fault| panic!("{what}: {fault}"));
