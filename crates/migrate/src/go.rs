@@ -133,8 +133,11 @@ pub(crate) fn regex_path(pattern: &str) -> Option<toml::Value> {
     }
     // `^/a` also matches `/ab`, which no prefix does.
     let prefix = plain.strip_suffix('/')?;
-    let prefix = if prefix.is_empty() { "/" } else { prefix };
-    Some(crate::draft::inline([("prefix", prefix.into())]))
+    // A prefix here also has `/a` itself.
+    Some(crate::draft::inline([match prefix {
+        "" => ("prefix", "/".into()),
+        prefix => ("template", format!("{prefix}/{{rest...}}").into()),
+    }]))
 }
 
 /// A pattern of Go's `path.Match` as a route's path.

@@ -139,16 +139,27 @@ impl ProgramSettings {
     pub fn none_equal(&mut self, names: &[&str], remedy: &str) {
         for name in names {
             for given in self.list(name) {
-                self.no_equal(&given, remedy);
+                self.no_equal(&masked(name, given), remedy);
             }
         }
     }
 
     /// Ends the translation. What nobody has taken has no equal.
     pub fn finish(mut self) -> MigrationReport {
-        for given in std::mem::take(&mut self.given).into_values().flatten() {
-            self.no_equal(&given, "it is not read here; compare the program's documentation");
+        for (name, all) in std::mem::take(&mut self.given) {
+            for given in all {
+                let remedy = "it is not read here; compare the program's documentation";
+                self.no_equal(&masked(name, given), remedy);
+            }
         }
         self.report
     }
+}
+
+/// A value as it may be shown: not if it is, or may hold, a secret.
+fn masked(name: &str, given: Given) -> Given {
+    let is_secret = ["secret", "password", "-key", "-token", "connection-url", "connection-urls"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    if is_secret { Given::new("…", given.origin) } else { given }
 }

@@ -45,7 +45,7 @@ pub(super) enum Need {
 }
 
 impl Filters {
-    pub(super) fn read(manager: &Json, at: usize, output: &mut Output) -> Self {
+    pub(super) fn read(manager: &Json, output: &mut Output) -> Self {
         let mut filters = Self::default();
         for filter in list(&manager["http_filters"]) {
             let config = &filter["typed_config"];
@@ -53,7 +53,7 @@ impl Filters {
             match text(&config["@type"]).rsplit('.').next().unwrap_or_default() {
                 "Router" => output.translated(setting),
                 "JwtAuthentication" => filters.jwt_authn(config, output),
-                "ExtAuthz" => filters.ext_authz(config, at, output),
+                "ExtAuthz" => filters.ext_authz(config, output),
                 "Cors" | "CorsPolicy" => output.no_equal(setting, "write `cors` of the routes"),
                 "LocalRateLimit" | "RateLimit" | "AdaptiveConcurrency" | "BandwidthLimitConfig" => {
                     let remedy =
@@ -87,10 +87,16 @@ impl Filters {
         for (name, provider) in config["providers"].as_object().into_iter().flatten() {
             self.forwards |= provider["forward"] == true;
             let plain = plain_name(name);
-            // Several listeners may have the same providers.
-            if !output.issuers.contains(&plain) {
-                issuer(&plain, provider, output);
-                output.issuers.push(plain);
+            issuer(&plain, provider, output);
+            output.issuers.push(plain);
+            for field in ["subjects", "max_lifetime"] {
+                if !provider[field].is_null() {
+                    self.is_closed = true;
+                    output.no_equal(
+                        format!("{field} of provider {name}"),
+                        &format!("write it as a rule: {CLOSED}"),
+                    );
+                }
             }
         }
         for (at, rule) in list(&config["rules"]).enumerate() {
@@ -113,7 +119,7 @@ impl Filters {
         }
     }
 
-    fn ext_authz(&mut self, config: &Json, at: usize, output: &mut Output) {
+    fn ext_authz(&mut self, config: &Json, output: &mut Output) {
         let service = &config["http_service"];
         let cluster = plain_name(text(&service["server_uri"]["cluster"]));
         if !service.is_object() || !output.upstreams.contains(&cluster) {
@@ -124,7 +130,7 @@ impl Filters {
             );
             return;
         }
-        let name = format!("authorizer-{}", at + 1);
+        let name = "authorizer".to_owned();
         let table = output.draft.table("[[authorizer]]");
         table.set("name", &*name, "").set("upstream", &*cluster, "server_uri");
         let timeout = &service["server_uri"]["timeout"];

@@ -6,8 +6,15 @@ use toml::Value;
 use super::{Output, is_type, list, socket_address, text};
 use crate::draft::inline;
 
-/// Adds the listeners, and returns their connection managers.
-pub(super) fn translate<'j>(resources: &'j Json, output: &mut Output) -> Vec<&'j Json> {
+/// A connection manager whose routes are translated.
+pub(super) struct Manager<'j> {
+    pub(super) config: &'j Json,
+    /// Whether its listener asks for something that is not translated.
+    pub(super) is_closed: bool,
+}
+
+/// Adds the listeners, and returns their connection managers but those that only redirect to `https`.
+pub(super) fn translate<'j>(resources: &'j Json, output: &mut Output) -> Vec<Manager<'j>> {
     let mut managers = Vec::new();
     for (at, listener) in list(&resources["listeners"]).enumerate() {
         let name = match text(&listener["name"]) {
@@ -41,10 +48,57 @@ pub(super) fn translate<'j>(resources: &'j Json, output: &mut Output) -> Vec<&'j
             let remedy = "write the networks of the proxies in front into `trusted_proxies`";
             output.no_equal(format!("xff_num_trusted_hops of {setting}"), remedy);
         }
+        if only_redirects(manager) {
+            output.draft.last("[[listener]]").set("https_redirect", true, "https_redirect");
+            output.translated(setting);
+            continue;
+        }
+        let is_closed = chains.first().is_some_and(|chain| is_narrowed(chain));
+        if is_closed {
+            let remedy = "its network filters, its match of addresses, or what it asks of client certificates have no equal: \
+                          every route is closed until that is written";
+            output.no_equal(&*setting, remedy);
+        }
         output.translated(setting);
-        managers.push(*manager);
+        managers.push(Manager { config: manager, is_closed });
     }
     managers
+}
+
+/// Whether every route of a connection manager redirects to `https`.
+fn only_redirects(manager: &Json) -> bool {
+    let hosts = list(&manager["route_config"]["virtual_hosts"]);
+    let mut routes = hosts.flat_map(|host| list(&host["routes"])).peekable();
+    let redirects = |route: &Json| {
+        let redirect = route["redirect"].as_object();
+        redirect.is_some_and(|fields| {
+            fields.get("https_redirect") == Some(&Json::Bool(true))
+                && fields.keys().all(|field| field == "https_redirect" || field == "response_code")
+        })
+    };
+    routes.peek().is_some() && routes.all(redirects)
+}
+
+/// Whether a filter chain refuses connections for a reason that is not translated.
+fn is_narrowed(chain: &Json) -> bool {
+    let has = |object: &Json, fields: &[&str]| fields.iter().any(|field| !object[*field].is_null());
+    let others =
+        list(&chain["filters"]).any(|filter| !is_type(&filter["typed_config"], "HttpConnectionManager"));
+    let sources = ["source_type", "source_prefix_ranges", "direct_source_prefix_ranges", "source_ports"];
+    let socket = &chain["transport_socket"]["typed_config"];
+    let context = &socket["common_tls_context"];
+    let validation = &context["validation_context"];
+    let required = socket["require_client_certificate"] == true;
+    let has_ca = !text(&validation["trusted_ca"]["filename"]).is_empty();
+    let names = [
+        "match_typed_subject_alt_names",
+        "match_subject_alt_names",
+        "verify_certificate_hash",
+        "verify_certificate_spki",
+        "crl",
+        "max_verify_depth",
+    ];
+    others || has(&chain["filter_chain_match"], &sources) || (required && !has_ca) || has(validation, &names)
 }
 
 /// A name as a configuration has it.

@@ -38,11 +38,15 @@ pub fn translate(name: &str, text: &str) -> Result<Migration, InputFault> {
         let why = "it has no static listener with an HTTP connection manager";
         return Err(InputFault::File { name: name.to_owned(), why: why.into() });
     }
+    let [manager] = &managers[..] else {
+        let why = "several listeners have routes, and here routes serve every listener: leave one of these listeners in the \
+                   file, and run one Postern for each";
+        return Err(InputFault::File { name: name.to_owned(), why: why.into() });
+    };
     clusters::translate(resources, &mut output);
-    for (at, manager) in managers.iter().enumerate() {
-        let filters = Filters::read(manager, at, &mut output);
-        routes::translate(manager, at, &filters, &mut output);
-    }
+    let mut filters = Filters::read(manager.config, &mut output);
+    filters.is_closed |= manager.is_closed;
+    routes::translate(manager.config, &filters, &mut output);
     for name in output.upstreams.clone() {
         if output.used.contains(&name) {
             output.translated(format!("cluster {name}"));
@@ -53,11 +57,6 @@ pub fn translate(name: &str, text: &str) -> Result<Migration, InputFault> {
         output.different(format!("cluster {name}"), difference);
     }
     admin(&bootstrap, &mut output);
-    if managers.len() > 1 {
-        let note =
-            "routes serve every listener here: those of several listeners are together, so give them `hosts`";
-        output.report.notes.push(note.into());
-    }
     output.report.notes.extend(
         [
             "a prefix ends with a segment here: `/api` is not a prefix of `/apix`, which another route takes",

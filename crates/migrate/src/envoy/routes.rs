@@ -10,7 +10,7 @@ use super::{Output, duration, is_type, list, text};
 use crate::draft::{DraftTable, inline};
 
 /// Translates the routes of a connection manager.
-pub(super) fn translate(manager: &Json, at: usize, filters: &Filters, output: &mut Output) {
+pub(super) fn translate(manager: &Json, filters: &Filters, output: &mut Output) {
     if manager["rds"].is_object() {
         output.no_equal("rds", "only routes in the file are translated");
     }
@@ -29,12 +29,21 @@ pub(super) fn translate(manager: &Json, at: usize, filters: &Filters, output: &m
             output.no_equal(format!("virtual host {name}, {host}"), remedy);
             continue;
         }
-        if host["typed_per_filter_config"].is_object() {
-            let remedy = "filters are the same for all of its routes, unless a route says otherwise";
+        let is_configured = [host, &manager["route_config"]]
+            .iter()
+            .any(|place| place["typed_per_filter_config"].as_object().is_some_and(|own| !own.is_empty()));
+        if is_configured {
+            let remedy = "it says something to the filters that is not read: its routes are closed until that is written";
             output.no_equal(format!("typed_per_filter_config of virtual host {name}"), remedy);
         }
-        let mut read = VirtualHost { hosts, routes: Vec::new(), filters, is_one_left_out: false };
-        read.read(host, &format!("{name}-{}", at + 1), output);
+        let mut read = VirtualHost {
+            hosts,
+            routes: Vec::new(),
+            filters,
+            is_one_left_out: false,
+            is_closed: is_configured || filters.is_closed,
+        };
+        read.read(host, &name, output);
         read.write(output);
     }
 }
@@ -47,6 +56,8 @@ struct VirtualHost<'j> {
     filters: &'j Filters,
     /// Whether there are more routes, whose requests another one takes.
     is_one_left_out: bool,
+    /// Whether nobody gets at them.
+    is_closed: bool,
 }
 
 struct SourceRoute<'j> {
@@ -95,6 +106,8 @@ impl<'j> VirtualHost<'j> {
             let remedy = format!("{why}: write it by hand; until then another route takes its requests");
             output.no_equal(format!("route {name}"), &remedy);
             self.is_one_left_out = true;
+            // It answered itself, perhaps with a refusal: no other route may take its requests.
+            self.is_closed |= route["route"].is_null();
         }
     }
 
@@ -111,7 +124,7 @@ impl<'j> VirtualHost<'j> {
             Some(_) => Need::Unknown,
             None => self.filters.need(path),
         };
-        let need = if self.filters.is_closed { Need::Unknown } else { need };
+        let need = if self.is_closed { Need::Unknown } else { need };
         Some((found, Access { need, asks: self.filters.authorizer.is_some() && !is_open }))
     }
 
@@ -146,7 +159,7 @@ impl<'j> VirtualHost<'j> {
                     "`{beyond}` begins other names too in Envoy, so it is closed: write what they need"
                 );
                 output.no_equal(&*setting, &remedy);
-            } else if access.need == Need::Unknown && !self.filters.is_closed {
+            } else if access.need == Need::Unknown && !self.is_closed {
                 let remedy = "what its requests need cannot be said: it is closed until that is written";
                 output.no_equal(&*setting, remedy);
             }
@@ -168,8 +181,8 @@ impl<'j> VirtualHost<'j> {
             fields_without_equal(source.route, &setting, output);
             if parts.all(|(.., access)| access.need != Need::Unknown) {
                 output.translated(setting);
-            } else if self.filters.is_closed {
-                output.no_equal(setting, "it is closed, because of a filter or rule in front of it");
+            } else if self.is_closed {
+                output.no_equal(setting, "it is closed, because of a filter or a route in front of it");
             }
         }
     }
@@ -241,7 +254,8 @@ fn cluster(route: &Json) -> String {
 /// What a route says to a filter.
 fn per_filter<'j>(route: &'j Json, name: &str) -> Option<&'j Json> {
     let configs = route["typed_per_filter_config"].as_object().into_iter().flatten();
-    configs.map(|(_, config)| config).find(|config| is_type(config, name))
+    let inner = |config: &'j Json| if is_type(config, "FilterConfig") { &config["config"] } else { config };
+    configs.map(|(_, config)| inner(config)).find(|config| is_type(config, name))
 }
 
 fn forward(table: &mut DraftTable, source: &SourceRoute<'_>, upstream: &str) {

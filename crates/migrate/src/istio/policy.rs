@@ -42,7 +42,11 @@ impl PathMatch {
     fn contains(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,
-            (Self::Prefix(own), Self::Exact(path) | Self::Prefix(path)) => {
+            // `/a/*` does not have `/a`, which a prefix here has.
+            (Self::Prefix(own), Self::Exact(path)) => {
+                path.strip_prefix(&**own).is_some_and(|rest| rest.starts_with('/'))
+            }
+            (Self::Prefix(own), Self::Prefix(path)) => {
                 path.strip_prefix(&**own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
             (own, other) => own == other,
@@ -70,7 +74,7 @@ pub(super) struct Authorization {
 }
 
 /// What a route needs.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct RouteRules {
     pub(super) allow: Vec<Value>,
     pub(super) deny: Vec<Value>,
@@ -97,9 +101,13 @@ impl Authorization {
                     continue;
                 }
                 "CUSTOM" => {
-                    let remedy =
-                        "a route can ask an external authorizer (`[[authorizer]]`, `route.authorizer`)";
+                    let remedy = "the requests that it asks about are refused until a route asks an external authorizer \
+                                  (`[[authorizer]]`, `route.authorizer`) in place of the rule that denies";
                     no_equal(report, named(object, "action CUSTOM"), remedy);
+                    let mut unreported = MigrationReport::default();
+                    for rule in spec["rules"].as_array().into_iter().flatten() {
+                        all.add(rule, true, ("", issuers), &mut unreported);
+                    }
                     continue;
                 }
                 other => {
@@ -139,8 +147,10 @@ impl Authorization {
             .flatten()
             .filter_map(|condition| when_condition(condition, issuers, &mut faults))
             .collect();
-        let conditions: Vec<Vec<_>> =
-            sources.into_iter().map(|source| source.into_iter().chain(when.clone()).collect()).collect();
+        let conditions: Vec<Vec<_>> = sources
+            .into_iter()
+            .map(|source| combined(source.into_iter().chain(when.clone()), &mut faults))
+            .collect();
         let anywhere = serde_json::json!([{ "operation": {} }]);
         let operations = if rule["to"].is_array() { &rule["to"] } else { &anywhere };
         let mut found = Vec::new();
@@ -151,18 +161,28 @@ impl Authorization {
                     faults.push(format!("`{key}`"));
                 }
             }
+            // One that cannot be said is every path, or every host: for a denial that is safe.
             let mut paths = Vec::new();
             for path in texts(&operation["paths"]) {
-                match PathMatch::read(&path) {
-                    Some(path) => paths.push(path),
-                    None => faults.push(format!("the path `{path}`")),
+                paths.push(PathMatch::read(&path).unwrap_or_else(|| {
+                    faults.push(format!("the path `{path}`"));
+                    PathMatch::Any
+                }));
+            }
+            if paths.is_empty() || paths.contains(&PathMatch::Any) {
+                paths = vec![PathMatch::Any];
+            }
+            let mut hosts = texts(&operation["hosts"]);
+            for host in &hosts {
+                if host != "*" && host.strip_prefix("*.").unwrap_or(host).contains('*') {
+                    faults.push(format!("the host `{host}`"));
                 }
             }
-            if paths.is_empty() {
-                paths.push(PathMatch::Any);
+            if hosts.iter().any(|host| host == "*" || host.strip_prefix("*.").unwrap_or(host).contains('*')) {
+                hosts.clear();
             }
             found.push(PolicyRule {
-                hosts: texts(&operation["hosts"]),
+                hosts,
                 paths,
                 methods: texts(&operation["methods"]),
                 conditions: conditions.clone(),
@@ -201,11 +221,21 @@ impl Authorization {
             hosts.extend(rule.hosts.iter().cloned().map(Some));
             paths.extend(rule.paths.iter().cloned());
         }
+        for path in paths.clone() {
+            if let PathMatch::Prefix(prefix) = path {
+                paths.push(PathMatch::Exact(prefix));
+            }
+        }
         let mut places = Vec::new();
         for host in hosts {
             for path in &paths {
                 let place = (host.clone(), path.clone());
-                if !places.contains(&place) {
+                // The prefix has the same for its own path.
+                let is_implied = matches!(path, PathMatch::Exact(exact) if {
+                    let prefix = PathMatch::Prefix(exact.clone());
+                    paths.contains(&prefix) && self.at(host.as_deref(), path) == self.at(host.as_deref(), &prefix)
+                });
+                if !is_implied && !places.contains(&place) {
                     places.push(place);
                 }
             }
@@ -217,8 +247,8 @@ impl Authorization {
     pub(super) fn at(&self, host: Option<&str>, path: &PathMatch) -> RouteRules {
         let mut here = RouteRules { is_open: !self.allows, ..RouteRules::default() };
         for rule in &self.rules {
-            let host_fits =
-                rule.hosts.is_empty() || host.is_some_and(|host| rule.hosts.iter().any(|own| own == host));
+            let host_fits = rule.hosts.is_empty()
+                || host.is_some_and(|host| rule.hosts.iter().any(|own| host_contains(own, host)));
             if !host_fits || !rule.paths.iter().any(|own| own.contains(path)) {
                 continue;
             }
@@ -245,6 +275,38 @@ impl Authorization {
         }
         here
     }
+}
+
+/// Whether a host of a rule, which may be `*.NAME`, has this one.
+fn host_contains(own: &str, host: &str) -> bool {
+    own == host
+        || own.strip_prefix('*').is_some_and(|end| host.strip_prefix('*').unwrap_or(host).ends_with(end))
+}
+
+/// Conditions that must all hold. A rule has each key once, so others with the same key are left out.
+fn combined(
+    conditions: impl Iterator<Item = (&'static str, Value)>,
+    faults: &mut Vec<String>,
+) -> Vec<(&'static str, Value)> {
+    let mut whole: Vec<(&'static str, Value)> = Vec::new();
+    for (key, value) in conditions {
+        let Some((_, known)) = whole.iter_mut().find(|(own, _)| *own == key) else {
+            whole.push((key, value));
+            continue;
+        };
+        if *known == value {
+            continue;
+        }
+        match (known, value) {
+            (Value::Table(known), Value::Table(more))
+                if more.keys().all(|path| !known.contains_key(path)) =>
+            {
+                known.extend(more);
+            }
+            _ => faults.push(format!("two conditions on `{key}`")),
+        }
+    }
+    whole
 }
 
 /// The conditions of a source.
@@ -289,6 +351,9 @@ fn principals(
             _ => faults.push(format!("the principal `{value}`")),
         }
     }
+    if names.len() < values.len() {
+        return Vec::new();
+    }
     names.dedup();
     let mut conditions = vec![("issuers", Value::from(names))];
     let all = subjects.iter().filter(|subject| *subject == "*").count();
@@ -296,6 +361,7 @@ fn principals(
         conditions.push(("subjects", subjects.into()));
     } else if all < subjects.len() {
         faults.push("principals of which only some have a subject".to_owned());
+        return Vec::new();
     }
     conditions
 }
@@ -311,7 +377,14 @@ fn when_condition(
         return None;
     }
     if let Some(claims) = key.strip_prefix("request.auth.claims[").and_then(|rest| rest.strip_suffix(']')) {
-        let path = claims.replace("][", ".");
+        let parts: Vec<&str> = claims.split("][").collect();
+        // A name with dots is written as a JSON pointer (RFC 6901).
+        let path = if parts.iter().any(|part| part.contains(['.', '/'])) {
+            let escaped = parts.iter().map(|part| part.replace('~', "~0").replace('/', "~1"));
+            format!("/{}", escaped.collect::<Vec<_>>().join("/"))
+        } else {
+            parts.join(".")
+        };
         let table: toml::Table = [(path, Value::from(values))].into_iter().collect();
         return Some(("claims", Value::Table(table)));
     }
@@ -322,6 +395,7 @@ fn when_condition(
             let mut conditions = principals(&values, issuers, faults);
             if conditions.len() > 1 {
                 faults.push(format!("`{key}`"));
+                return None;
             }
             conditions.pop()
         }

@@ -52,6 +52,19 @@ pub(super) fn translate(
     Ok(Access { policy: inline([("allow", Value::Array(rules))]), from: from.join(", "), basic_auth })
 }
 
+/// Flags that say who may, and whose answer no claim has.
+const NARROWING: [&str; 9] = [
+    "google-group",
+    "gitlab-project",
+    "github-org",
+    "github-team",
+    "github-repo",
+    "github-user",
+    "bitbucket-team",
+    "bitbucket-repository",
+    "entra-id-allowed-tenant",
+];
+
 /// The groups of which a person needs one.
 fn groups(settings: &mut ProgramSettings, from: &mut Vec<String>) -> Option<Value> {
     let mut groups = Vec::new();
@@ -65,15 +78,20 @@ fn groups(settings: &mut ProgramSettings, from: &mut Vec<String>) -> Option<Valu
             groups.push(given.value);
         }
     }
-    // Roles of Keycloak are groups with this prefix, or `role:CLIENT:NAME`.
     for given in settings.list("allowed-role") {
-        let name = given.value.rsplit(':').next().unwrap_or_default().to_owned();
-        settings.different(
+        settings.no_equal(
             &given,
-            "roles count as groups: add `realm_access.roles` or the client's roles to `claims.groups`",
+            "a role is no group: write a rule with `claims = { \"realm_access.roles\" = [\"NAME\"] }` in place of the group \
+             `role:…`, which nobody has",
         );
+        groups.push(format!("role:{}", given.value));
         from.push(given.origin);
-        groups.push(name);
+    }
+    // What these flags ask for is not asked here.
+    let is_narrowed = NARROWING.iter().any(|flag| settings.has(flag));
+    if is_narrowed {
+        groups = vec!["nobody".to_owned()];
+        from.push("see the report".to_owned());
     }
     settings.none_equal(
         &[
@@ -92,11 +110,12 @@ fn groups(settings: &mut ProgramSettings, from: &mut Vec<String>) -> Option<Valu
             "bitbucket-repository",
             "azure-graph-group-field",
         ],
-        "groups come from claims of the provider; let Keycloak or Dex ask for them, and write rules with `groups`",
+        "groups come from claims of the provider; let Keycloak or Dex ask for them, and write rules with `groups` in place of \
+         `nobody`",
     );
     settings.none_equal(
         &["entra-id-allowed-tenant"],
-        "a login has one tenant: add a [[login.provider]] for each",
+        "a login has one tenant: add a [[login.provider]] for each, and write it in place of the group `nobody`",
     );
     settings.none_equal(
         &["entra-id-federated-token-auth"],

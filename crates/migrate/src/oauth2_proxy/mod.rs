@@ -9,8 +9,12 @@ mod flags;
 mod provider;
 mod routes;
 mod server;
+mod structured;
+
+use toml::{Table, Value};
 
 pub use self::flags::Oauth2ProxyKind;
+use self::structured::Structured;
 use crate::draft::Draft;
 use crate::files::ContainerFiles;
 use crate::input_fault::InputFault;
@@ -40,26 +44,35 @@ pub fn translate(kind: Oauth2ProxyKind, source: &Source<'_>) -> Result<Migration
     let arguments = syntax.read(source.arguments)?;
     let environment = syntax.environment(ENVIRONMENT, source.environment);
     let mut first = ProgramSettings::new(arguments.clone());
-    if let Some(given) = first.text("alpha-config") {
-        return Err(InputFault::File {
-            name: given.value,
-            why: "the structured (alpha) configuration is not read yet; give the flags instead".to_owned(),
-        });
-    }
+    let structured = match first.text("alpha-config") {
+        Some(named) => Structured::read(&named, &source.files)?,
+        None => Structured::default(),
+    };
     let named = first.text("config");
     let file = match &named {
         Some(given) => syntax.file(&given.value, source.files.text(given)?)?,
         None => Vec::new(),
     };
-    let mut settings = ProgramSettings::layered([file, environment, arguments]);
-    if let Some(given) = settings.text("config") {
-        settings.translated(&given);
+    let mut settings = ProgramSettings::layered([file, structured.given, environment, arguments]);
+    for name in ["config", "alpha-config"] {
+        if let Some(given) = settings.text(name) {
+            settings.translated(&given);
+        }
+    }
+    for (given, outcome) in structured.outcomes {
+        settings.report.add(given.shown(), outcome);
     }
     let mut output = Output::default();
     server::translate(&mut settings, &mut output.draft)?;
     let provider = provider::translate(&mut settings, &mut output, kind)?;
     let access = access::translate(&mut settings, &mut output.draft, &source.files, &provider)?;
     routes::translate(&mut settings, &mut output.draft, &access)?;
+    if !structured.headers.is_empty() {
+        let from = "injectRequestHeaders";
+        let fields: Table =
+            structured.headers.into_iter().map(|(name, field)| (name, field.into())).collect();
+        output.draft.last("[identity_headers]").set("fields", Value::Table(fields), from);
+    }
     for (names, remedy) in WITHOUT_EQUAL {
         settings.none_equal(names, remedy);
     }

@@ -300,8 +300,9 @@ fn open_routes(
     shared: &Shared,
 ) {
     let path_text = |path: &Value| {
-        let member = path.get("exact").or_else(|| path.get("prefix"));
-        member.and_then(Value::as_str).unwrap_or_default().to_owned()
+        let member = path.get("exact").or_else(|| path.get("prefix")).or_else(|| path.get("template"));
+        let text = member.and_then(Value::as_str).unwrap_or_default();
+        text.split('{').next().unwrap_or_default().to_owned()
     };
     for (at, (method, path, given)) in open.iter().enumerate() {
         let text = path_text(path);

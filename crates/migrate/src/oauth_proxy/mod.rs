@@ -467,17 +467,13 @@ fn open_routes(
 }
 
 /// Settings that have no equal, or need none, and what to do.
-const WITHOUT_EQUAL: [(&[&str], &str); 19] = [
+const WITHOUT_EQUAL: [(&[&str], &str); 18] = [
     (&["version", "help"], "nothing to do: it printed something"),
     (&["provider"], "nothing to do: it is OpenShift"),
     (&["debug-address"], "there is no profiler; `/debug/config` of the admin listener shows what is served"),
     (
         &["signature-key"],
         "requests are not signed with a shared key; `[assertion]` adds a signed JWT about the caller",
-    ),
-    (
-        &["email-domain", "authenticated-emails-file"],
-        "OpenShift knows no addresses: write rules with `users` or `groups`",
     ),
     (
         &["htpasswd-file", "display-htpasswd-form"],

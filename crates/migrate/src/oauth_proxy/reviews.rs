@@ -15,6 +15,8 @@ pub(super) struct Reviews {
     /// Those of people, all of which are needed.
     people: Vec<Value>,
     people_from: String,
+    /// Whether a setting that has no equal says who may: then nobody passes as a person.
+    is_closed: bool,
     /// Path prefixes with the review of tokens, and from what they came. Longer ones first.
     pub(super) delegated: Vec<(String, Value, String)>,
 }
@@ -72,8 +74,23 @@ impl Reviews {
                 "it is asked on every request with a session, and cached, not once at the sign-in",
             );
         }
+        let mut is_closed = false;
+        for flag in ["email-domain", "authenticated-emails-file"] {
+            for given in settings.list(flag) {
+                if given.value == "*" {
+                    settings.translated(&given);
+                    continue;
+                }
+                is_closed = true;
+                settings.no_equal(
+                    &given,
+                    "OpenShift knows no addresses, so people are refused: write rules with `users` or `groups` in place of `nobody`",
+                );
+            }
+        }
         if let Some(given) = settings.text("openshift-sar-by-host") {
-            settings.no_equal(&given, "write a route for each host with `hosts` and its own `access_review`");
+            is_closed = true;
+            settings.no_equal(&given, "people are refused until you write a route for each host with `hosts` and its own `access_review`");
         }
         let mut delegated = Vec::new();
         if let Some(given) = settings.text("openshift-delegate-urls") {
@@ -89,7 +106,7 @@ impl Reviews {
                 "nobody passes without a credential, also where the review allows it to anonymous callers",
             );
         }
-        Ok(Self { people, people_from, delegated })
+        Ok(Self { people, people_from, is_closed, delegated })
     }
 
     pub(super) fn are_needed(&self) -> bool {
@@ -98,20 +115,19 @@ impl Reviews {
 
     /// What a route needs that only people may use.
     pub(super) fn set_sessions(&self, table: &mut DraftTable) {
+        if self.is_closed {
+            table.set("policy", policy(nobody(), None), "closed: see the report");
+            return;
+        }
         match &self.people[..] {
             [] => {
                 let rule = inline([("issuers", vec![NAME].into()), ("credentials", vec!["session"].into())]);
-                table.set("policy", inline([("allow", Value::Array(vec![rule]))]), "whoever signs in");
+                table.set("policy", policy(rule, None), "whoever signs in");
             }
             reviews => {
-                // A token of a program is a credential only below the delegated paths.
+                // A rule that allows would decide before the review.
                 if !self.delegated.is_empty() {
-                    let sessions = inline([("credentials", vec!["session"].into())]);
-                    table.set(
-                        "policy",
-                        inline([("allow", Value::Array(vec![sessions]))]),
-                        "no -openshift-delegate-urls here",
-                    );
+                    table.set("policy", policy(nobody(), Some(PROGRAMS)), "no -openshift-delegate-urls here");
                 }
                 set_reviews(table, reviews, &self.people_from);
             }
@@ -120,33 +136,40 @@ impl Reviews {
 
     /// What a route needs that people and programs may use.
     pub(super) fn set_delegated(&self, table: &mut DraftTable, review: &Value) {
-        match &self.people[..] {
-            [] => {
-                let rule = inline([("credentials", vec!["session"].into())]);
-                table.set("policy", inline([("allow", Value::Array(vec![rule]))]), "whoever signs in");
-                table.set("access_review", review.clone(), "-openshift-delegate-urls");
-            }
-            [own] if own == review => {
-                table.set("access_review", review.clone(), "-openshift-sar, -openshift-delegate-urls");
-            }
-            [own] => {
-                // Either is enough: whom the cluster allows one of them.
-                let any = inline([("any", Value::Array(vec![own.clone(), review.clone()]))]);
-                table.set(
-                    "access_reviews",
-                    any,
-                    "-openshift-sar for people, -openshift-delegate-urls for programs",
-                );
-            }
-            _ => {
-                table.set(
-                    "access_review",
-                    review.clone(),
-                    "-openshift-delegate-urls; people need it here, too",
-                );
-            }
+        let mut reviews = self.people.clone();
+        let from = if self.is_closed {
+            table.set("policy", policy(nobody(), Some(&["session"])), "people: see the report");
+            "-openshift-delegate-urls"
+        } else if reviews.is_empty() {
+            let rule = inline([("credentials", vec!["session"].into())]);
+            table.set("policy", policy(rule, None), "whoever signs in");
+            "-openshift-delegate-urls"
+        } else {
+            // A review does not ask with what a caller came.
+            "-openshift-sar and -openshift-delegate-urls: all are needed here"
+        };
+        if !reviews.contains(review) {
+            reviews.push(review.clone());
         }
+        set_reviews(table, if self.is_closed { std::slice::from_ref(review) } else { &reviews }, from);
     }
+}
+
+/// Credentials of programs.
+const PROGRAMS: &[&str] = &["jwt", "opaque", "certificate", "basic"];
+
+/// A rule that no caller meets.
+fn nobody() -> Value {
+    inline([("groups", vec!["nobody"].into())])
+}
+
+/// A policy with a rule that allows, and one that refuses callers with these credentials.
+fn policy(rule: Value, refused: Option<&[&str]>) -> Value {
+    let denied = refused.map(|kinds| {
+        let kinds: Vec<Value> = kinds.iter().map(|kind| Value::from(*kind)).collect();
+        ("deny", Value::Array(vec![inline([("credentials", Value::Array(kinds))])]))
+    });
+    inline([("allow", Value::Array(vec![rule]))].into_iter().chain(denied))
 }
 
 fn set_reviews(table: &mut DraftTable, reviews: &[Value], from: &str) {

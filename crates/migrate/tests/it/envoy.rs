@@ -59,7 +59,7 @@ fn tokens_are_needed_by_path() {
     let migration = translated(JWT);
     let expected = "\
 [[route]]
-name = \"shop-1-4\"
+name = \"shop-4\"
 hosts = [\"shop.example\"]
 path = { prefix = \"/\" }
 policy = { allow = [{ issuers = [\"example\", \"machines\"] }] }
@@ -67,20 +67,20 @@ upstream = \"shop\"
 request_timeout = \"unlimited\"
 forward_authorization = true
 [[route]]
-name = \"shop-1-1\"
+name = \"shop-1\"
 hosts = [\"shop.example\"]
 path = { exact = \"/healthz\" }
 public = true
 upstream = \"shop\"
 request_timeout = \"15s\"
 [[route]]
-name = \"shop-1-3\"
+name = \"shop-3\"
 hosts = [\"shop.example\"]
 path = { prefix = \"/old\" }
 policy = { allow = [{ issuers = [\"example\", \"machines\"] }] }
 redirect = { prefix = \"/new\", status = 308 }
 [[route]]
-name = \"shop-1-4-part-2\"
+name = \"shop-4-part-2\"
 hosts = [\"shop.example\"]
 path = { exact = \"/old\" }
 policy = { allow = [{ issuers = [\"example\", \"machines\"] }] }
@@ -88,7 +88,7 @@ upstream = \"shop\"
 request_timeout = \"unlimited\"
 forward_authorization = true
 [[route]]
-name = \"shop-1-2\"
+name = \"shop-2\"
 hosts = [\"shop.example\"]
 path = { prefix = \"/orders\" }
 policy = { allow = [{ issuers = [\"example\"] }] }
@@ -97,7 +97,7 @@ replace_prefix = { from = \"/orders\", to = \"/v2/orders\" }
 request_timeout = \"250ms\"
 forward_authorization = true
 [[route]]
-name = \"shop-1-4-part-3\"
+name = \"shop-4-part-3\"
 hosts = [\"shop.example\"]
 path = { exact = \"/orders\" }
 policy = { allow = [{ issuers = [\"example\", \"machines\"] }] }
@@ -127,14 +127,14 @@ fn an_authorizer_is_asked_but_where_a_route_says_no() {
     let migration = translated(&bootstrap(ASKS, &two));
     let expected = "\
 [[route]]
-name = \"all-1-2\"
+name = \"all-2\"
 path = { prefix = \"/\" }
 public = true
-authorizer = \"authorizer-1\"
+authorizer = \"authorizer\"
 upstream = \"app\"
 request_timeout = \"15s\"
 [[route]]
-name = \"all-1-1\"
+name = \"all-1\"
 path = { exact = \"/healthz\" }
 public = true
 upstream = \"app\"
@@ -160,6 +160,8 @@ fn nothing_opens_what_is_not_translated() {
             ASKS,
             format!("{{match: {{prefix: /, headers: [{{name: x}}]}}, route: {{cluster: app}}}}, {open}"),
         ),
+        ("a regular expression that refuses", "", format!("{{match: {{safe_regex: {{regex: '/a.*'}}}}, direct_response: {{status: 403}}}}, {fallback}")),
+        ("a subject", "{name: j, typed_config: {'@type': t/v3.JwtAuthentication, rules: []}}", fallback.replace("cluster: app}", "cluster: app}, typed_per_filter_config: {j: {'@type': t/v3.FilterConfig, config: {'@type': t/v3.PerRouteConfig, requirement_name: a}}}")),
         ("RBAC", "{name: r, typed_config: {'@type': t/v3.RBAC}}", fallback.to_owned()),
         ("a script", "{name: l, typed_config: {'@type': t/v3.Lua}}", fallback.to_owned()),
         ("a filter of one's own", "{name: own, typed_config: {'@type': t/v1.Own}}", fallback.to_owned()),
@@ -223,7 +225,63 @@ fn a_route_that_gets_no_requests_is_left_out() {
     );
     let migration = translated(&bootstrap(ASKS, &two));
     assert_eq!(routes(&migration).matches("[[route]]").count(), 1);
-    assert_eq!(without_equal(&migration), ["route all-1-2"]);
+    assert_eq!(without_equal(&migration), ["route all-2"]);
+}
+
+/// What a listener asks of connections closes its routes, if it is not translated.
+#[test]
+fn a_listener_that_refuses_connections_closes() {
+    let open = bootstrap("", "{match: {prefix: /}, route: {cluster: app}}");
+    let chain = "    filter_chains:\n    - filters:\n";
+    assert!(open.contains(chain));
+    let tls = |more: &str| {
+        format!(
+            "    filter_chains:\n    - transport_socket: {{typed_config: {{'@type': t/v3.DownstreamTlsContext, {more}}}}}\n      filters:\n"
+        )
+    };
+    for (what, changed) in [
+        ("a network filter", format!("{chain}      - typed_config: {{'@type': t/v3.RBAC}}\n")),
+        ("addresses", "    filter_chains:\n    - filter_chain_match: {source_prefix_ranges: [{address_prefix: 10.0.0.0, prefix_len: 8}]}\n      filters:\n".to_owned()),
+        ("a secret of SDS", tls("require_client_certificate: true, common_tls_context: {combined_validation_context: {}}")),
+        ("names", tls("require_client_certificate: true, common_tls_context: {validation_context: {trusted_ca: {filename: ca.pem}, match_typed_subject_alt_names: [{san_type: DNS}]}}")),
+    ] {
+        let seen = routes(&translated(&open.replace(chain, &changed)));
+        assert!(seen.contains("status = 403") && !seen.contains("upstream"), "{what}\n{seen}");
+    }
+    assert!(routes(&translated(&open)).contains("upstream"));
+}
+
+#[test]
+fn what_is_said_to_filters_for_a_whole_host_closes_it() {
+    let text = bootstrap("", "{match: {prefix: /}, route: {cluster: app}}");
+    let text = text.replace("- name: all\n", "- name: all\n              typed_per_filter_config: {j: {'@type': t/v3.PerRouteConfig, requirement_name: a}}\n");
+    let seen = routes(&translated(&text));
+    assert!(seen.contains("status = 403"), "{seen}");
+}
+
+/// Routes serve every listener here, so those of one could be reached at the other.
+#[test]
+fn one_listener_at_a_time() {
+    let listener = |port: u16, route: &str| {
+        format!(
+            "  - address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}\n    filter_chains: [{{filters: [{{typed_config: {{'@type': t/v3.HttpConnectionManager, route_config: {{virtual_hosts: [{{name: a, domains: ['*'], routes: [{route}]}}]}}}}}}]}}]\n"
+        )
+    };
+    let forwards = "{match: {prefix: /}, direct_response: {status: 200}}";
+    let both = |first: &str| {
+        format!("static_resources:\n  listeners:\n{}{}", listener(1, first), listener(2, forwards))
+    };
+    let migration = translated(&both("{match: {prefix: /}, redirect: {https_redirect: true}}"));
+    assert!(
+        migration
+            .configuration
+            .contains("address = \"127.0.0.1:1\"  # listener listener-1\nhttps_redirect = true"),
+        "{}",
+        migration.configuration
+    );
+    assert_eq!(routes(&migration).matches("[[route]]").count(), 1);
+    let fault = translate("envoy.yaml", &both(forwards)).unwrap_err().to_string();
+    assert!(fault.starts_with("envoy.yaml: several listeners have routes"), "{fault}");
 }
 
 #[test]

@@ -52,6 +52,13 @@ name = \"route-3\"
 path = { exact = \"/healthz\" }
 public = true
 upstream = \"workload\"
+request_timeout = \"unlimited\"
+[[route]]
+name = \"route-4\"
+path = { exact = \"/orders\" }
+policy = { allow = [{ groups = [\"nobody\"] }] }
+upstream = \"workload\"
+forward_authorization = true
 request_timeout = \"unlimited\"";
     assert_eq!(routes(&migration), expected);
     assert!(migration.configuration.contains("fields = { x-tenant = \"claims.tenant\" }"));
@@ -107,6 +114,65 @@ spec:
     let lost =
         migration.report.entries.iter().filter(|entry| matches!(entry.outcome, Translation::NoEqual(_)));
     assert_eq!(lost.count(), 4);
+}
+
+/// What is left of a denial denies more, never less.
+#[test]
+fn a_denial_never_gets_narrower() {
+    let denial = |rule: &str| {
+        let policy = format!(
+            "\nkind: AuthorizationPolicy\nmetadata: {{name: no}}\nspec:\n  action: DENY\n  rules: [{rule}]\n---\nkind: AuthorizationPolicy\nmetadata: {{name: yes}}\nspec:\n  rules: [{{to: [{{operation: {{hosts: [a.example]}}}}], from: [{{source: {{requestPrincipals: ['*']}}}}]}}]\n"
+        );
+        routes(&translated(&format!("{AUTHENTICATION}---{policy}")))
+    };
+    let all = "deny = [{ authenticated = true }]";
+    for (what, rule, expected) in [
+        ("a path", "{to: [{operation: {paths: ['/admin*', /x]}}]}", all),
+        (
+            "an unknown issuer",
+            "{from: [{source: {requestPrincipals: [https://other.example/a, 'https://id.example//b']}}]}",
+            all,
+        ),
+        (
+            "hosts",
+            "{to: [{operation: {hosts: ['*.example'], methods: [PUT]}}]}",
+            "deny = [{ methods = [\"PUT\"] }]",
+        ),
+        ("a host with a wildcard in it", "{to: [{operation: {hosts: ['a.*']}}]}", all),
+        (
+            "a name with dots",
+            "{when: [{key: 'request.auth.claims[https://x.y/roles]', values: [a]}]}",
+            "deny = [{ claims = { \"/https:~1~1x.y~1roles\" = [\"a\"] } }]",
+        ),
+        (
+            "two claims",
+            "{when: [{key: 'request.auth.claims[a]', values: [x]}, {key: 'request.auth.claims[b]', values: [z]}]}",
+            "deny = [{ claims = { a = [\"x\"], b = [\"z\"] } }]",
+        ),
+        (
+            "one key twice",
+            "{from: [{source: {ipBlocks: [10.0.0.0/8]}}], when: [{key: source.ip, values: [10.1.0.0/16]}]}",
+            "deny = [{ addresses = [\"10.0.0.0/8\"] }]",
+        ),
+    ] {
+        let seen = denial(rule);
+        let of_host = seen.split("[[route]]").find(|route| route.contains("a.example")).unwrap();
+        assert!(of_host.contains(expected), "{what}\n{seen}");
+    }
+}
+
+#[test]
+fn an_external_authorizer_is_a_denial_until_it_is_written() {
+    let policy = "---\nkind: AuthorizationPolicy\nmetadata: {name: ask}\nspec:\n  action: CUSTOM\n  provider: {name: x}\n  rules: [{}]\n";
+    let migration = translated(&format!("{AUTHENTICATION}{policy}"));
+    assert!(routes(&migration).contains("deny = [{ authenticated = true }]"), "{}", routes(&migration));
+}
+
+#[test]
+fn two_conditions_on_one_value_are_a_rule_to_write() {
+    let policy = "---\nkind: AuthorizationPolicy\nmetadata: {name: a}\nspec:\n  rules: [{from: [{source: {ipBlocks: [10.0.0.0/8], remoteIpBlocks: [192.0.2.0/24], requestPrincipals: ['*']}}]}]\n";
+    let migration = translated(&format!("{AUTHENTICATION}{policy}"));
+    assert!(routes(&migration).contains("groups = [\"nobody\"]"), "{}", routes(&migration));
 }
 
 #[test]

@@ -88,6 +88,75 @@ fn flags_count_before_variables_and_these_before_the_file() {
 }
 
 #[test]
+fn a_structured_file_is_read_as_flags() {
+    let file = include_str!("structured.yaml");
+    let arguments = [
+        "--alpha-config=/alpha",
+        "--email-domain=*",
+        "--redirect-url=https://app.example/oauth2/callback",
+        "--skip-provider-button",
+    ];
+    let migration = translated(Oauth2Proxy, &arguments, &[("/alpha", file)]);
+    let seen = text(&migration);
+    for expected in [
+        "address = \"0.0.0.0:8443\"\ntls = { certificate = \"/etc/tls/private/tls.crt\", key = \"/etc/tls/private/tls.key\", min_version = \"1.3\" }",
+        "[admin]\naddress = \"127.0.0.1:44180\"",
+        "name = \"provider\"\ntitle = \"Example\"\nurl = \"https://id.example/realms/main\"\nclient_id = \"app\"",
+        "scopes = [\"openid\", \"email\", \"groups\"]\nparameters = { prompt = \"login\" }",
+        "[login.provider.claims]\ngroups = [\"roles\"]",
+        "[identity_headers]\nstyle = \"none\"\nfields = { X-Forwarded-User = \"subject\", X-Tenant = \"claims.tenant\" }",
+        "endpoints = [\"http://127.0.0.1:8080\"]\ntimeouts = { response_header = \"45s\" }",
+        "path = { prefix = \"/api\" }\nlogin = true\npolicy = { allow = [{ groups = [\"staff\"], issuers = [\"provider\"] }] }\nupstream = \"application-2\"\nforward_access_token = true\nrequest_headers = { set = { Authorization = \"Bearer {id_token}\" } }\npreserve_host = false",
+    ] {
+        assert!(seen.contains(expected), "{expected}\n{seen}");
+    }
+    assert!(!seen.contains("8082"), "{seen}");
+    let report = migration.report.to_string();
+    assert!(!report.contains("hidden") && !report.contains("change-me"), "{report}");
+    let lost =
+        migration.report.entries.iter().filter(|entry| matches!(entry.outcome, Translation::NoEqual(_)));
+    let lost: Vec<&str> = lost.map(|entry| &*entry.setting).collect();
+    let expected = [
+        "injectRequestHeaders[4] X-Fixed",
+        "providers[0].loginURLParameters[1] domain_hint",
+        "upstreamConfig.upstreams[2] ^/old/(.*)$",
+        "providers[0].githubConfig.token …",
+    ];
+    assert_eq!(lost, expected);
+}
+
+/// Who a flag lets in is asked by nobody here, so nobody passes.
+#[test]
+fn a_narrowing_that_has_no_equal_closes() {
+    for flag in
+        ["--google-group=admins@x", "--github-org=x", "--gitlab-project=a/b", "--entra-id-allowed-tenant=t"]
+    {
+        let seen =
+            text(&translated(Oauth2Proxy, &[&MINIMAL[..], &[flag, "--upstream=http://a/"]].concat(), &[]));
+        let rule = "policy = { allow = [{ groups = [\"nobody\"], issuers = [\"provider\"] }] }";
+        assert!(seen.contains(rule), "{flag}\n{seen}");
+    }
+    let seen = text(&translated(Oauth2Proxy, &[&MINIMAL[..], &["--allowed-role=admin"]].concat(), &[]));
+    assert!(seen.contains("groups = [\"role:admin\"]"), "a group `admin` has no role\n{seen}");
+}
+
+#[test]
+fn no_secret_is_in_the_report() {
+    let secrets = [
+        "--redis-password=hidden",
+        "--redis-connection-url=redis://:hidden@r/",
+        "--signature-key=sha1:hidden",
+        "--github-token=hidden",
+        "--jwt-key=hidden",
+        "--basic-auth-password=hidden",
+        "--cookie-secret=hidden",
+    ];
+    let migration = translated(Oauth2Proxy, &[&MINIMAL[..], &secrets].concat(), &[]);
+    let whole = format!("{}{}{}", migration.report, migration.report.markdown("x"), migration.configuration);
+    assert!(!whole.contains("hidden"), "{whole}");
+}
+
+#[test]
 fn a_deployment_with_secrets() {
     let manifests = [("login.yaml".to_owned(), include_str!("oauth2-proxy.yaml").to_owned())];
     let found = manifest::find(&manifests, None, "oauth2-proxy").unwrap();
@@ -232,7 +301,7 @@ fn what_cannot_be_meant_is_a_fault() {
         ),
         (
             &["--alpha-config=/a.yaml"],
-            "/a.yaml: the structured (alpha) configuration is not read yet; give the flags instead",
+            "--alpha-config: the file /a.yaml is not here; give it with --file /a.yaml=LOCAL_PATH, or its ConfigMap with --manifest",
         ),
         (
             &["-provider=oidc"],

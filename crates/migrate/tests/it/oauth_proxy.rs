@@ -50,9 +50,18 @@ fn programs_are_a_matter_of_the_delegated_paths() {
     assert!(seen.contains("kind = \"token-review\"") && seen.contains("prefixes = [\"sha256~\"]"), "{seen}");
     let elsewhere = urls.replace("\"/\"", "\"/x\"");
     let seen = text(&translated(&[&MINIMAL[..], &[NOTEBOOK, &elsewhere]].concat()));
-    let people = "path = { prefix = \"/\" }\nlogin = true\npolicy = { allow = [{ credentials = [\"session\"] }] }\naccess_review";
+    let people = "path = { prefix = \"/\" }\nlogin = true\npolicy = { allow = [{ groups = [\"nobody\"] }], deny = [{ credentials = [\"jwt\", \"opaque\", \"certificate\", \"basic\"] }] }\naccess_review = ";
     assert!(seen.contains(people), "{seen}");
-    assert!(seen.contains("access_reviews = { any = ["), "{seen}");
+    assert!(seen.contains("access_reviews = { all = ["), "{seen}");
+}
+
+#[test]
+fn people_whom_a_setting_without_an_equal_names_are_refused() {
+    for flag in ["-openshift-sar-by-host={}", "-email-domain=example.com", "-authenticated-emails-file=/e"] {
+        let seen = text(&translated(&[&MINIMAL[..], &[flag]].concat()));
+        let closed = "path = { prefix = \"/\" }\nlogin = true\npolicy = { allow = [{ groups = [\"nobody\"] }] }\nupstream";
+        assert!(seen.contains(closed), "{flag}\n{seen}");
+    }
 }
 
 #[test]

@@ -209,6 +209,7 @@ fn configurations_of_oauth2_proxy() {
                 "--oidc-groups-claim=roles",
             ],
         ),
+        ("a structured file", Oauth2Proxy, &["--alpha-config=/alpha", "--email-domain=*", redirect]),
         (
             "OpenShift",
             KubeAuthProxy,
@@ -229,7 +230,8 @@ fn configurations_of_oauth2_proxy() {
         ),
     ] {
         let arguments: Vec<String> = given.iter().map(|&text| text.to_owned()).collect();
-        let source = Source { arguments: &arguments, ..Source::default() };
+        let mut source = Source { arguments: &arguments, ..Source::default() };
+        source.files.add("/alpha", include_str!("../../../migrate/tests/it/structured.yaml"));
         let migration =
             oauth2_proxy::translate(kind, &source).unwrap_or_else(|fault| panic!("{what}: {fault}"));
         accepted(what, &migration.configuration);
