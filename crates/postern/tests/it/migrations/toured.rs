@@ -160,9 +160,8 @@ fn the_sidecar_of_a_notebook() {
         assert_eq!(seen.values("x-auth-request-user"), ["ada"]);
         assert_eq!(seen.values("authorization"), [""; 0], "the token stays here");
     }
-    let asked = place.cluster.seen().into_iter().map(|seen| String::from_utf8(seen.body).unwrap());
-    let review =
-        asked.filter(|body| body.contains("\"ada\"") && body.contains("notebooks")).next_back().unwrap();
+    let mut asked = place.cluster.seen().into_iter().map(|seen| String::from_utf8(seen.body).unwrap());
+    let review = asked.rfind(|body| body.contains("\"ada\"") && body.contains("notebooks")).unwrap();
     let review: Json = serde_json::from_str(&review).unwrap();
     let expected = json!({"group": "kubeflow.org", "resource": "notebooks", "name": "mine", "namespace": "team-a", "verb": "get"});
     assert_eq!(review["spec"]["resourceAttributes"], expected);
