@@ -107,6 +107,7 @@ fuzz_target!(|data: &[u8]| {
             email: None,
             client: None,
             groups: Vec::new(),
+            groups_elsewhere: false,
             scopes: Vec::new(),
             claims: Vec::new(),
         };
