@@ -181,7 +181,9 @@ fn the_addresses_of_the_login_are_known() {
         ("GET https://app.example/oauth2/auth", "202", 0),
         ("POST https://app.example/oauth2/backchannel_logout", "200", 0),
         ("GET https://app.example/oauth2/nothing", "404", 1),
-        ("POST https://app.example/oauth2/start", "405", 1),
+        // A site may begin a login by form (OpenID Connect Core 1.0 §4).
+        ("POST https://app.example/oauth2/start", "302", 0),
+        ("PUT https://app.example/oauth2/start", "405", 1),
     ] {
         let (text, seen) = with_login(request, None, &[]);
         let answer = text.rsplit("answer\n").next().unwrap();
