@@ -202,7 +202,8 @@ pub struct ClaimError {
 }
 
 impl ClaimError {
-    pub(crate) fn new(claim: &str, fault: ClaimFault) -> Self {
+    /// A fault of the claim with this name.
+    pub fn new(claim: &str, fault: ClaimFault) -> Self {
         Self { claim: claim.into(), fault }
     }
 }

@@ -11,8 +11,12 @@
 use std::fmt;
 
 use aws_lc_rs::hmac;
+use zeroize::Zeroizing;
 
 use crate::log_types::Tag;
+
+/// Purpose of the key that seals tags in a token whose claims do not name their subjects.
+pub const SEALED_TAGS: &str = "sealed tags";
 
 /// What a tag stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,19 @@ impl TagKey {
             TagSubject::Key(kid) => self.hash_parts(&["key", kid]),
             TagSubject::Email(address) => self.hash_parts(&["email", address]),
         }
+    }
+
+    /// A key for another purpose, which authority and consumers share. It reveals nothing of this
+    /// one.
+    pub fn derive_key(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
+        let mut context = hmac::Context::with_key(&self.0);
+        // As in `derived_tag`: the inputs of tags begin with a length in eight bytes, whose first
+        // byte is zero.
+        context.update(b"key ");
+        context.update(purpose.as_bytes());
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(context.sign().as_ref());
+        key
     }
 
     /// Tag of tokens that carry claims about a subject: a token from before a change of the claims

@@ -37,12 +37,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use auth::sealing::SealingKey;
 use auth::time::Timestamp;
 use auth::token::MAX_CLOCK_SKEW;
 use auth::token::jwt::Lineage;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use coherence::revocation_query::{QueryHandle, RevocationAnswer};
 use coherence::revocation_tags::RevocationTags;
-use coherence::tags::{TagKey, TagSubject};
+use coherence::tags::{SEALED_TAGS, TagKey, TagSubject};
 use coherence::time::{Boot, BootTime};
 use coherence::view::{EntryState, QueryTicket, View};
 use coherence::{Epoch, PeerName, Tag};
@@ -292,21 +295,44 @@ impl FollowedIssuer {
         Some(RevocableToken::new(self.clone(), tags, denying, millis(told_at)))
     }
 
+    /// Whether the tags that a token contains can be used. If not, revocations of its user cannot
+    /// be recognized, so it must not be accepted.
+    pub fn opens_tags_of(&self, lineage: &Lineage<'_>) -> bool {
+        self.max_token_age.is_some()
+            || lineage.sealed_tags.is_none_or(|sealed| self.open_tags(sealed).is_some())
+    }
+
     fn own_tags(&self, lineage: &Lineage<'_>) -> impl Iterator<Item = Tag> {
-        let consent = match (lineage.user, lineage.client) {
+        let sealed = lineage.sealed_tags.and_then(|sealed| self.open_tags(sealed));
+        // Pairwise identifiers occur nowhere in the log.
+        let (user, session) = match sealed {
+            Some(_) => (None, None),
+            None => (lineage.user, lineage.session),
+        };
+        let consent = match (user, lineage.client) {
             (Some(user), Some(client)) => Some(TagSubject::Consent(user, client)),
             _ => None,
         };
         let subjects = [
             lineage.token.map(TagSubject::Token),
             lineage.family.map(TagSubject::Family),
-            lineage.session.map(TagSubject::Session),
-            lineage.user.map(TagSubject::User),
+            session.map(TagSubject::Session),
+            user.map(TagSubject::User),
             lineage.client.map(TagSubject::Client),
             lineage.key.map(TagSubject::Key),
             consent,
         ];
-        subjects.into_iter().flatten().map(|subject| self.tags.tag(subject))
+        let own = subjects.into_iter().flatten().map(|subject| self.tags.tag(subject));
+        own.chain(sealed.into_iter().flatten())
+    }
+
+    /// Opens the claim `revocation_tags`. `None`: the issuer did not seal it for holders of this
+    /// secret.
+    fn open_tags(&self, sealed: &str) -> Option<Vec<Tag>> {
+        let key = SealingKey::new(&self.tags.derive_key(SEALED_TAGS));
+        let opened = key.open(b"", &URL_SAFE_NO_PAD.decode(sealed).ok()?)?;
+        let (tags, rest) = opened.as_chunks::<{ Tag::LENGTH }>();
+        rest.is_empty().then(|| tags.iter().map(|tag| Tag(*tag)).collect())
     }
 
     fn event_tags(&self, lineage: &Lineage<'_>, evidence: TokenEvidence) -> (Vec<Tag>, usize) {

@@ -6,9 +6,9 @@ use std::{error::Error, fs, path::PathBuf};
 use ::pages::{Brand, BrandConfig, Languages, Shell};
 use axum::body::to_bytes;
 use idp::pages::{
-    Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
-    DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout, LogoutDone, Page, Pages,
-    PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
+    Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
+    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
+    LogoutDone, Page, Pages, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 #[path = "../src/pages/samples.rs"]

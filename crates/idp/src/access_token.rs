@@ -11,7 +11,7 @@ use auth::json::{Number, Value};
 use auth::time::Timestamp;
 use auth::token::jwt::{self, Lineage};
 use auth::token::opaque::{self, OpaqueKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use store::LogHead;
 use store::access_tokens::AccessToken;
@@ -19,12 +19,15 @@ use store::families::OriginTags;
 use store::jwt_status::JwtClaims;
 use zeroize::Zeroizing;
 
+use crate::claim_mapping::{self, ClaimTarget, Subject};
+use crate::claims::is_reserved_claim;
 use crate::client::{Client, TokenFormat};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::scope::ScopeSet;
 use crate::person::{ClaimSelection, Person};
 use crate::provider::Provider;
-use crate::secrets::{Secrets, Tag, TagSubject};
+use crate::secrets::{PairwiseKind, Secrets, Tag, TagSubject};
+use crate::subject;
 use crate::verified_cache::VerifiedJwt;
 
 /// Input of [`mint`]: what was granted.
@@ -67,7 +70,7 @@ pub struct Minted {
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
-    sub: &'a str,
+    sub: String,
     aud: Audience<'a>,
     client_id: &'a str,
     iat: u64,
@@ -76,15 +79,16 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sid: Option<&'a str>,
+    sid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     family: Option<&'a str>,
     read_at: u64,
-    /// Groups of the client itself; a user's groups are in `person`.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    groups: &'a [Box<str>],
+    /// If the subject is pairwise: see [`subject::sealed_tags`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revocation_tags: Option<String>,
+    /// Claims about the user or the client.
     #[serde(flatten)]
-    person: Map<String, serde_json::Value>,
+    added: Map<String, serde_json::Value>,
 }
 
 /// `aud`: one audience is a string, several are an array (RFC 7519 §4.1.3).
@@ -130,14 +134,16 @@ fn mint_jwt(
     now: Timestamp,
 ) -> Result<Minted, OAuthFault> {
     let iat = granted.person.map_or(now.as_secs(), |person| person.issued_at(now));
-    let mut person = granted
-        .person
-        .map(|p| p.claims(ClaimSelection { scopes: granted.scopes, names: &[] }))
-        .unwrap_or_default();
-    person.retain(|name, _| USER_CLAIMS.contains(&name.as_str()));
+    let (client, secrets) = (granted.client, provider.secrets());
+    let revocation_tags = match granted.person {
+        Some(person) if client.sector.is_some() => {
+            Some(provider.seal_tags(person.id(), client.id(), granted.sid)?)
+        }
+        _ => None,
+    };
     let claims = Claims {
         iss: provider.issuer().as_str(),
-        sub: granted.person.map_or(granted.client.id(), Person::subject),
+        sub: granted.person.map_or_else(|| client.id().to_owned(), |p| client.subject(secrets, p.id())),
         aud: match audiences {
             [one] => Audience::One(one),
             many => Audience::Many(many),
@@ -147,15 +153,68 @@ fn mint_jwt(
         exp: iat.saturating_add(lifetime.as_secs()),
         jti: &id,
         scope: granted.scopes.to_wire(),
-        sid: granted.sid,
+        sid: granted.sid.map(|sid| client.sid(secrets, sid)),
         family: granted.family.map(|(id, _)| id),
         read_at: granted.read_at.as_millis(),
-        groups: if granted.person.is_none() { granted.client.groups() } else { &[] },
-        person,
+        revocation_tags,
+        added: added_claims(granted),
     };
     let typ = granted.client.access_token_typ.as_str();
     let token = provider.sign(granted.client.access_token_algorithm, typ, &claims)?;
     Ok(Minted { token: Zeroizing::new(token), row: None, id, lifetime })
+}
+
+/// Claims about the user, or about a client that acts for itself.
+fn added_claims(granted: &Granted<'_>) -> Map<String, serde_json::Value> {
+    let mappings = &granted.client.mappings;
+    let Some(person) = granted.person else { return client_claims(granted.client, granted.scopes) };
+    let selection = ClaimSelection { scopes: granted.scopes, names: &[], mappings };
+    let mut claims = person.claims(selection);
+    claims.retain(|name, _| USER_CLAIMS.contains(&name.as_str()));
+    person.add_mapped_claims(selection, ClaimTarget::Access, &mut claims);
+    claims
+}
+
+/// Claims about a client in its own access tokens with these scopes: its groups, and what the
+/// configuration adds.
+pub(crate) fn client_claims(client: &Client, scopes: &ScopeSet) -> Map<String, serde_json::Value> {
+    let groups: Vec<String> = client.groups().iter().map(ToString::to_string).collect();
+    let mut claims = Map::new();
+    if !groups.is_empty() {
+        claims.insert("groups".into(), groups.as_slice().into());
+    }
+    let subject = Subject { record: None, groups: &groups };
+    claim_mapping::add_claims(&client.mappings, (scopes, ClaimTarget::Access), subject, &mut claims);
+    claims
+}
+
+/// What is stored with an opaque token.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Details {
+    /// Names of claims that userinfo returns.
+    userinfo: Vec<String>,
+    /// The pairwise subject.
+    subject: Option<String>,
+    /// Whether the configuration adds claims.
+    mapped: bool,
+}
+
+impl Details {
+    /// The stored form. Without subject and mapping it is what a former version knows: the names.
+    fn write(&self) -> String {
+        let written = if self.subject.is_none() && !self.mapped {
+            serde_json::to_string(&self.userinfo)
+        } else {
+            serde_json::to_string(self)
+        };
+        written.unwrap_or_default()
+    }
+
+    fn read(text: &str) -> Self {
+        let names = |text| serde_json::from_str(text).map(|userinfo| Self { userinfo, ..Self::default() });
+        names(text).or_else(|_| serde_json::from_str(text)).unwrap_or_default()
+    }
 }
 
 fn mint_opaque(
@@ -167,7 +226,13 @@ fn mint_opaque(
     now: Timestamp,
 ) -> Result<Minted, OAuthFault> {
     let token = provider.draw_token(OpaqueKind::Access)?;
-    let user = granted.person.map(Person::subject);
+    let user = granted.person.map(Person::id);
+    let pairwise = user.filter(|_| granted.client.sector.is_some());
+    let details = Details {
+        userinfo: granted.userinfo.to_vec(),
+        subject: pairwise.map(|user| granted.client.subject(provider.secrets(), user)),
+        mapped: !granted.client.mappings.is_empty(),
+    };
     let row = AccessToken {
         digest: provider.secrets().digest(&token),
         jti: id.clone(),
@@ -175,7 +240,7 @@ fn mint_opaque(
         user_id: user.map(str::to_owned),
         scopes: granted.scopes.to_wire().unwrap_or_default(),
         audiences: audiences.join(" "),
-        details: serde_json::to_string(granted.userinfo).unwrap_or_default(),
+        details: details.write(),
         issued_at: now,
         expires_at: now.plus(lifetime),
         read_at: granted.read_at,
@@ -203,6 +268,10 @@ pub struct Presented {
     pub client_id: String,
     /// The user it speaks for; `None`: the client itself.
     pub user_id: Option<String>,
+    /// The `sub` by which the client knows that user, if it is pairwise.
+    pub(crate) pairwise: Option<String>,
+    /// Whether it may have claims that the configuration adds.
+    pub(crate) has_mapped_claims: bool,
     /// Login name of that user.
     pub user_name: Option<String>,
     /// Granted scopes, space-separated.
@@ -228,6 +297,19 @@ pub struct Presented {
 }
 
 impl Presented {
+    /// The `sub` by which the client knows whom the token speaks for.
+    pub(crate) fn subject(&self) -> &str {
+        self.pairwise.as_deref().or(self.user_id.as_deref()).unwrap_or(&self.client_id)
+    }
+
+    /// The `sid` by which the client knows the session.
+    pub(crate) fn client_sid(&self, secrets: &Secrets) -> Option<String> {
+        let pairwise = self.pairwise.as_deref();
+        let sector = pairwise.and_then(|sub| subject::open(secrets, PairwiseKind::User, sub));
+        let sector = sector.map(|(sector, _)| sector);
+        self.sid.as_deref().map(|sid| subject::identifier(secrets, sector, PairwiseKind::Session, sid))
+    }
+
     /// Tags whose revocation revokes this token.
     pub(crate) fn tags(&self, secrets: &Secrets) -> Vec<Tag> {
         let consent = self.user_id.as_deref().map(|user| TagSubject::Consent(user, &self.client_id));
@@ -271,8 +353,11 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
         return Ok(None);
     }
     let token = standing.token;
+    let details = Details::read(&token.details);
     Ok(Some(Presented {
         unrevoked: standing.unrevoked,
+        pairwise: details.subject,
+        has_mapped_claims: details.mapped,
         jti: token.jti,
         client_id: token.client_id,
         user_id: token.user_id,
@@ -285,7 +370,7 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
         issued_at: token.issued_at,
         read_at: token.read_at,
         expires_at: token.expires_at,
-        userinfo: Some(serde_json::from_str(&token.details).unwrap_or_default()),
+        userinfo: Some(details.userinfo),
         as_of: standing.as_of,
     }))
 }
@@ -324,9 +409,16 @@ fn jwt_claims(provider: &Provider, signed: jwt::SignedClaims<'_>) -> Option<Veri
         (None, Some(items)) => items.map(Value::as_str).collect::<Option<Vec<_>>>()?.join(" "),
         (None, None) => return None,
     };
+    let sub = text("sub")?;
+    let opened = subject::open(provider.secrets(), PairwiseKind::User, sub);
+    // A mapping may replace the groups.
+    let mapped = |name: &str| name == "groups" || !is_reserved_claim(name);
+    let has_mapped_claims = claims.members().is_some_and(|mut members| members.any(|(name, _)| mapped(name)));
     Some(VerifiedJwt {
+        has_mapped_claims,
         jti: text("jti")?.to_owned(),
-        sub: text("sub")?.to_owned(),
+        pairwise: opened.is_some().then(|| sub.to_owned()),
+        sub: opened.map_or_else(|| sub.to_owned(), |(_, id)| id),
         client_id: text("client_id")?.to_owned(),
         scope: text("scope").unwrap_or_default().to_owned(),
         audiences,
@@ -361,6 +453,8 @@ async fn jwt_presented(provider: &Provider, claims: &VerifiedJwt) -> Result<Opti
     Ok(Some(Presented {
         unrevoked: standing.unrevoked,
         user_id: user_id.cloned(),
+        pairwise: claims.pairwise.clone(),
+        has_mapped_claims: claims.has_mapped_claims,
         jti: claims.jti.clone(),
         client_id: claims.client_id.clone(),
         user_name: standing.user_name,

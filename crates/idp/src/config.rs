@@ -11,6 +11,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use ::pages::{LanguageFault, Shell};
 use auth::token::jws::SigningAlgorithm;
 
+use crate::attributes::{Attribute, AttributeFault, Attributes};
+use crate::claim_mapping::{self, ClaimMapping, MappingFault};
 use crate::client::config::{ClientConfig, ClientReason};
 use crate::client::{ClientDefaults, Registry};
 use crate::issuer::{Issuer, IssuerFault};
@@ -55,6 +57,10 @@ pub struct Config {
     pub passwords: PasswordConfig,
     /// Brand and languages of the pages.
     pub shell: Arc<Shell>,
+    /// Attributes of users beyond the standard claims.
+    pub attributes: Vec<Attribute>,
+    /// Claims that the tokens of all clients contain besides those of the scopes.
+    pub claims: Vec<ClaimMapping>,
     /// Clients of the configuration; the store may hold more.
     pub clients: Vec<ClientConfig>,
     /// Receivers of security events; each has a unique name.
@@ -153,6 +159,12 @@ pub enum ConfigReason {
     /// A client is not valid, see [`ClientReason`].
     #[error(transparent)]
     Client(ClientReason),
+    /// An attribute is not valid, see [`AttributeFault`].
+    #[error(transparent)]
+    Attribute(AttributeFault),
+    /// A claim is not valid, see [`MappingFault`].
+    #[error(transparent)]
+    Claim(MappingFault),
     /// Two clients have the same id; holds the id.
     #[error("client id {0:?} is used twice")]
     DuplicateClient(String),
@@ -266,6 +278,8 @@ impl Config {
             lifetimes: Lifetimes::default(),
             passwords: PasswordConfig::default(),
             shell: Arc::default(),
+            attributes: Vec::new(),
+            claims: Vec::new(),
             clients: Vec::new(),
             receivers: Vec::new(),
         }
@@ -290,10 +304,11 @@ impl Config {
         self.lifetimes.check(&mut faults);
         let passwords = self.passwords.check(&mut faults);
         let pages = self.pages(&mut faults);
-        let clients = self.clients(&mut faults);
+        let defaults = self.defaults(&mut faults);
+        let clients = self.clients(&defaults, &mut faults);
         match (issuer, passwords, pages) {
             (Some(issuer), Some(passwords), Some(pages)) if faults.0.is_empty() => {
-                let clients = Registry::new(clients, self.defaults());
+                let clients = Registry::new(clients, defaults);
                 let algorithms = self.algorithms(&clients);
                 let receivers = Receivers::new(self.receivers.clone(), self.access_token_algorithm);
                 let lifetimes = self.lifetimes;
@@ -303,8 +318,22 @@ impl Config {
         }
     }
 
-    fn defaults(&self) -> ClientDefaults {
+    fn defaults(&self, faults: &mut Faults) -> ClientDefaults {
+        let attributes = Attributes::check(&self.attributes).unwrap_or_else(|refused| {
+            for (i, key, fault) in refused {
+                faults.add(format!("attributes[{i}].{key}"), ConfigReason::Attribute(fault));
+            }
+            Attributes::unchecked(&self.attributes)
+        });
+        let mappings = claim_mapping::check_all(&self.claims, &attributes).unwrap_or_else(|refused| {
+            for (i, fault) in refused {
+                faults.add(format!("claims[{i}]"), ConfigReason::Claim(fault));
+            }
+            Vec::new()
+        });
         ClientDefaults {
+            attributes,
+            mappings,
             audiences: self.audiences.iter().map(|a| a.as_str().into()).collect(),
             access_token_algorithm: self.access_token_algorithm,
             id_token_algorithm: self.id_token_algorithm,
@@ -326,8 +355,7 @@ impl Config {
         algorithms
     }
 
-    fn clients(&self, faults: &mut Faults) -> Vec<crate::client::Client> {
-        let defaults = self.defaults();
+    fn clients(&self, defaults: &ClientDefaults, faults: &mut Faults) -> Vec<crate::client::Client> {
         let mut clients = Vec::with_capacity(self.clients.len());
         let mut ids = HashSet::new();
         for (i, raw) in self.clients.iter().enumerate() {
@@ -335,7 +363,7 @@ impl Config {
             if !ids.insert(&raw.id) {
                 faults.add(format!("{at}.id"), ConfigReason::DuplicateClient(raw.id.clone()));
             }
-            match raw.check(&defaults) {
+            match raw.check(defaults) {
                 Ok(client) => clients.push(client),
                 Err(of_client) => {
                     for fault in of_client.0 {

@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::authorization::request::READ_AT;
 use crate::authorization::response::ResponseMode;
+use crate::claim_mapping::Mapping;
+use crate::claims;
 use crate::client::{self, Registry};
 use crate::issuer::Issuer;
 use crate::keys::key;
@@ -24,7 +26,7 @@ use crate::pages::Pages;
 use crate::paths::{
     AUTHORIZE, DEVICE_AUTHORIZATION, END_SESSION, INTROSPECT, JWKS, PUSHED_REQUEST, REVOKE, TOKEN, USERINFO,
 };
-use crate::person;
+use crate::subject::SubjectType;
 
 const SSF_WELL_KNOWN: &str = "/.well-known/ssf-configuration";
 const OPENID_WELL_KNOWN: &str = "/.well-known/openid-configuration";
@@ -100,7 +102,7 @@ struct OpenidMetadata<'a> {
     oauth: OauthMetadata<'a>,
     userinfo_endpoint: String,
     end_session_endpoint: String,
-    subject_types_supported: [&'a str; 1],
+    subject_types_supported: [&'a str; 2],
     id_token_signing_alg_values_supported: Vec<&'a str>,
     userinfo_signing_alg_values_supported: Vec<&'a str>,
     acr_values_supported: [&'a str; 1],
@@ -123,22 +125,42 @@ impl<'a> MetadataInput<'a> {
     /// The OpenID document as JSON.
     pub(crate) fn openid_document(self) -> serde_json::Result<Vec<u8>> {
         let own = ["iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "sid", READ_AT];
+        let mut supported: Vec<&str> = claims::claim_names().chain(own).collect();
+        supported.extend(self.added_claims());
         serde_json::to_vec(&OpenidMetadata {
             oauth: self.oauth(),
             userinfo_endpoint: self.issuer.endpoint(USERINFO),
             end_session_endpoint: self.issuer.endpoint(END_SESSION),
-            subject_types_supported: ["public"],
+            subject_types_supported: SubjectType::WIRE_NAMES,
             id_token_signing_alg_values_supported: self.algorithm_names(),
             userinfo_signing_alg_values_supported: self.algorithm_names(),
             acr_values_supported: [ACR],
             claim_types_supported: ["normal"],
-            claims_supported: person::claim_names().chain(own).collect(),
+            claims_supported: supported,
             claims_parameter_supported: true,
             request_parameter_supported: false,
             request_uri_parameter_supported: false,
             backchannel_logout_supported: true,
             backchannel_logout_session_supported: true,
         })
+    }
+
+    /// Claims that the configuration adds for all clients.
+    fn added_claims(self) -> impl Iterator<Item = &'a str> {
+        let mappings = self.clients.defaults().mappings.iter();
+        // A claim that replaces the groups is already among the standard ones.
+        mappings.filter_map(Mapping::top_level_name).filter(|name| !claims::is_reserved_claim(name))
+    }
+
+    /// Scopes with a defined effect, those of added claims included.
+    fn scopes(self) -> Vec<&'a str> {
+        let mut scopes = SCOPES.to_vec();
+        for scope in self.clients.defaults().mappings.iter().flat_map(|mapping| mapping.scopes().iter()) {
+            if !scopes.contains(&scope) {
+                scopes.push(scope);
+            }
+        }
+        scopes
     }
 
     fn algorithm_names(self) -> Vec<&'a str> {
@@ -161,7 +183,7 @@ impl<'a> MetadataInput<'a> {
             device_authorization_endpoint: issuer.endpoint(DEVICE_AUTHORIZATION),
             pushed_authorization_request_endpoint: issuer.endpoint(PUSHED_REQUEST),
             require_pushed_authorization_requests: false,
-            scopes_supported: SCOPES.to_vec(),
+            scopes_supported: self.scopes(),
             response_types_supported: ["code"],
             response_modes_supported: ResponseMode::ALL.map(ResponseMode::as_str),
             grant_types_supported: grants.map(GrantType::as_str).collect(),

@@ -11,11 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
 use crate::{
+    claim_mapping::ClaimTarget,
     client::Client,
     keys::SigningAlgorithm,
     oauth::{error::OAuthFault, scope::ScopeSet},
     person::{ClaimSelection, Person},
     provider::Provider,
+    secrets::PairwiseKind,
+    subject,
 };
 
 /// The `typ` of the JOSE header; `JWT` is customary for ID tokens.
@@ -59,9 +62,9 @@ impl Authentication {
         serde_json::from_str(details).unwrap_or_default()
     }
 
-    /// Selects the claims of the user for tokens with these scopes.
-    pub fn claim_selection<'a>(&'a self, scopes: &'a ScopeSet) -> ClaimSelection<'a> {
-        ClaimSelection { scopes, names: &self.id_token }
+    /// Selects the claims of the user for tokens of the client with these scopes.
+    pub fn claim_selection<'a>(&'a self, client: &'a Client, scopes: &'a ScopeSet) -> ClaimSelection<'a> {
+        ClaimSelection { scopes, names: &self.id_token, mappings: &client.mappings }
     }
 
     /// Serializes for the details of a family.
@@ -73,7 +76,7 @@ impl Authentication {
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
-    sub: &'a str,
+    sub: String,
     aud: &'a str,
     iat: u64,
     exp: u64,
@@ -85,12 +88,15 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     amr: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
-    sid: Option<&'a str>,
+    sid: Option<String>,
     at_hash: String,
     /// `read_at` as in access tokens, if the client requested it: gateways use it to match
     /// revocations.
     #[serde(skip_serializing_if = "Option::is_none")]
     read_at: Option<u64>,
+    /// With `read_at`, if the subject is pairwise: see [`subject::sealed_tags`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revocation_tags: Option<String>,
     #[serde(flatten)]
     person: Map<String, serde_json::Value>,
 }
@@ -127,9 +133,20 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault
     let scopes = if includes_claims { login.scopes } else { &none };
     let iat = login.person.issued_at(provider.now());
     let read_at = || login.read_at.as_millis();
+    let names = &login.authentication.id_token;
+    let selection = ClaimSelection { scopes, names, mappings: &login.client.mappings };
+    let mut person = login.person.claims(selection);
+    // These claims do not depend on `claims_in_id_token`: each is configured for its tokens.
+    let selection = ClaimSelection { scopes: login.scopes, ..selection };
+    login.person.add_mapped_claims(selection, ClaimTarget::Id, &mut person);
+    let revocation_tags = if login.authentication.read_at && login.client.sector.is_some() {
+        Some(provider.seal_tags(login.person.id(), login.client.id(), login.sid)?)
+    } else {
+        None
+    };
     let claims = Claims {
         iss: provider.issuer().as_str(),
-        sub: login.person.subject(),
+        sub: login.client.subject(provider.secrets(), login.person.id()),
         aud: login.client.id(),
         iat,
         exp: iat.saturating_add(provider.lifetimes().id_token.as_secs()),
@@ -137,10 +154,11 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault
         nonce: login.nonce,
         acr: login.authentication.acr.as_deref(),
         amr: &login.authentication.amr,
-        sid: login.sid,
+        sid: login.sid.map(|sid| login.client.sid(provider.secrets(), sid)),
         at_hash: half_hash(algorithm, login.access_token),
         read_at: login.authentication.read_at.then(read_at),
-        person: login.person.claims(ClaimSelection { scopes, names: &login.authentication.id_token }),
+        revocation_tags,
+        person,
     };
     provider.sign(algorithm, TYP, &claims)
 }
@@ -158,11 +176,11 @@ fn half_hash(algorithm: SigningAlgorithm, text: &str) -> String {
 /// Claims of an ID token that returned as a hint (`id_token_hint`). It may have expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// The `sub` of the token.
-    pub subject: String,
+    /// Id of the user.
+    pub user_id: String,
     /// The client it was issued to.
     pub client_id: String,
-    /// The session it was issued in.
+    /// Id of the session it was issued in.
     pub sid: Option<String>,
     /// When it was issued.
     pub issued_at: Timestamp,
@@ -179,9 +197,9 @@ pub fn read_hint(provider: &Provider, text: &str) -> Option<Hint> {
         let id_token = claims.get("auth_time").is_some() && claims.get("events").is_none();
         (ours && id_token).then_some(())?;
         Some(Hint {
-            subject: text("sub")?.to_owned(),
+            user_id: subject::id_of(provider.secrets(), PairwiseKind::User, text("sub")?),
             client_id: text("aud")?.to_owned(),
-            sid: text("sid").map(str::to_owned),
+            sid: text("sid").map(|sid| subject::id_of(provider.secrets(), PairwiseKind::Session, sid)),
             issued_at: Timestamp::from_secs(issued_at),
         })
     })

@@ -4,10 +4,10 @@
 //!
 //! - plain values: [`lifetime`], [`issuer`], [`paths`], [`clock_rng`], [`device`];
 //! - keys and secrets: signing keys and their rotation ([`keys`]), everything derived from the
-//!   provider's one secret ([`secrets`]), client secrets ([`client_secret`]), password hashes,
-//!   rules and lockout ([`passwords`]);
-//! - the OAuth vocabulary with its one table of errors ([`oauth`]), users' claims ([`person`]),
-//!   pages ([`pages`]);
+//!   provider's one secret ([`secrets`]), subject identifiers ([`subject`]), client secrets
+//!   ([`client_secret`]), password hashes, rules and lockout ([`passwords`]);
+//! - the OAuth vocabulary with its one table of errors ([`oauth`]), claims and attributes of users
+//!   ([`claims`], [`attributes`], [`claim_mapping`], [`person`]), pages ([`pages`]);
 //! - clients and their settings ([`client`]), receivers of security events ([`receivers`]), the
 //!   checked configuration ([`config`]), sign-in with a password ([`login`]), authorization
 //!   requests and responses ([`authorization`]), discovery documents ([`discovery`]);
@@ -41,8 +41,11 @@
 
 pub mod access_token;
 pub mod admin;
+pub mod attributes;
 pub mod authorization;
 pub mod authorization_state;
+pub mod claim_mapping;
+pub mod claims;
 pub mod client;
 pub mod client_authentication;
 pub mod client_secret;
@@ -72,6 +75,7 @@ mod router;
 pub mod secrets;
 pub mod session;
 pub mod signals;
+pub mod subject;
 mod verified_cache;
 
 pub use client::{
@@ -88,3 +92,4 @@ pub use provider::{OutboundClient, Parts, PendingResponse, PostRequest, Provider
 pub use router::router;
 pub use secrets::Secrets;
 pub use session::Caller;
+pub use subject::SubjectType;

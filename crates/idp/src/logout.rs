@@ -35,8 +35,8 @@ const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
 struct LogoutToken<'a> {
     iss: &'a str,
     aud: &'a str,
-    sub: &'a str,
-    sid: &'a str,
+    sub: String,
+    sid: String,
     iat: u64,
     exp: u64,
     jti: String,
@@ -125,8 +125,8 @@ fn logout_token(provider: &Provider, client: &Client, delivery: &Delivery) -> Re
     let claims = LogoutToken {
         iss: provider.issuer().as_str(),
         aud: client.id(),
-        sub: &delivery.user_id,
-        sid: &delivery.sid,
+        sub: client.subject(provider.secrets(), &delivery.user_id),
+        sid: client.sid(provider.secrets(), &delivery.sid),
         iat,
         exp: iat + LIFETIME.as_secs(),
         jti: provider.draw_id()?,

@@ -1,62 +1,16 @@
-//! Users as tokens describe them: the claims of a user and the scope of each claim.
+//! Users as tokens describe them.
 //!
-//! Owns: which claim belongs to which scope (OpenID Connect Core 1.0 §5.4), and the claims of a
-//! user for what was granted. Does not own: accounts (the store), which client may request claims.
+//! Owns: the claims of a user for what was granted. Does not own: accounts (the store), the scope
+//! of each claim ([`crate::claims`]), claims that the configuration adds
+//! ([`crate::claim_mapping`]), which client may request claims.
 
 use auth::time::Timestamp;
 use serde_json::{Map, Value};
 use store::{Store, StoreError, users::UserRow};
 
+use crate::claim_mapping::{self, ClaimTarget, Mapping, Subject};
+use crate::claims::{may_be_recorded, scope_of};
 use crate::oauth::scope::ScopeSet;
-
-/// Claims of each scope that come from the account's record. `preferred_username` and `updated_at`
-/// come from the account itself.
-const CLAIMS_BY_SCOPE: [(&str, &[&str]); 3] = [
-    (
-        "profile",
-        &[
-            "name",
-            "family_name",
-            "given_name",
-            "middle_name",
-            "nickname",
-            "preferred_username",
-            "profile",
-            "picture",
-            "website",
-            "gender",
-            "birthdate",
-            "zoneinfo",
-            "locale",
-            "updated_at",
-        ],
-    ),
-    ("address", &["address"]),
-    ("phone", &["phone_number", "phone_number_verified"]),
-];
-/// Claims of the scope `email`, from the account itself.
-const EMAIL: [&str; 2] = ["email", "email_verified"];
-
-/// All supported claims about a user, for `claims_supported`.
-pub fn claim_names() -> impl Iterator<Item = &'static str> {
-    let of_scopes = CLAIMS_BY_SCOPE.iter().flat_map(|(_, names)| names.iter().copied());
-    ["sub"].into_iter().chain(of_scopes).chain(EMAIL).chain(["groups"])
-}
-
-/// The scope that a claim belongs to; `None`: it is not a claim about a user.
-pub fn scope_of(claim: &str) -> Option<&'static str> {
-    match claim {
-        "email" | "email_verified" => Some("email"),
-        "groups" => Some("groups"),
-        _ => CLAIMS_BY_SCOPE.iter().find(|(_, names)| names.contains(&claim)).map(|(scope, _)| *scope),
-    }
-}
-
-/// Whether an account's record may hold this claim; the provider itself determines the others.
-pub fn may_be_recorded(claim: &str) -> bool {
-    let own = ["preferred_username", "updated_at"];
-    !own.contains(&claim) && CLAIMS_BY_SCOPE.iter().any(|(_, names)| names.contains(&claim))
-}
 
 /// Selection of the claims that may be returned.
 #[derive(Debug, Clone, Copy)]
@@ -65,12 +19,18 @@ pub struct ClaimSelection<'a> {
     pub scopes: &'a ScopeSet,
     /// Claims requested by name and granted with the scopes.
     pub names: &'a [String],
+    /// Claims that the configuration adds for the client.
+    pub mappings: &'a [Mapping],
 }
 
 impl ClaimSelection<'_> {
     fn includes(self, claim: &str) -> bool {
         scope_of(claim).is_some_and(|scope| self.scopes.contains(scope))
             || self.names.iter().any(|name| name == claim)
+    }
+
+    fn needs_groups(self) -> bool {
+        self.includes("groups") || self.mappings.iter().any(|mapping| mapping.needs_groups(self.scopes))
     }
 }
 
@@ -107,20 +67,20 @@ impl Person {
         user: UserRow,
         selection: ClaimSelection<'_>,
     ) -> Result<Self, StoreError> {
-        let groups = if selection.includes("groups") { Some(store.groups_of(&user.id).await?) } else { None };
+        let groups = if selection.needs_groups() { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
 
-    /// The `sub` of tokens: id of the account.
-    pub fn subject(&self) -> &str {
+    /// Id of the account: the `sub` of tokens for clients with public subjects.
+    pub fn id(&self) -> &str {
         &self.user.id
     }
 
-    /// The selected claims, without `sub`. `selection` must select no more than the selection of
-    /// the read.
+    /// The selected standard claims, without `sub`. `selection` must select no more than the
+    /// selection of the read.
     pub fn claims(&self, selection: ClaimSelection<'_>) -> Map<String, Value> {
         debug_assert!(self.groups.is_some() || !selection.includes("groups"), "groups selected but not read");
-        let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
+        let recorded = self.record();
         let mut claims: Map<String, Value> = recorded
             .into_iter()
             .filter(|(name, _)| may_be_recorded(name) && selection.includes(name))
@@ -140,6 +100,25 @@ impl Person {
             say("groups", groups.as_slice().into());
         }
         claims
+    }
+
+    /// Adds the claims that the configuration adds to a token or response for these scopes.
+    pub fn add_mapped_claims(
+        &self,
+        selection: ClaimSelection<'_>,
+        target: ClaimTarget,
+        claims: &mut Map<String, Value>,
+    ) {
+        if selection.mappings.is_empty() {
+            return;
+        }
+        let record = self.record();
+        let subject = Subject { record: Some(&record), groups: self.groups.as_deref().unwrap_or_default() };
+        claim_mapping::add_claims(selection.mappings, (selection.scopes, target), subject, claims);
+    }
+
+    fn record(&self) -> Map<String, Value> {
+        serde_json::from_str(&self.user.claims).unwrap_or_default()
     }
 
     /// The `iat` of a token issued at `now`. It is later than the second of the last revocation of
@@ -183,7 +162,8 @@ mod tests {
     fn claims_of(scopes: &str, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|&n| n.into()).collect();
         let scopes = ScopeSet::parse(scopes).unwrap();
-        Value::Object(ada().claims(ClaimSelection { scopes: &scopes, names: &names })).to_string()
+        Value::Object(ada().claims(ClaimSelection { scopes: &scopes, names: &names, mappings: &[] }))
+            .to_string()
     }
 
     #[test]
@@ -220,11 +200,5 @@ mod tests {
         assert_eq!(at(1_800_000_001_700), 1_800_000_001);
         assert_eq!(at(1_800_000_002_000), 1_800_000_002);
         assert_eq!(at(1_799_999_000_000), 1_799_999_001, "the clock of who ended it was ahead");
-    }
-
-    #[test]
-    fn every_claim_belongs_to_a_scope() {
-        assert!(claim_names().all(|name| name == "sub" || scope_of(name).is_some()));
-        assert_eq!(scope_of("auth_time"), None);
     }
 }

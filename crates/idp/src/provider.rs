@@ -35,6 +35,7 @@ use crate::oauth::error::OAuthFault;
 use crate::pages::Pages;
 use crate::receivers::{DeliverySample, Receivers};
 use crate::secrets::Secrets;
+use crate::subject;
 use crate::verified_cache::VerifiedCache;
 
 /// Random bytes of an identifier.
@@ -190,6 +191,16 @@ impl Provider {
             fill(&mut occurrence);
             occurrence
         })
+    }
+
+    /// The claim `revocation_tags` of a token whose subject is pairwise.
+    pub(crate) fn seal_tags(
+        &self,
+        user_id: &str,
+        client_id: &str,
+        sid: Option<&str>,
+    ) -> Result<String, EntropyFailed> {
+        subject::sealed_tags(&self.parts.secrets, (user_id, client_id, sid), &*self.parts.entropy)
     }
 
     /// The issuer identifier.

@@ -24,7 +24,7 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use coherence::secret::{SecretError, SharedSecret, looks_non_random};
-use coherence::tags::TagKey;
+use coherence::tags::{SEALED_TAGS, TagKey};
 use store::StoredDigest;
 use zeroize::Zeroizing;
 
@@ -35,6 +35,9 @@ pub use coherence::{Tag, tags::TagSubject};
 /// Bytes of a form proof: 128 bits.
 const FORM_PROOF_BYTES: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
+/// The nonce of pairwise identifiers, which are to be the same each time (RFC 8452 §1: then only
+/// equality shows).
+const FIXED_NONCE: [u8; NONCE_LENGTH] = [0; NONCE_LENGTH];
 /// Derivation purpose of the key of revocation tags.
 const TAGS_PURPOSE: &str = "invalidation tags";
 
@@ -71,11 +74,31 @@ impl Purpose {
     }
 }
 
+/// What a pairwise identifier stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairwiseKind {
+    /// A user: `sub`.
+    User,
+    /// A session: `sid`.
+    Session,
+}
+
+impl PairwiseKind {
+    const fn context(self) -> &'static [u8] {
+        match self {
+            Self::User => b"user",
+            Self::Session => b"session",
+        }
+    }
+}
+
 /// The keys derived from the shared secret. `Debug` prints nothing.
 pub struct Secrets {
     root: hkdf::Prk,
     digests: DigestKey,
     tags: TagKey,
+    sealed_tags: SealingKey,
+    pairwise: SealingKey,
     proofs: hmac::Key,
     names: hmac::Key,
 }
@@ -108,9 +131,12 @@ impl Secrets {
     pub fn new(secret: &[u8; LENGTH]) -> Self {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"postern provider").extract(secret);
         let hmac = |purpose| hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, purpose));
+        let tags = TagKey::new(&derive(&root, TAGS_PURPOSE));
         Self {
             digests: DigestKey::new(&derive(&root, "token digests")),
-            tags: TagKey::new(&derive(&root, TAGS_PURPOSE)),
+            sealed_tags: SealingKey::new(&tags.derive_key(SEALED_TAGS)),
+            tags,
+            pairwise: SealingKey::new(&derive(&root, "pairwise identifiers")),
             proofs: hmac("form proofs"),
             names: hmac("names"),
             root,
@@ -133,6 +159,35 @@ impl Secrets {
     /// Tag of a subject in the revocation log.
     pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         self.tags.tag(subject)
+    }
+
+    /// Seals tags for the consumers of the revocation log, as text.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the random source or the encryption fails.
+    pub fn seal_tags(&self, tags: &[Tag], entropy: &dyn Entropy) -> Result<String, EntropyFailed> {
+        let plain: Vec<u8> = tags.iter().flat_map(|tag| tag.0).collect();
+        let (mut nonce, mut sealed) = ([0; NONCE_LENGTH], Vec::new());
+        entropy.fill(&mut nonce)?;
+        self.sealed_tags.seal_onto(&mut sealed, b"", &plain, nonce).map_err(|_| EntropyFailed)?;
+        Ok(URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Identifier that stands for this content: the same each time, and only this provider finds
+    /// the content.
+    pub fn pairwise(&self, kind: PairwiseKind, content: &[u8]) -> String {
+        let mut sealed = Vec::new();
+        // The content is short, and only one of 64 GiB is refused.
+        let done = self.pairwise.seal_onto(&mut sealed, kind.context(), content, FIXED_NONCE);
+        debug_assert!(done.is_ok(), "short");
+        URL_SAFE_NO_PAD.encode(sealed.get(NONCE_LENGTH..).unwrap_or_default())
+    }
+
+    /// Content of the output of [`Secrets::pairwise`]. `None`: it is of another provider or kind,
+    /// or something else.
+    pub fn open_pairwise(&self, kind: PairwiseKind, identifier: &str) -> Option<Zeroizing<Vec<u8>>> {
+        let sealed = URL_SAFE_NO_PAD.decode(identifier).ok()?;
+        self.pairwise.open(kind.context(), &[&FIXED_NONCE[..], &sealed].concat())
     }
 
     /// Secret that the provider's nodes share with each other and with the consumers of its log,

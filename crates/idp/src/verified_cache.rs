@@ -24,7 +24,12 @@ const PER_SHARD: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct VerifiedJwt {
     pub(crate) jti: String,
+    /// Id of the user, or of the client that acts for itself.
     pub(crate) sub: String,
+    /// The `sub` of the token, if it is pairwise.
+    pub(crate) pairwise: Option<String>,
+    /// Whether it may have claims that the configuration adds.
+    pub(crate) has_mapped_claims: bool,
     pub(crate) client_id: String,
     pub(crate) scope: String,
     pub(crate) audiences: String,
@@ -82,6 +87,8 @@ mod tests {
         Arc::new(VerifiedJwt {
             jti: jti.into(),
             sub: String::new(),
+            pairwise: None,
+            has_mapped_claims: false,
             client_id: String::new(),
             scope: String::new(),
             audiences: String::new(),

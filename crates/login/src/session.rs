@@ -125,9 +125,15 @@ impl BrowserSession {
     }
 
     /// The names by which the provider can revoke the session; `client` is our client ID. `email`
-    /// is the result of `email()`.
-    pub(crate) fn lineage<'s>(&'s self, client: &'s str, email: Option<&'s str>) -> Lineage<'s> {
+    /// and `sealed_tags` are the results of the functions with these names.
+    pub(crate) fn lineage<'s>(
+        &'s self,
+        client: &'s str,
+        email: Option<&'s str>,
+        sealed_tags: Option<&'s str>,
+    ) -> Lineage<'s> {
         Lineage {
+            sealed_tags,
             token: None,
             family: None,
             session: self.sid.as_deref(),
@@ -142,11 +148,13 @@ impl BrowserSession {
 
     /// The user's email address from the provider, verified or not.
     pub(crate) fn email(&self) -> Option<String> {
-        let email_in = |text: &str| {
-            let document = Document::parse(text.as_bytes().to_vec()).ok()?;
-            document.root().get("email")?.as_str().map(str::to_owned)
-        };
+        let email_in = |text: &str| text_claim(text, "email");
         self.more.as_deref().and_then(email_in).or_else(|| email_in(&self.claims))
+    }
+
+    /// What a pairwise subject stands for in the provider's log, from the ID token.
+    pub(crate) fn sealed_tags(&self) -> Option<String> {
+        text_claim(&self.claims, "revocation_tags")
     }
 
     /// When the user's claims were obtained.
@@ -223,6 +231,12 @@ impl BrowserSession {
     fn text(&self) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         serde_json::to_vec(self).map(Zeroizing::new).map_err(|_| Unspecified)
     }
+}
+
+/// A claim that is a text, in a JSON object.
+fn text_claim(claims: &str, name: &str) -> Option<String> {
+    let document = Document::parse(claims.as_bytes().to_vec()).ok()?;
+    document.root().get(name)?.as_str().map(str::to_owned)
 }
 
 /// When a provider issued a verified ID token, by its own clock, and the log time that belongs to

@@ -128,7 +128,11 @@ impl Login {
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
         let Some(followed) = self.followed_of(provider) else { return Ok(good) };
         let email = followed.max_token_age.and_then(|_| session.email());
-        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        let sealed = session.sealed_tags();
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref(), sealed.as_deref());
+        if !followed.opens_tags_of(&lineage) {
+            return Err(SessionRejected::Over);
+        }
         let now = self.surroundings.clock.now().wall;
         let revocable = followed.revocable(&lineage, TokenEvidence::FromQuery, now);
         if !revocable.has_lease() {
@@ -163,7 +167,7 @@ impl Login {
             return Ok(false);
         };
         let email = session.email();
-        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref(), None);
         let Some(outdated) = followed.claims_outdated(&lineage, session.claims_at()) else {
             return Ok(false);
         };

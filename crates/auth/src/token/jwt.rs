@@ -68,6 +68,9 @@ pub struct Lineage<'t> {
     /// `read_at`: when the state that the token was granted on was read, in the time of its
     /// issuer's log. Postern's own provider states it.
     pub read_at: Option<Timestamp>,
+    /// `revocation_tags`: what `sub` and `sid` stand for in the issuer's log, sealed. Postern's own
+    /// provider states it where these are pairwise identifiers, which its log does not have.
+    pub sealed_tags: Option<&'t str>,
 }
 
 impl<'t> Lineage<'t> {
@@ -86,6 +89,7 @@ impl<'t> Lineage<'t> {
             email: text("email"),
             issued_at: claims::issued_at(claims),
             read_at: claims::read_at(claims),
+            sealed_tags: text("revocation_tags"),
         }
     }
 

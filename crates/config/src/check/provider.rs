@@ -3,6 +3,7 @@
 //! [`idp::Config::check`] checks the values, and its faults get their positions in the file here.
 //! `store` checks the secret.
 
+mod claims;
 mod clients;
 mod receivers;
 mod store;
@@ -164,6 +165,8 @@ fn config(
     config.access_token_lifetime = raw.access_token_lifetime.0;
     config.lifetimes = lifetimes(&raw.lifetimes);
     config.passwords = passwords(&raw.passwords, &path.key("passwords"), context);
+    config.attributes = claims::attributes(&raw.attribute);
+    config.claims = claims::claims(&raw.claim);
     config.clients = clients;
     config.receivers = receivers::read(raw, path, context);
     config
@@ -250,9 +253,16 @@ fn key_path(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &
         ConfigReason::Language(fault) => KeyPath::top_level("pages").key("languages").key(fault.tag()),
         _ => match fault.path.strip_prefix("clients[") {
             Some(rest) => return clients.key_path(rest, raw),
-            None => path.join(&fault.path),
+            None => path.join(&in_file(&fault.path)),
         },
     })
+}
+
+/// A path of `idp` with the names that the file has for lists of tables.
+fn in_file(path: &str) -> String {
+    let names = [("attributes[", "attribute["), ("claims[", "claim[")];
+    let renamed = names.iter().find_map(|(idp, file)| Some(format!("{file}{}", path.strip_prefix(idp)?)));
+    renamed.unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod login;
 mod outbound;
 mod pages;
 mod provider;
+mod provider_claims;
 mod revocation;
 mod route;
 mod token_authority;
@@ -51,7 +52,10 @@ pub use outbound::Outbound;
 pub use pages::{Brand, Pages};
 pub use provider::{
     AccessTokenTyp, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderRevocation,
-    ProviderTls, RememberVerified, SigningAlgorithm, Strength, TokenFormat,
+    ProviderTls, RememberVerified, SigningAlgorithm, Strength, SubjectType, TokenFormat,
+};
+pub use provider_claims::{
+    Attribute, AttributeType, ClaimPath, ClaimTarget, ClaimValue, GroupValue, ProviderClaim, UserAccess,
 };
 pub use revocation::{Addressing, Revocation};
 pub use route::{

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{Address, ByteSize, Network, Timespan};
 use super::EventReceiver;
 use super::default::{count, secs, yes};
+use super::provider_claims::{Attribute, ProviderClaim};
 
 /// OpenID provider in this process: it stores users and clients and issues tokens. Gateways, in
 /// this process or others, trust it through an `[[issuer]]` like any other.
@@ -66,6 +67,13 @@ pub struct Provider {
     /// How passwords are hashed, checked and protected against guessing.
     #[serde(default)]
     pub passwords: Passwords,
+    /// Attributes of users beyond the standard claims of OpenID Connect. A user's record holds only
+    /// standard claims and these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attribute: Vec<Attribute>,
+    /// Claims that the tokens of all clients contain besides those of their scopes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<ProviderClaim>,
     /// Clients of the provider. More may be registered in the database.
     #[serde(default)]
     pub client: Vec<Client>,
@@ -369,6 +377,31 @@ pub struct Client {
     /// userinfo endpoint returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub claims_in_id_token: bool,
+    /// Claims that tokens of the client contain besides those of the scopes. They replace those of
+    /// `provider.claim` with the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<ProviderClaim>,
+    /// Which `sub` the client receives for a user.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub subject: SubjectType,
+    /// Name of the sector of pairwise subjects, such as `shop.example`. Clients with the same sector
+    /// receive the same `sub` for a user. Default: the host of `redirect_uris`, if all have the
+    /// same. A change gives every user a new `sub`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sector: Option<String>,
+}
+
+/// Type of the `sub` that a client receives (OpenID Connect Core 1.0, section 8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SubjectType {
+    /// The id of the user's account, the same for all clients.
+    #[default]
+    Public,
+    /// Another identifier for each sector, so that clients of different sectors cannot find out
+    /// together which of their users are the same. Scopes such as `email` still do: grant none of
+    /// them.
+    Pairwise,
 }
 
 /// Grant that a client may use.

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use auth::headers::IdentityHeaders;
 use auth::mapping::CertificateMapping;
 use auth::token::jwt::{self, MAX_TOKEN_BYTES};
-use auth::token_error::TokenError;
+use auth::token_error::{ClaimError, ClaimFault, TokenError};
 use http_engine::clock::{Clock, Now};
 use rustls_pki_types::CertificateDer;
 use telemetry::phases::CacheUse;
@@ -553,6 +553,10 @@ impl Authenticator {
                     if now.wall >= facts.expires {
                         return Err(TokenError::Expired.into());
                     }
+                }
+                if !followed.opens_tags_of(&lineage) {
+                    let fault = ClaimFault::NotA("list of tags that its issuer sealed for its followers");
+                    return Err(TokenError::from(ClaimError::new("revocation_tags", fault)).into());
                 }
                 let revocable = followed.revocable(&lineage, TokenEvidence::FromCredential, now.wall);
                 match revocable.local_status() {

@@ -186,3 +186,53 @@ async fn nobody_waits_for_an_issuer_that_answers_nothing() {
     issuer.echo(EPOCH, 3).await;
     assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NotRevoked(_)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_token_with_a_pairwise_subject_is_revoked_with_its_user() {
+    let mut issuer = ManualIssuer::heard(EPOCH, 3).await;
+    let tags = issuer.followed.tags.clone();
+    let of = |subject| tags.tag(subject);
+    let seal = |key: &TagKey, subjects: &[TagSubject<'_>]| {
+        let plain: Vec<u8> = subjects.iter().flat_map(|subject| tags.tag(*subject).0).collect();
+        let mut sealed = Vec::new();
+        SealingKey::new(&key.derive_key(SEALED_TAGS)).seal_onto(&mut sealed, b"", &plain, [7; 12]).unwrap();
+        URL_SAFE_NO_PAD.encode(sealed)
+    };
+    fn lineage(sealed: Option<&str>) -> Lineage<'_> {
+        Lineage {
+            token: Some("jti"),
+            family: None,
+            session: Some("pairwise sid"),
+            user: Some("pairwise sub"),
+            client: Some("shop"),
+            key: None,
+            email: None,
+            issued_at: Timestamp::from_secs(0),
+            read_at: None,
+            sealed_tags: sealed,
+        }
+    }
+    let subjects = [TagSubject::User("ada"), TagSubject::Consent("ada", "shop"), TagSubject::Session("sid")];
+    let sealed = seal(&tags, &subjects);
+    let revocable = |followed: &Arc<FollowedIssuer>, sealed: Option<&str>| {
+        followed.revocable(&lineage(sealed), TokenEvidence::FromCredential, Timestamp::from_secs(0))
+    };
+    for (number, subject) in subjects.into_iter().enumerate() {
+        let token = revocable(&issuer.followed, Some(&sealed));
+        assert!(matches!(token.local_status(), RevocationStatus::NotRevoked(_)), "{subject:?}");
+        issuer.revokes(4 + number as u64, of(subject));
+        assert!(matches!(token.local_status(), RevocationStatus::Denied), "{subject:?}");
+        let mut other = ManualIssuer::heard(EPOCH, 3).await;
+        std::mem::swap(&mut issuer, &mut other);
+    }
+    // Its own identifiers mean nothing in the log.
+    issuer.revokes(4, of(TagSubject::User("pairwise sub")));
+    let token = revocable(&issuer.followed, Some(&sealed));
+    assert!(matches!(token.local_status(), RevocationStatus::NotRevoked(_)));
+
+    assert!(issuer.followed.opens_tags_of(&lineage(Some(&sealed))));
+    assert!(issuer.followed.opens_tags_of(&lineage(None)), "a public subject");
+    for unreadable in [seal(&TagKey::new(&[9; 32]), &subjects), sealed[1..].to_owned(), String::new()] {
+        assert!(!issuer.followed.opens_tags_of(&lineage(Some(&unreadable))), "{unreadable}");
+    }
+}

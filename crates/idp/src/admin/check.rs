@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 use store::names::{self, NameFault};
 
 use super::Refused;
-use crate::person;
+use crate::attributes::Attributes;
+use crate::claims::{claim_names, may_be_recorded};
 
 /// Longest name of a user or group in characters, and longest email address in bytes.
 pub const MAX_NAME: usize = 254;
@@ -54,12 +55,24 @@ pub(super) fn email(email: Option<&str>, faults: &mut Vec<Refused>) {
     }
 }
 
-/// Checks the recorded claims of a user.
-pub(super) fn claims(claims: &Map<String, Value>, faults: &mut Vec<Refused>) {
-    for name in claims.keys().filter(|name| !person::may_be_recorded(name)) {
-        let known: Vec<&str> = person::claim_names().filter(|name| person::may_be_recorded(name)).collect();
-        let reason = format!("unknown claim {name:?}: use {}", known.join(", "));
-        faults.push(Refused::new("claims", reason));
+/// Checks the recorded claims and attributes of a user.
+pub(super) fn claims(claims: &Map<String, Value>, attributes: &Attributes, faults: &mut Vec<Refused>) {
+    for (name, value) in claims.iter().filter(|(name, _)| !may_be_recorded(name)) {
+        match attributes.get(name).map(|attribute| attribute.check_value(value)) {
+            Some(Ok(())) => {}
+            Some(Err(expected)) => {
+                faults.push(Refused::new("claims", format!("attribute {name:?} {expected}")));
+            }
+            None => {
+                let mut known: Vec<&str> = claim_names().filter(|name| may_be_recorded(name)).collect();
+                known.extend(attributes.iter().map(|attribute| attribute.name.as_str()));
+                let reason = format!(
+                    "unknown claim {name:?}: declare it as an attribute of the provider, or use {}",
+                    known.join(", ")
+                );
+                faults.push(Refused::new("claims", reason));
+            }
+        }
     }
     for (name, _) in claims.iter().filter(|(_, value)| has_nul(value)) {
         let reason = format!("{name:?} contains a NUL character: remove it");
@@ -86,6 +99,7 @@ fn has_nul(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::{Attribute, AttributeType};
 
     fn faults(check: impl FnOnce(&mut Vec<Refused>)) -> usize {
         let mut faults = Vec::new();
@@ -137,8 +151,12 @@ mod tests {
     fn claims_are_those_of_people_and_not_the_providers_own() {
         let of = |text: &str| -> usize {
             let map: Map<String, Value> = serde_json::from_str(text).unwrap();
-            faults(|f| claims(&map, f))
+            let floor =
+                Attribute { name: "floor".into(), kind: AttributeType::Integer, ..Default::default() };
+            faults(|f| claims(&map, &Attributes::check(&[floor]).unwrap(), f))
         };
+        assert_eq!(of(r#"{"name":"Ada","floor":7}"#), 0);
+        assert_eq!(of(r#"{"floor":"7"}"#), 1);
         assert_eq!(of(r#"{"name":"Ada","phone_number":"+44"}"#), 0);
         assert_eq!(of(r#"{"sub":"x","email":"a@b","groups":[],"updated_at":1,"admin":true}"#), 5);
         assert_eq!(of(&format!(r#"{{"name":"{}"}}"#, "a".repeat(MAX_CLAIMS))), 1);

@@ -11,6 +11,7 @@ use crate::client::{Client, ClientCredential};
 use crate::client_secret::ClientSecret;
 use crate::revocations;
 use crate::secrets::TagSubject;
+use crate::subject::SubjectType;
 
 /// Prefixes of a page position: in the clients of the configuration, or in those of the database.
 const CONFIGURATION_PREFIX: &str = "configuration/";
@@ -405,6 +406,9 @@ fn configured_view(client: &Client) -> ClientView {
         id_token_algorithm: Some(client.id_token_algorithm),
         userinfo_algorithm: client.userinfo_algorithm,
         claims_in_id_token: client.claims_in_id_token,
+        claims: client.claims.clone(),
+        subject: if client.sector.is_some() { SubjectType::Pairwise } else { SubjectType::Public },
+        sector: client.sector_name.as_ref().map(ToString::to_string),
     };
     ClientView {
         id: client.id.to_string(),
@@ -450,6 +454,8 @@ fn audited_settings(settings: &ClientConfig) -> Value {
         "redirect_uris": settings.redirect_uris,
         "public": settings.public,
         "introspects": settings.introspects,
+        "claims": settings.claims,
+        "subject": settings.subject,
     })
 }
 

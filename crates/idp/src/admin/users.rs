@@ -10,6 +10,7 @@ use store::{
 };
 
 use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, Refused, Secret, check, paging, seconds};
+use crate::attributes::Attributes;
 use crate::login::account_subject;
 use crate::passwords::Password;
 use crate::revocations;
@@ -219,7 +220,7 @@ impl Admin<'_> {
         let mut faults = Vec::new();
         let name = check::user_name(&add.name, &mut faults);
         check::email(add.email.as_deref(), &mut faults);
-        check::claims(&add.claims, &mut faults);
+        check::claims(&add.claims, self.attributes(), &mut faults);
         if add.email.is_none() && add.email_verified {
             faults.push(Refused::new("email_verified", "no address to verify: send `email`"));
         }
@@ -280,7 +281,7 @@ impl Admin<'_> {
         let given = change.email.as_ref().filter(|email| **email != user.email);
         check::email(given.and_then(Option::as_deref), &mut faults);
         if let Some(claims) = &change.claims {
-            check::claims(claims, &mut faults);
+            check::claims(claims, self.attributes(), &mut faults);
         }
         let email = change.email.clone().unwrap_or_else(|| user.email.clone());
         if email.is_none() && change.email_verified == Some(true) {
@@ -396,6 +397,10 @@ impl Admin<'_> {
         AdminFault::found_if(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(())
+    }
+
+    fn attributes(&self) -> &Attributes {
+        &self.provider.clients().defaults().attributes
     }
 
     pub(super) async fn user_row(&self, id: &str) -> Result<UserRow, AdminFault> {

@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 
 use super::pkce::Challenge;
 use super::response::{ResponseMode, ReturnAddress};
+use crate::claims::scope_of;
 use crate::oauth::form::Form;
 use crate::oauth::redirect_uri::{RedirectUri, is_private_use};
 use crate::oauth::request_fault::{AddressFault, RequestFault};
 use crate::oauth::scope::ScopeSet;
-use crate::person::scope_of;
 
 /// Longest `state`, `nonce`, `login_hint`, `id_token_hint` and `claims` in bytes.
 const MAX_TEXT: usize = 8 * 1024;

@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{AccessTokenTyp, Client, ClientCredential, ClientDefaults, Introspects, TokenFormat};
+use crate::claim_mapping::{self, ClaimMapping, MappingFault};
 use crate::client_secret::{SecretDigest, SecretDigests, SecretFault};
 use crate::lifetime::{self, LifetimeFault};
 use crate::oauth::grant_type::GrantType;
 use crate::oauth::redirect_uri::{RedirectFault, RedirectUri};
 use crate::oauth::scope::{ScopeFault, ScopeSet};
 use crate::oauth::target;
+use crate::subject::{MAX_SECTOR, Sector, SubjectType};
 
 /// Longest client id in bytes.
 pub const MAX_CLIENT_ID: usize = 128;
@@ -118,6 +120,17 @@ pub struct ClientConfig {
     /// userinfo endpoint returns them.
     #[serde(skip_serializing_if = "is_false")]
     pub claims_in_id_token: bool,
+    /// Claims that tokens of the client contain besides those of the scopes. They replace claims of
+    /// the same name that the provider adds for all clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ClaimMapping>,
+    /// Type of the `sub` that the client receives (OpenID Connect Core 1.0 §8).
+    #[serde(skip_serializing_if = "SubjectType::is_public")]
+    pub subject: SubjectType,
+    /// Sector of pairwise subjects: clients with the same one receive the same `sub`. Default: the
+    /// host of the redirect URIs, if all have the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sector: Option<String>,
 }
 
 impl Default for ClientConfig {
@@ -146,6 +159,9 @@ impl Default for ClientConfig {
             id_token_algorithm: None,
             userinfo_algorithm: None,
             claims_in_id_token: false,
+            claims: Vec::new(),
+            subject: SubjectType::Public,
+            sector: None,
         }
     }
 }
@@ -294,6 +310,18 @@ pub enum ClientReason {
     /// A group name is empty, too long or has control characters.
     #[error("a group has 1 to {MAX_GROUP} bytes and no control characters")]
     Group,
+    /// A claim is not valid, see [`MappingFault`].
+    #[error(transparent)]
+    Claim(MappingFault),
+    /// There is a sector, but subjects are public.
+    #[error("a sector applies to pairwise subjects only: set subject to pairwise or remove it")]
+    SectorOfPublic,
+    /// The sector is not a host name.
+    #[error("malformed sector: use a host name of at most {MAX_SECTOR} bytes")]
+    Sector,
+    /// Subjects are pairwise, but the redirect URIs determine no sector.
+    #[error("pairwise subjects need a sector, because the redirect URIs have no host or several: set one")]
+    NoSector,
     /// There are more than [`MAX_GROUPS`] groups.
     #[error("a client has at most {MAX_GROUPS} groups: every token carries them")]
     TooManyGroups,
@@ -398,6 +426,13 @@ impl ClientConfig {
             let checked = RedirectUri::parse(uri).map_err(ClientReason::Redirect);
             faults.keep("backchannel_logout_uri", checked);
         }
+        let own = claim_mapping::check_all(&self.claims, &defaults.attributes).unwrap_or_else(|refused| {
+            for (i, fault) in refused {
+                faults.add(format!("claims[{i}]"), ClientReason::Claim(fault));
+            }
+            Vec::new()
+        });
+        let sector = faults.keep("sector", self.sector(&redirect_uris)).flatten();
         let boxed = |list: &[String]| list.iter().map(|s| s.as_str().into()).collect();
         Some(Client {
             id: self.id.as_str().into(),
@@ -422,8 +457,31 @@ impl ClientConfig {
             id_token_algorithm: self.id_token_algorithm.unwrap_or(defaults.id_token_algorithm),
             userinfo_algorithm: self.userinfo_algorithm,
             claims_in_id_token: self.claims_in_id_token,
+            mappings: claim_mapping::merged(&defaults.mappings, own),
+            claims: self.claims.clone(),
+            sector,
+            sector_name: self.sector.as_deref().map(Into::into),
             read_at: None,
         })
+    }
+
+    /// The sector of the client's subjects; `None`: they are public.
+    fn sector(&self, redirect_uris: &[RedirectUri]) -> Result<Option<Sector>, ClientReason> {
+        match (self.subject, &self.sector) {
+            (SubjectType::Public, None) => Ok(None),
+            (SubjectType::Public, Some(_)) => Err(ClientReason::SectorOfPublic),
+            (SubjectType::Pairwise, Some(name)) => {
+                let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+                let fits = (1..=MAX_SECTOR).contains(&name.len()) && name.bytes().all(named);
+                if fits { Ok(Some(Sector::named(name))) } else { Err(ClientReason::Sector) }
+            }
+            (SubjectType::Pairwise, None) => {
+                let mut hosts = redirect_uris.iter().map(RedirectUri::host);
+                let first = hosts.next().flatten().ok_or(ClientReason::NoSector)?;
+                let same = hosts.all(|host| host == Some(first));
+                if same { Ok(Some(Sector::named(first))) } else { Err(ClientReason::NoSector) }
+            }
+        }
     }
 
     fn proof(&self, faults: &mut Faults) -> Option<ClientCredential> {

@@ -17,6 +17,8 @@ use serde_json::Value;
 use store::{Store, StoreError};
 
 use self::config::ClientConfig;
+use crate::attributes::Attributes;
+use crate::claim_mapping::{ClaimMapping, Mapping};
 use crate::client_secret::SecretDigests;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -24,6 +26,8 @@ use crate::oauth::grant_type::GrantType;
 use crate::oauth::redirect_uri::RedirectUri;
 use crate::oauth::scope::ScopeSet;
 use crate::oauth::target;
+use crate::secrets::{PairwiseKind, Secrets};
+use crate::subject::{self, Sector};
 
 /// Wire names of the supported methods, for `token_endpoint_auth_methods_supported`.
 pub const AUTH_METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
@@ -131,6 +135,10 @@ pub struct ClientDefaults {
     pub id_token_algorithm: SigningAlgorithm,
     /// Default lifetime of access tokens.
     pub access_token_lifetime: Duration,
+    /// Attributes that mappings may name.
+    pub attributes: Attributes,
+    /// Claims that the configuration adds for all clients.
+    pub mappings: Vec<Mapping>,
 }
 
 /// A client with checked settings (see [`ClientConfig::check`]).
@@ -159,6 +167,14 @@ pub struct Client {
     pub(crate) id_token_algorithm: SigningAlgorithm,
     pub(crate) userinfo_algorithm: Option<SigningAlgorithm>,
     pub(crate) claims_in_id_token: bool,
+    /// Claims that the configuration adds: those for all clients, and its own.
+    pub(crate) mappings: Vec<Mapping>,
+    /// Its own mappings as configured.
+    pub(crate) claims: Vec<ClaimMapping>,
+    /// The sector of its pairwise subjects; `None`: its subjects are public.
+    pub(crate) sector: Option<Sector>,
+    /// Name of the sector as configured; `None`: it is the host of the redirect URIs.
+    pub(crate) sector_name: Option<Box<str>>,
     /// When it was read from the store, in log time; `None`: it comes from the configuration.
     pub(crate) read_at: Option<Timestamp>,
 }
@@ -177,6 +193,16 @@ impl Client {
     /// The earlier of the client's and another read time, in log time.
     pub(crate) fn earliest_read_at(&self, other: Timestamp) -> Timestamp {
         self.read_at.map_or(other, |own| own.min(other))
+    }
+
+    /// The `sub` by which the client knows a user.
+    pub(crate) fn subject(&self, secrets: &Secrets, user_id: &str) -> String {
+        subject::identifier(secrets, self.sector, PairwiseKind::User, user_id)
+    }
+
+    /// The `sid` by which the client knows a session.
+    pub(crate) fn sid(&self, secrets: &Secrets, sid: &str) -> String {
+        subject::identifier(secrets, self.sector, PairwiseKind::Session, sid)
     }
 
     /// Groups in the client's own access tokens.
@@ -420,6 +446,8 @@ mod tests {
             access_token_algorithm: SigningAlgorithm::Es256,
             id_token_algorithm: SigningAlgorithm::Es256,
             access_token_lifetime: Duration::from_secs(1),
+            attributes: Attributes::default(),
+            mappings: Vec::new(),
         };
         let stored =
             row(r#"{"public":true,"grants":["authorization_code"],"redirect_uris":["https://shop.example/*",
@@ -462,6 +490,8 @@ mod tests {
             access_token_algorithm: SigningAlgorithm::Es256,
             id_token_algorithm: SigningAlgorithm::Es256,
             access_token_lifetime: Duration::from_secs(1),
+            attributes: Attributes::default(),
+            mappings: Vec::new(),
         };
         let config = ClientConfig {
             id: "orders".into(),

@@ -1,4 +1,6 @@
-//! Account page: sessions, consents and tokens of a user, and the password change.
+//! Account page: attributes, sessions, consents and tokens of a user, and the password change.
+
+mod attributes;
 
 use std::sync::Arc;
 
@@ -26,8 +28,8 @@ use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::scope::ScopeSet;
 use crate::pages::{
-    Account, AccountDone, AccountPaths, ConsentRow, ErrorKind, Page, PasswordForm, PasswordProblem, Scope,
-    SessionEntry, TokenRow,
+    Account, AccountDone, AccountPaths, AttributeField, ConsentRow, ErrorKind, Page, PasswordForm,
+    PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 use crate::passwords::Password;
 use crate::passwords::rules::Refusal;
@@ -50,6 +52,7 @@ pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
         .route(&format!("{page}/revoke"), allow_only(post(revoke)))
         .route(&format!("{page}/revoke-all"), allow_only(post(revoke_all)))
         .route(&format!("{page}/password"), allow_only(post(password)))
+        .route(&format!("{page}/attributes"), allow_only(post(attributes::change)))
 }
 
 /// URL of the account page.
@@ -72,6 +75,7 @@ async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Respon
         Some("done=token") => Some(AccountDone::TokenRevoked),
         Some("done=tokens") => Some(AccountDone::TokensRevoked),
         Some("done=password") => Some(AccountDone::PasswordChanged),
+        Some("done=attributes") => Some(AccountDone::AttributesChanged),
         _ => None,
     };
     page(&visit, done, None).await
@@ -101,11 +105,14 @@ async fn account_data(visit: &BrowserRequest<'_>) -> Result<Option<AccountData>,
     Ok(Some(AccountData { user, this, sessions, consents, families, session_bound: passing }))
 }
 
-async fn page(
-    visit: &BrowserRequest<'_>,
-    done: Option<AccountDone>,
-    problem: Option<PasswordProblem>,
-) -> Response {
+/// Reason why a form of the page was refused.
+enum Problem {
+    Password(PasswordProblem),
+    /// The value of the form field with this name is not permitted.
+    Attribute(String),
+}
+
+async fn page(visit: &BrowserRequest<'_>, done: Option<AccountDone>, problem: Option<Problem>) -> Response {
     let belongings = match account_data(visit).await {
         Ok(Some(belongings)) => belongings,
         Ok(None) => {
@@ -120,18 +127,7 @@ async fn page(
     };
     let name_of = |id: &str| names.iter().find(|(known, _)| known == id).map_or("", |(_, name)| name);
     let browsers: Vec<String> = belongings.sessions.iter().map(|s| browser_name(&s.user_agent)).collect();
-    let sessions: Vec<SessionEntry<'_>> = belongings
-        .sessions
-        .iter()
-        .zip(&browsers)
-        .map(|(session, browser)| SessionEntry {
-            id: &session.sid,
-            browser,
-            address: &session.address,
-            last_seen: session.last_used_at,
-            is_current: session.sid == belongings.this.sid,
-        })
-        .collect();
+    let sessions: Vec<SessionEntry<'_>> = session_entries(&belongings, &browsers);
     let granted: Vec<ScopeSet> =
         belongings.consents.iter().map(|c| ScopeSet::parse(&c.scopes).unwrap_or_default()).collect();
     let scopes: Vec<Vec<Scope<'_>>> = granted
@@ -165,14 +161,22 @@ async fn page(
     let passing: Vec<TokenRow<'_>> = passing.collect();
     let forms = Forms::below(visit.provider);
     let proof = visit.proof();
-    let after = match problem {
-        Some(PasswordProblem::TooMany(after)) => Some(after),
-        _ => None,
+    let fields = attributes::fields(visit.provider, &belongings.user, visit.language());
+    let fields: Vec<AttributeField<'_>> = fields.iter().map(attributes::Field::view).collect();
+    let (problem, refused, after) = match problem {
+        Some(Problem::Password(problem @ PasswordProblem::TooMany(after))) => {
+            (Some(problem), None, Some(after))
+        }
+        Some(Problem::Password(problem)) => (Some(problem), None, None),
+        Some(Problem::Attribute(name)) => (None, Some(name), None),
+        None => (None, None, None),
     };
     let page = visit.page(&Page::Account(Account {
         user: &belongings.user.name,
         csrf: &proof,
         paths: forms.paths(),
+        attributes: &fields,
+        refused_attribute: refused.as_deref(),
         sessions: &sessions,
         consents: &consents,
         tokens: &tokens,
@@ -183,11 +187,22 @@ async fn page(
     with_retry_after(page, after)
 }
 
+fn session_entries<'a>(data: &'a AccountData, browsers: &'a [String]) -> Vec<SessionEntry<'a>> {
+    let entry = |(session, browser): (&'a SessionRow, &'a String)| SessionEntry {
+        id: &session.sid,
+        browser,
+        address: &session.address,
+        last_seen: session.last_used_at,
+        is_current: session.sid == data.this.sid,
+    };
+    data.sessions.iter().zip(browsers).map(entry).collect()
+}
+
 /// Paths of the forms of the account page.
-struct Forms([String; 8]);
+struct Forms([String; 9]);
 
 impl Forms {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         "logout",
         "end-session",
         "end-others",
@@ -196,6 +211,7 @@ impl Forms {
         "revoke",
         "revoke-all",
         "password",
+        "attributes",
     ];
 
     fn below(provider: &Provider) -> Self {
@@ -203,8 +219,28 @@ impl Forms {
     }
 
     fn paths(&self) -> AccountPaths<'_> {
-        let [logout, end_session, end_others, withdraw, withdraw_all, revoke, revoke_all, password] = &self.0;
-        AccountPaths { logout, end_session, end_others, withdraw, withdraw_all, revoke, revoke_all, password }
+        let [
+            logout,
+            end_session,
+            end_others,
+            withdraw,
+            withdraw_all,
+            revoke,
+            revoke_all,
+            password,
+            attributes,
+        ] = &self.0;
+        AccountPaths {
+            logout,
+            end_session,
+            end_others,
+            withdraw,
+            withdraw_all,
+            revoke,
+            revoke_all,
+            password,
+            attributes,
+        }
     }
 }
 
@@ -405,7 +441,7 @@ async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Re
     };
     match try_password(&mut visit, &form, &session).await {
         Ok(None) => redirect_done(&visit, "password"),
-        Ok(Some(problem)) => page(&visit, None, Some(problem)).await,
+        Ok(Some(problem)) => page(&visit, None, Some(Problem::Password(problem))).await,
         Err(fault) => visit.failed(&fault),
     }
 }

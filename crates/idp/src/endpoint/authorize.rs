@@ -41,6 +41,7 @@ use crate::authorization::request::READ_AT;
 use crate::authorization::request::{AuthorizationRequest, ClientRights, Refusal, read};
 use crate::authorization::response::{AuthorizationResponse, ReturnAddress};
 use crate::authorization_state::{AuthorizationState, Intent};
+use crate::claims::scope_of;
 use crate::client::Client;
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
 use crate::id_token::{Authentication, read_hint};
@@ -51,7 +52,6 @@ use crate::oauth::request_fault::RequestFault;
 use crate::oauth::scope::ScopeSet;
 use crate::pages::{Consent, ErrorKind, Form as PageForm, Login, LoginProblem, Page, Scope};
 use crate::paths;
-use crate::person::scope_of;
 use crate::provider::Provider;
 use ::pages::{FormTarget, Href, Link};
 
@@ -97,7 +97,7 @@ pub(super) struct ParsedRequest {
     pub(super) request: AuthorizationRequest,
     audiences: String,
     pushed: Option<StoredDigest>,
-    hinted_subject: Option<String>,
+    hinted_user: Option<String>,
 }
 
 /// Reason why a request cannot continue.
@@ -155,14 +155,14 @@ impl ParsedRequest {
         let hinted = match request.id_token_hint.as_deref() {
             None => None,
             Some(hint) => match read_hint(provider, hint).filter(|hint| hint.client_id == client.id()) {
-                Some(hint) => Some(hint.subject),
+                Some(hint) => Some(hint.user_id),
                 None => {
                     let why = "id_token_hint is not an ID token of this client";
                     return Err(refused(provider, &client, address, "invalid_request", &why));
                 }
             },
         };
-        Ok(Self { client, request, audiences, pushed, hinted_subject: hinted })
+        Ok(Self { client, request, audiences, pushed, hinted_user: hinted })
     }
 
     /// The error response with this code.
@@ -234,9 +234,12 @@ pub(super) async fn proceed(
         Ok(consented) => consented,
         Err(fault) => return visit.failed(&fault),
     };
+    let subject = |id: &str| parsed.client.subject(visit.provider.secrets(), id);
+    let present = visit.browser.session().map(|session| (session, subject(&session.user_id)));
+    let hinted = parsed.hinted_user.as_deref().map(subject);
     let situation = DecisionInput {
-        person: visit.browser.session().map(session_user),
-        hinted: parsed.hinted_subject.as_deref(),
+        person: present.as_ref().map(|(session, subject)| session_user(session, subject)),
+        hinted: hinted.as_deref(),
         consented: consented.as_ref(),
         asks_consent: parsed.client.asks_consent,
         allowed_at,
@@ -251,12 +254,9 @@ pub(super) async fn proceed(
     }
 }
 
-fn session_user(session: &SessionRow) -> Present<'_> {
-    Present {
-        subject: &session.user_id,
-        authenticated_at: session.authenticated_at,
-        acr: session.acr.as_deref(),
-    }
+/// The user of a session, by the `sub` that the client knows.
+fn session_user<'s>(session: &'s SessionRow, subject: &'s str) -> Present<'s> {
+    Present { subject, authenticated_at: session.authenticated_at, acr: session.acr.as_deref() }
 }
 
 fn refuse(visit: &BrowserRequest<'_>, parsed: &ParsedRequest, refused: Refused) -> Response {

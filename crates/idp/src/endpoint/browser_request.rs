@@ -84,6 +84,11 @@ impl<'p> BrowserRequest<'p> {
         self.posted
     }
 
+    /// Tag of the language in which the user reads the pages.
+    pub(super) fn language(&self) -> &str {
+        self.language.tag()
+    }
+
     /// Selects the first supported language that the client requests.
     pub(super) fn select_language(&mut self, ui_locales: Option<&str>) {
         self.language = self.provider.pages().languages().choose(ui_locales, self.accept_language.as_deref());

@@ -21,17 +21,23 @@ use axum::{
 use coherence::revocation_tags;
 use coherence::revocation_tags::RevocationTags;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{answer, client_request::ClientRequest};
 use crate::access_token::{self, Presented};
+use crate::claim_mapping::ClaimTarget;
 use crate::client::Introspects;
 use crate::client_authentication::AuthenticatedClient;
 use crate::oauth::error::OAuthFault;
+use crate::oauth::scope::ScopeSet;
+use crate::person::{ClaimSelection, Person};
 use crate::provider::Provider;
 
 /// Media type of a signed response (RFC 9701 §5); the constant below is the `typ` of its header.
 const SIGNED: &str = "application/token-introspection+jwt";
 const SIGNED_TYPE: &str = "token-introspection+jwt";
+/// Scope of the groups, and name of their claim.
+const GROUPS: &str = "groups";
 
 /// Claims of a signed response. They lack `sub` and `exp`, so it cannot be mistaken for an access
 /// token.
@@ -65,10 +71,11 @@ struct Active<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     username: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    sid: Option<&'a str>,
-    /// Groups as in a JWT: the user's if their scope was granted, or the client's own.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<String>,
+    sid: Option<String>,
+    /// As in a JWT: groups of the user if their scope was granted, or of the client, and claims
+    /// that the configuration adds.
+    #[serde(flatten)]
+    added: Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -121,8 +128,8 @@ async fn introspection_response(
     let Some(token) = token.filter(|token| may_introspect(&request.client, token)) else {
         return respond(provider, request, signed, &Inactive { active: false });
     };
-    let groups = groups(provider, &token).await?;
-    let mut response = respond(provider, request, signed, &active_claims(provider, &token, groups))?;
+    let added = added_claims(provider, &token).await?;
+    let mut response = respond(provider, request, signed, &active_claims(provider, &token, added))?;
     if let Ok(value) = HeaderValue::from_str(&revocation_tags_of(provider, &token).to_string()) {
         response.headers_mut().insert(revocation_tags::REVOCATION_FIELD, value);
     }
@@ -163,20 +170,32 @@ fn respond(
     Ok(response)
 }
 
-/// The groups in the response.
-async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
-    match &token.user_id {
-        Some(user) if token.scopes.split_ascii_whitespace().any(|scope| scope == "groups") => {
-            Ok(provider.store().groups_of(user).await?)
+/// Claims about the user or the client in the response.
+async fn added_claims(provider: &Provider, token: &Presented) -> Result<Map<String, Value>, OAuthFault> {
+    let (store, mut claims) = (provider.store(), Map::new());
+    let scopes = ScopeSet::parse(&token.scopes).unwrap_or_default();
+    let client = if token.user_id.is_none() || token.has_mapped_claims {
+        provider.clients().find(store, &token.client_id).await?
+    } else {
+        None
+    };
+    match (&token.user_id, client) {
+        (None, Some(client)) => return Ok(access_token::client_claims(&client, &scopes)),
+        (Some(user), Some(client)) => {
+            let selection = ClaimSelection { scopes: &scopes, names: &[], mappings: &client.mappings };
+            if let Some(person) = Person::find(store, user, selection).await? {
+                claims = person.claims(selection);
+                claims.retain(|name, _| name == GROUPS);
+                person.add_mapped_claims(selection, ClaimTarget::Access, &mut claims);
+            }
         }
-        Some(_) => Ok(Vec::new()),
-        None => {
-            let client = provider.clients().find(provider.store(), &token.client_id).await?;
-            Ok(client
-                .map(|client| client.groups().iter().map(ToString::to_string).collect())
-                .unwrap_or_default())
+        (Some(user), None) if scopes.contains(GROUPS) => {
+            let groups = store.groups_of(user).await?;
+            claims.extend((!groups.is_empty()).then(|| (GROUPS.to_owned(), groups.into())));
         }
+        _ => {}
     }
+    Ok(claims)
 }
 
 /// Whether the client may learn the status: it holds the token, or its `introspects` covers it.
@@ -192,12 +211,13 @@ fn may_introspect(client: &AuthenticatedClient, token: &Presented) -> bool {
         }
 }
 
-fn active_claims<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<String>) -> Active<'a> {
+fn active_claims<'a>(provider: &'a Provider, token: &'a Presented, added: Map<String, Value>) -> Active<'a> {
     let mut audiences: Vec<&str> = token.audiences.split_ascii_whitespace().collect();
+    let names_user = token.scopes.split_ascii_whitespace().any(|scope| scope == "profile");
     Active {
         active: true,
         iss: provider.issuer().as_str(),
-        sub: token.user_id.as_deref().unwrap_or(&token.client_id),
+        sub: token.subject(),
         aud: match audiences.len() {
             1 => Audience::One(audiences.remove(0)),
             _ => Audience::Many(audiences),
@@ -208,9 +228,10 @@ fn active_claims<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<S
         exp: token.expires_at.as_secs(),
         jti: &token.jti,
         scope: &token.scopes,
-        username: token.user_name.as_deref(),
-        sid: token.sid.as_deref(),
-        groups,
+        // A login name would show whom a pairwise subject stands for.
+        username: token.user_name.as_deref().filter(|_| token.pairwise.is_none() || names_user),
+        sid: token.client_sid(provider.secrets()),
+        added,
     }
 }
 

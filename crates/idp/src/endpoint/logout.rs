@@ -57,7 +57,7 @@ pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> 
     };
     let meant = hint.is_some_and(|hint| match &hint.sid {
         Some(sid) => *sid == session.sid,
-        None => hint.subject == session.user_id,
+        None => hint.user_id == session.user_id,
     });
     if meant {
         end_and_respond(&mut visit, client.as_deref(), &afterwards).await

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{answer, form};
 use crate::access_token::{self, Presented};
+use crate::claim_mapping::ClaimTarget;
 use crate::client_authentication::split_scheme;
 use crate::id_token::Authentication;
 use crate::oauth::error::OAuthFault;
@@ -61,15 +62,17 @@ async fn claims_response(provider: &Provider, parts: Parts, body: Body) -> Resul
     }
     let user = token.user_id.as_deref().ok_or(Refused::Token)?;
     let names = requested_claims(provider, &token).await?;
-    let selection = ClaimSelection { scopes: &scopes, names: &names };
-    let person = Person::find(provider.store(), user, selection).await.map_err(OAuthFault::from)?;
-    let person = person.ok_or(Refused::Token)?;
-    let mut claims = Map::new();
-    claims.insert("sub".into(), person.subject().into());
-    claims.extend(person.claims(selection));
     let client =
         provider.clients().find(provider.store(), &token.client_id).await.map_err(OAuthFault::from)?;
     let client = client.ok_or(Refused::Token)?;
+    let selection = ClaimSelection { scopes: &scopes, names: &names, mappings: &client.mappings };
+    let person = Person::find(provider.store(), user, selection).await.map_err(OAuthFault::from)?;
+    let person = person.ok_or(Refused::Token)?;
+    let mut claims = Map::new();
+    // The subject of the token, which a change of the client's settings leaves as it is (§5.3.2).
+    claims.insert("sub".into(), token.subject().into());
+    claims.extend(person.claims(selection));
+    person.add_mapped_claims(selection, ClaimTarget::Userinfo, &mut claims);
     let Some(algorithm) = client.userinfo_algorithm else {
         return Ok(answer::json(StatusCode::OK, &claims));
     };

@@ -48,7 +48,7 @@ pub(super) async fn redeem(
         _ => return Err(OAuthFault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
     let scopes = stored_scopes(&family.scopes);
-    let person = enabled_user(provider, user, authentication.claim_selection(&scopes)).await?;
+    let person = enabled_user(provider, user, authentication.claim_selection(client, &scopes)).await?;
     let grant = Grant {
         client,
         person: &person,

@@ -39,7 +39,8 @@ pub(super) async fn redeem(
         Decision::read(&details).ok_or(OAuthFault::GrantInvalid("stored decision is malformed"))?;
     let scopes = stored_scopes(&decision.scopes);
     let account = provider.store().user(&user).await?;
-    let person = enabled_user(provider, account, decision.authentication.claim_selection(&scopes)).await?;
+    let selection = decision.authentication.claim_selection(client, &scopes);
+    let person = enabled_user(provider, account, selection).await?;
     let family = Family {
         // The id is derived from the code, so that a second redemption revokes the family of the
         // first.
@@ -74,7 +75,7 @@ pub(super) async fn redeem(
     };
     let (tokens, successors) = grant.mint(provider)?;
     let on_replay = revocations::family(provider, &family.id, "device code redeemed twice");
-    let origins = origins(provider, client.id(), Some(person.subject()));
+    let origins = origins(provider, client.id(), Some(person.id()));
     let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
     tracing::debug!(approved_in = sid, ?redeemed, "device code redemption attempted");

@@ -44,13 +44,14 @@ pub(super) async fn grant(
         amr: vec![METHOD.into()],
         ..Authentication::default()
     };
-    let person = Person::from_user(provider.store(), user, authentication.claim_selection(&scopes)).await?;
+    let person =
+        Person::from_user(provider.store(), user, authentication.claim_selection(client, &scopes)).await?;
     // Only refresh tokens need a family.
     let family = if client.may_use(GrantType::RefreshToken) {
         Some(Family {
             id: provider.draw_id()?,
             client_id: client.id().to_owned(),
-            user_id: Some(person.subject().to_owned()),
+            user_id: Some(person.id().to_owned()),
             sid: None,
             scopes: scopes.to_wire().unwrap_or_default(),
             audiences: audiences.join(" "),
@@ -76,7 +77,7 @@ pub(super) async fn grant(
         authentication: &authentication,
     };
     let (tokens, successors) = grant.mint(provider)?;
-    let user = person.subject();
+    let user = person.id();
     if !store_tokens(provider, family, successors).await? {
         return Err(OAuthFault::GrantInvalid("account disabled or password changed concurrently"));
     }

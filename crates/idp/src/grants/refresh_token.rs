@@ -34,7 +34,7 @@ pub(super) async fn redeem(
         },
     };
     let authentication = Authentication::read(&family.details);
-    let person = enabled_user(provider, user, authentication.claim_selection(&scopes)).await?;
+    let person = enabled_user(provider, user, authentication.claim_selection(client, &scopes)).await?;
     let grant = Grant {
         client,
         person: &person,

@@ -78,6 +78,11 @@ impl Form {
         self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
+    /// Whether a parameter was sent, perhaps with an empty value.
+    pub fn contains(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(n, _)| n == name)
+    }
+
     /// The parameters as an escaped query.
     pub fn to_query(&self) -> String {
         let mut query = String::new();

@@ -125,6 +125,12 @@ impl RedirectUri {
         &self.text
     }
 
+    /// Its host as registered; `None`: it leads to an app by a scheme of the app's own.
+    pub fn host(&self) -> Option<&str> {
+        let authority = self.text.strip_prefix("https://").or_else(|| self.text.strip_prefix("http://"))?;
+        split_authority(authority).map(|(host, _)| host)
+    }
+
     /// Whether `requested` equals this URI, byte for byte. Only the port of a loopback address or of
     /// `localhost` may differ, because a native app gets it when it starts (RFC 8252 §7.3, §8.3).
     pub fn matches(&self, requested: &str) -> bool {

@@ -34,6 +34,46 @@ pub struct AccountPaths<'a> {
     pub revoke_all: &'a str,
     /// Changes the password (fields `current`, `new`, `again`).
     pub password: &'a str,
+    /// Changes attributes (the fields' own names).
+    pub attributes: &'a str,
+}
+
+/// How an attribute is shown or entered.
+#[derive(Debug, Clone, Copy)]
+pub enum AttributeInput<'a> {
+    /// It is only shown.
+    Shown,
+    /// It is only shown, as yes or no.
+    YesNoShown,
+    /// A text.
+    Text,
+    /// A whole number.
+    Number,
+    /// Yes or no.
+    YesNo,
+    /// One of these texts.
+    Choice(&'a [String]),
+    /// Texts, separated by commas.
+    List,
+}
+
+/// An attribute on the page.
+#[derive(Debug, Clone, Copy)]
+pub struct AttributeField<'a> {
+    /// Its name for the user.
+    pub label: &'a str,
+    /// Name of the form field.
+    pub name: &'a str,
+    /// Its value; empty: none. `true` is yes.
+    pub value: &'a str,
+    /// How it is shown or entered.
+    pub input: AttributeInput<'a>,
+}
+
+impl AttributeField<'_> {
+    fn is_shown_only(&self) -> bool {
+        matches!(self.input, AttributeInput::Shown | AttributeInput::YesNoShown)
+    }
 }
 
 /// A session on the page.
@@ -110,6 +150,8 @@ pub enum PasswordProblem {
 /// The operation that was just completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountDone {
+    /// Attributes were changed.
+    AttributesChanged,
     /// The password was changed.
     PasswordChanged,
     /// One session was ended.
@@ -135,6 +177,10 @@ pub struct Account<'a> {
     pub csrf: &'a str,
     /// Paths that the forms are posted to.
     pub paths: AccountPaths<'a>,
+    /// Attributes that the user may see.
+    pub attributes: &'a [AttributeField<'a>],
+    /// Name of the form field whose value was refused.
+    pub refused_attribute: Option<&'a str>,
     /// Sessions of the user, the current one included.
     pub sessions: &'a [SessionEntry<'a>],
     /// Consents of the user.
@@ -178,6 +224,7 @@ impl Account<'_> {
             Some(PasswordProblem::WrongCurrent) => StatusCode::FORBIDDEN,
             Some(_) => StatusCode::BAD_REQUEST,
         };
+        let status = if self.refused_attribute.is_some() { StatusCode::BAD_REQUEST } else { status };
         let markup = Markup {
             w,
             v: self,
@@ -194,6 +241,20 @@ impl Account<'_> {
         self.sessions.iter().any(|s| !s.is_current)
     }
 
+    /// Whether the user may change an attribute.
+    fn changes_attributes(&self) -> bool {
+        self.attributes.iter().any(|field| !field.is_shown_only())
+    }
+
+    /// Name for the user of the attribute whose value was refused.
+    fn refused_label(&self) -> Option<&str> {
+        self.attributes.iter().find(|field| self.is_refused(field)).map(|field| field.label)
+    }
+
+    fn is_refused(&self, field: &AttributeField<'_>) -> bool {
+        self.refused_attribute == Some(field.name)
+    }
+
     fn form<'f>(&'f self, action: &'f str) -> Form<'f> {
         Form { action, csrf: self.csrf, hidden: &[] }
     }
@@ -202,6 +263,7 @@ impl Account<'_> {
 fn done_message(done: AccountDone, w: &Words) -> Filled<'_> {
     let a = &w.account;
     match done {
+        AccountDone::AttributesChanged => &a.did_save,
         AccountDone::PasswordChanged => &a.did_change,
         AccountDone::SessionEnded => &a.did_end,
         AccountDone::OthersEnded => &a.did_end_others,

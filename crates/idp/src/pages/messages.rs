@@ -26,7 +26,7 @@ pub const BUILTIN: [(&str, &str); 2] =
     logout: LogoutWords { title, lead(user), lead_client(client user), submit, stay, done_title, done_text }
     form_post: FormPostWords { title, lead(client), submit }
     account: AccountWords {
-        title, sign_out, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
+        title, sign_out, details, details_none, yes, no, list_hint, save, refused(label), did_save, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
         consents_none, since(time), withdraw, withdraw_all, tokens, tokens_lead, tokens_none, issued(time),
         expires(time), revoke, revoke_all, passing, passing_lead, ends_with(browser time), password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
         characters, too_common, differ, same, too_many(wait), did_change, did_end, did_end_others, did_withdraw,

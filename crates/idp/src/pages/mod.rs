@@ -34,7 +34,8 @@ use ::pages::{
     Catalog, Content, FormTarget, Language, LanguageFault, Languages, Phrase, PolicySources, Shell, ShellPage,
 };
 pub use account::{
-    Account, AccountDone, AccountPaths, ConsentRow, PasswordForm, PasswordProblem, SessionEntry, TokenRow,
+    Account, AccountDone, AccountPaths, AttributeField, AttributeInput, ConsentRow, PasswordForm,
+    PasswordProblem, SessionEntry, TokenRow,
 };
 use askama::Template;
 use axum::body::Body;

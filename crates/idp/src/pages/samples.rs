@@ -5,9 +5,9 @@ use auth::time::Timestamp;
 use ::pages::{FormTarget, Href, Link};
 
 use super::{
-    Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
-    DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout, LogoutDone, Page, PasswordForm,
-    PasswordProblem, Scope, SessionEntry, TokenRow,
+    Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
+    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
+    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 /// Texts in the samples.
@@ -68,6 +68,7 @@ pub(crate) struct Sample<'a> {
     sessions: [SessionEntry<'a>; 3],
     tokens: [TokenRow<'a>; 2],
     passing: [TokenRow<'a>; 1],
+    attributes: [AttributeField<'a>; 4],
     targets: Vec<FormTarget>,
     href: Option<Href>,
     hidden: [(&'a str, &'a str); 1],
@@ -83,6 +84,7 @@ impl<'a> Sample<'a> {
             last_seen: Timestamp::from_secs(at),
             is_current: this_one,
         };
+        let attribute = |label, name, value, input| AttributeField { label, name, value, input };
         let token = |client, at, expires| TokenRow {
             id: t.opaque,
             client,
@@ -112,6 +114,12 @@ impl<'a> Sample<'a> {
                 session: Some(t.browser),
                 ..token(t.client, 1_783_000_000, Some(Timestamp::from_secs(1_783_040_000)))
             }],
+            attributes: [
+                attribute("Department", "department", t.meaning, AttributeInput::Shown),
+                attribute("Newsletter", "newsletter", "true", AttributeInput::YesNo),
+                attribute("Floor", "floor", "7", AttributeInput::Number),
+                attribute("Interests", "interests", t.opaque, AttributeInput::List),
+            ],
             targets: FormTarget::of_redirect("https://grafana.example.com/login/generic_oauth")
                 .into_iter()
                 .collect(),
@@ -149,7 +157,10 @@ impl<'a> Sample<'a> {
                 revoke: "/account/tokens/revoke",
                 revoke_all: "/account/tokens/revoke-all",
                 password: "/account/password",
+                attributes: "/account/attributes",
             },
+            attributes: &self.attributes,
+            refused_attribute: None,
             sessions: &self.sessions,
             consents,
             tokens: &self.tokens,
@@ -221,6 +232,10 @@ impl<'a> Sample<'a> {
                     password: torn,
                     ..account
                 }),
+            ),
+            (
+                "account-refused",
+                Page::Account(Account { refused_attribute: Some("floor"), done: None, ..account }),
             ),
             ("error", error(ErrorKind::RedirectMismatch)),
             ("error-server", error(ErrorKind::Server)),

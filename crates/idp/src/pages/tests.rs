@@ -165,7 +165,7 @@ async fn every_field_has_a_label_a_purpose_and_its_error() {
             assert!(labels.contains(&id), "{name}: {id} has no label");
             let purpose = attribute(input, "autocomplete").unwrap();
             assert!(
-                ["username", "current-password", "new-password", "one-time-code"].contains(&purpose),
+                ["username", "current-password", "new-password", "one-time-code", "off"].contains(&purpose),
                 "{name}"
             );
             let described = attribute(input, "aria-describedby").unwrap_or_default();
@@ -210,7 +210,7 @@ async fn statuses_follow_the_tables() {
     for (name, status, _, _) in every(Texts::ordinary()).await {
         let expected = match name.split('.').next().unwrap() {
             "login-wrong" => 403,
-            "device-unknown" | "account-bare" | "error" | "error-back" => 400,
+            "device-unknown" | "account-bare" | "account-refused" | "error" | "error-back" => 400,
             "error-server" => 500,
             _ => 200,
         };

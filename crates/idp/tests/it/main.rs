@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 mod account;
+mod attributes;
 mod authentication;
 mod browser;
 mod client_credentials;
@@ -15,6 +16,7 @@ mod logs;
 mod openid;
 mod outage;
 mod pages;
+mod pairwise;
 mod passwords;
 mod races;
 mod requests;

@@ -202,6 +202,21 @@ impl World {
         wire::send(self.server.address, path, &fields, body.as_bytes()).await
     }
 
+    /// Runs maintenance until clients received this many requests, and returns them.
+    pub(crate) async fn posts_received(&self, count: usize) -> Vec<(String, String)> {
+        let tended = tokio::spawn(idp::maintain(self.server.provider.clone()));
+        for _ in 0..500 {
+            if self.told.0.lock().unwrap().len() >= count {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Waits to detect extra requests.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        tended.abort();
+        self.told.0.lock().unwrap().clone()
+    }
+
     pub(crate) async fn introspect(&self, token: &str) -> Value {
         self.call("/introspect", "gateway", &format!("token={}", encode(token))).await.json()
     }

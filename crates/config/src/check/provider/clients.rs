@@ -6,7 +6,7 @@ use idp::{ClientConfig, ConfiguredSecret, GrantType};
 use super::super::super::fault::KeyPath;
 use super::super::super::raw;
 use super::super::Context;
-use super::algorithm;
+use super::{algorithm, claims};
 use crate::partial::Partial;
 
 /// The clients in the form that `idp` takes.
@@ -45,6 +45,9 @@ impl Clients {
         match rest {
             "secrets" if place.has_unreadable_file => None,
             "keys" => Some(place.path.key("keys_file")),
+            claim if claim.starts_with("claims[") => {
+                Some(place.path.join(&claim.replacen("claims", "claim", 1)))
+            }
             "secrets" => Some(place.path.key(match client {
                 raw::Client { secret_sha256, .. } if !secret_sha256.is_empty() => "secret_sha256",
                 raw::Client { secret_files, .. } if !secret_files.is_empty() => "secret_files",
@@ -141,6 +144,12 @@ fn read_client(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (
         id_token_algorithm: raw.id_token_algorithm.map(algorithm),
         userinfo_algorithm: raw.userinfo_algorithm.map(algorithm),
         claims_in_id_token: raw.claims_in_id_token,
+        claims: claims::claims(&raw.claim),
+        subject: match raw.subject {
+            raw::SubjectType::Public => idp::SubjectType::Public,
+            raw::SubjectType::Pairwise => idp::SubjectType::Pairwise,
+        },
+        sector: raw.sector.clone(),
     };
     (config, place)
 }

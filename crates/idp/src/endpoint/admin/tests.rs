@@ -33,7 +33,9 @@ async fn made(bench: &TestProvider, client: &str, audience: &str, person: Option
     let scopes = ScopeSet::parse(ADMIN_SCOPE).unwrap();
     let person = match person {
         Some(id) => {
-            Person::find(provider.store(), id, ClaimSelection { scopes: &scopes, names: &[] }).await.unwrap()
+            Person::find(provider.store(), id, ClaimSelection { scopes: &scopes, names: &[], mappings: &[] })
+                .await
+                .unwrap()
         }
         None => None,
     };

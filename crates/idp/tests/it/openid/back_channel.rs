@@ -21,21 +21,6 @@ async fn oidcc_backchannel_rp_initiated_logout_discovery_endpoint_verification()
     assert_eq!(document["backchannel_logout_session_supported"], true);
 }
 
-/// Runs maintenance until clients received this many requests.
-async fn run_until_received(world: &World, count: usize) -> Vec<(String, String)> {
-    let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
-    for _ in 0..500 {
-        if world.told.0.lock().unwrap().len() >= count {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // Waits to detect extra requests.
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    tended.abort();
-    world.told.0.lock().unwrap().clone()
-}
-
 #[tokio::test]
 async fn oidcc_backchannel_rp_initiated_logout() {
     let world = World::new().await;
@@ -49,7 +34,7 @@ async fn oidcc_backchannel_rp_initiated_logout() {
     let target = format!("/logout?id_token_hint={hint}&post_logout_redirect_uri={}", encode(GOODBYE));
     assert_eq!(browser.get(&target).await.location(), GOODBYE, "nobody waits for the clients");
 
-    let heard = run_until_received(&world, 1).await;
+    let heard = world.posts_received(1).await;
     assert_eq!(heard.len(), 1);
     assert_eq!(heard[0].0, "https://app.example/logged-out");
     let token = query(&format!("?{}", heard[0].1))["logout_token"].clone();
@@ -83,15 +68,15 @@ async fn a_client_that_does_not_answer_is_told_again_and_delays_nobody() {
     let hint = tokens["id_token"].as_str().unwrap();
     let page = browser.get(&format!("/logout?id_token_hint={hint}")).await;
     assert!(page.text().contains("You are signed out"));
-    assert_eq!(run_until_received(&world, 1).await.len(), 1);
+    assert_eq!(world.posts_received(1).await.len(), 1);
     *world.told.1.lock().unwrap() = 503;
     world.server.clock.advance(Duration::from_secs(11));
-    assert_eq!(run_until_received(&world, 2).await.len(), 2, "tried again");
+    assert_eq!(world.posts_received(2).await.len(), 2, "tried again");
     *world.told.1.lock().unwrap() = 204;
     world.server.clock.advance(Duration::from_secs(21));
-    assert_eq!(run_until_received(&world, 3).await.len(), 3);
+    assert_eq!(world.posts_received(3).await.len(), 3);
     world.server.clock.advance(Duration::from_hours(1));
-    assert_eq!(run_until_received(&world, 4).await.len(), 3, "heard, and not told again");
+    assert_eq!(world.posts_received(4).await.len(), 3, "heard, and not told again");
 }
 
 #[tokio::test]
@@ -117,5 +102,5 @@ async fn a_password_change_tells_the_clients_of_all_sessions() {
         other.get("/account").await.text().contains("name=\"password\""),
         "the other browser is logged out"
     );
-    assert_eq!(run_until_received(&world, 2).await.len(), 2);
+    assert_eq!(world.posts_received(2).await.len(), 2);
 }
