@@ -9,6 +9,7 @@ mod filter_proxy;
 pub(crate) mod fixture;
 #[cfg(feature = "lab")]
 mod lossy_network;
+mod pairwise;
 mod read_only;
 mod replayed;
 mod silent;
