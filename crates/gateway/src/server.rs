@@ -199,8 +199,9 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let surroundings = authenticator_runtime(services);
-        let login = build_login(&config, &surroundings, services.sessions.clone(), None);
-        let authenticator = Arc::new(Authenticator::new(AuthenticatorSetup::from(&*config), surroundings));
+        let setup = AuthenticatorSetup::from(&*config);
+        let authenticator = Arc::new(Authenticator::new(setup, surroundings.clone()));
+        let login = build_login(&config, &authenticator, &surroundings, services.sessions.clone(), None);
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
         let before = Former { authorizers: &[], discoveries: &[] };
@@ -280,9 +281,8 @@ impl Gateway {
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
         let surroundings = authenticator_runtime(&self.services);
-        let login =
-            build_login(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
-        let services = &self.services;
+        let (services, former) = (&self.services, applied.login.as_ref());
+        let login = build_login(&config, &authenticator, &surroundings, services.sessions.clone(), former);
         let before = Former { authorizers: &applied.authorizers, discoveries: &applied.discoveries };
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
@@ -580,6 +580,7 @@ fn forwarded_tokens(config: &Config) -> login::ForwardedTokens {
 /// Creates the login, if configured. `before` is the login that it replaces.
 fn build_login(
     config: &Config,
+    authenticator: &Authenticator,
     surroundings: &AuthenticatorRuntime,
     store: Option<Arc<dyn SessionStore>>,
     before: Option<&Arc<Login>>,
@@ -588,6 +589,7 @@ fn build_login(
         login: config.login.as_ref()?,
         credentials: config.into(),
         forwards: forwarded_tokens(config),
+        authenticator,
     };
     Some(Login::new(setup, surroundings, store, before))
 }

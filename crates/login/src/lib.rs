@@ -50,7 +50,8 @@ use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use credentials::assertion::AssertionReserve;
 use credentials::authenticate::{
-    AuthenticatorRuntime, KeyOrigin, KeySchedule, KeyStore, KeyStoreRuntime, Rendering, Verified,
+    Authenticator, AuthenticatorRuntime, KeyOrigin, KeySchedule, KeyStore, KeyStoreRuntime, Rendering,
+    Verified,
 };
 use credentials::cache::{CacheScope, DecisionCache, KnownFacts, Usage};
 use credentials::config::CacheLimits;
@@ -78,7 +79,7 @@ const MAX_CALLS: usize = 1024;
 const MAX_IN_FLIGHT: Duration = Duration::from_mins(1);
 /// Maximum bytes of a cookie that can be a session's.
 const MAX_COOKIE: usize = 4096;
-/// Schedule of key fetches for ID tokens: the default of issuers.
+/// Schedule on which metadata and keys of a provider are fetched: the default of issuers.
 const KEY_SCHEDULE: KeySchedule =
     KeySchedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
 
@@ -231,6 +232,8 @@ pub struct LoginSetup<'a> {
     pub credentials: credentials::authenticate::AuthenticatorSetup<'a>,
     /// The tokens of a session that some route forwards to its upstream.
     pub forwards: ForwardedTokens,
+    /// Issuers whose metadata and keys are those of a provider with the same URL.
+    pub authenticator: &'a Authenticator,
 }
 
 impl Login {
@@ -242,7 +245,7 @@ impl Login {
         store: Option<Arc<dyn SessionStore>>,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let LoginSetup { login, credentials, forwards } = setup;
+        let LoginSetup { login, credentials, forwards, authenticator } = setup;
         let login = login.clone();
         let (headers, reserve) =
             (credentials.identity_headers.clone(), AssertionReserve::of(credentials.assertion));
@@ -258,8 +261,12 @@ impl Login {
             || DecisionCache::new(&limits, surroundings.generation.clone()),
             |before| before.cache.clone(),
         );
-        let key_stores: Box<[_]> =
-            login.providers.iter().map(|p| key_store(p, surroundings, before)).collect();
+        let mut key_stores = Vec::new();
+        for provider in &login.providers {
+            let found = key_store(provider, (authenticator, &key_stores), surroundings, before);
+            key_stores.push(found);
+        }
+        let key_stores: Box<[_]> = key_stores.into();
         let (clock, control) = (&surroundings.clock, &surroundings.control);
         let providers = login.providers.iter().zip(&key_stores);
         let providers = providers.map(|(p, keys)| {
@@ -400,13 +407,20 @@ fn limits(login: &crate::config::LoginConfig, cache: &CacheLimits, stored: bool)
     CacheLimits { ttl: if stored { login.ttl } else { login.refresh }, ..cache.clone() }
 }
 
-/// The key store of a provider's ID tokens; one with the same source is kept.
+/// The key store of a provider's ID tokens, which has its metadata too. An issuer or a provider with
+/// the same URL and the same trusted CAs shares its own; otherwise one with the same source is kept.
 fn key_store(
     provider: &crate::config::LoginProvider,
+    (authenticator, others): (&Authenticator, &[Option<Arc<KeyStore>>]),
     surroundings: &AuthenticatorRuntime,
     before: Option<&Arc<Login>>,
 ) -> Option<Arc<KeyStore>> {
     let LoginKind::OpenId { issuer, keys, tls, .. } = &provider.kind else { return None };
+    let origin = KeyOrigin::new(issuer, keys.clone(), tls.clone(), provider.server.proxies.clone());
+    let other = || others.iter().flatten().find(|keys| keys.has_origin(&origin)).cloned();
+    if let Some(shared) = authenticator.key_store(&origin).or_else(other) {
+        return Some(shared);
+    }
     let earlier = before.and_then(|before| {
         let at = before.config.providers.iter().position(|earlier| earlier.name == provider.name)?;
         before.key_stores[at].as_ref()
@@ -417,11 +431,5 @@ fn key_store(
         secret: surroundings.secret.clone(),
         generation: surroundings.generation.clone(),
     };
-    Some(KeyStore::start(
-        &provider.name,
-        KeyOrigin::new(issuer, keys.clone(), tls.clone(), provider.server.proxies.clone()),
-        KEY_SCHEDULE,
-        means,
-        earlier,
-    ))
+    Some(KeyStore::start(&provider.name, origin, KEY_SCHEDULE, means, earlier))
 }

@@ -69,6 +69,8 @@ pub(super) struct Context<'f> {
     proxies: OutboundProxies,
     /// What each CA file contains, by its path as written.
     pub(super) trusted: BTreeMap<PathBuf, TrustAnchors>,
+    /// The TLS clients made so far, which other tables share.
+    clients: Vec<tls::MadeClient>,
 }
 
 /// All checked values of a configuration.
@@ -86,7 +88,7 @@ pub(super) struct Checked {
 impl<'f> Context<'f> {
     pub(super) fn new(files: &'f dyn Files, base: &Path, now: Timestamp) -> Self {
         let (reader, proxies) = (Reader::new(files, base), OutboundProxies::default());
-        Self { faults: Faults::default(), reader, files, now, proxies, trusted: BTreeMap::new() }
+        Self { faults: Faults::default(), reader, files, now, proxies, trusted: BTreeMap::new(), clients: Vec::new() }
     }
 
     /// Reads a file that the configuration names. Notes a fault when that fails.

@@ -50,11 +50,31 @@ impl Roots {
     }
 }
 
+/// A TLS client without an own certificate that was made for one table of the file.
+pub(super) struct MadeClient {
+    ca: Option<PathBuf>,
+    protocols: Protocols,
+    config: Arc<ClientConfig>,
+    version: u64,
+}
+
 impl Context<'_> {
-    /// TLS client configuration, and a digest of all files that it was made from.
+    /// TLS client configuration, and a digest of all files that it was made from. Clients without an
+    /// own certificate that trust the same authorities have the same configuration: so an issuer and
+    /// a login provider of one URL share what they fetch.
     pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
         let roots = self.roots(client)?;
-        self.tls_client_with_roots(&roots, client)
+        let ca = client.ca.map(Path::to_owned);
+        if client.identity.is_some() {
+            return self.tls_client_with_roots(&roots, client);
+        }
+        let is_same = |made: &&MadeClient| made.ca == ca && made.protocols == client.protocols;
+        if let Some(made) = self.clients.iter().find(is_same) {
+            return Some((made.config.clone(), made.version));
+        }
+        let (config, version) = self.tls_client_with_roots(&roots, client)?;
+        self.clients.push(MadeClient { ca, protocols: client.protocols, config: config.clone(), version });
+        Some((config, version))
     }
 
     /// What the server's certificate is verified with: the certificates in the file, or those that

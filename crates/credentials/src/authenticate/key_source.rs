@@ -1,7 +1,8 @@
 //! Key source: where an issuer's keys come from (discovery, a URL, a file).
 //!
-//! Owns: finding the key set document and deciding whether to trust it (OpenID Connect Discovery
-//! 1.0 section 4, RFC 8414 section 3). Does not own: when, how often, what happens on failure.
+//! Owns: finding the metadata and the key set document, and deciding whether to trust them (OpenID
+//! Connect Discovery 1.0 section 4, RFC 8414 section 3). Does not own: when, how often, what happens
+//! on failure; the meaning of other members of the metadata.
 //!
 //! Flow: `Discovery: metadata → issuer equal? jwks_uri safe? → document → KeySet`.
 
@@ -112,6 +113,28 @@ pub(super) struct DiscoveredKeys {
     pub at: String,
 }
 
+/// What an issuer publishes about itself. Its `issuer` is the expected one.
+pub struct IssuerMetadata {
+    text: bytes::Bytes,
+    /// The document.
+    pub document: Document,
+}
+
+impl IssuerMetadata {
+    /// Whether both were published as the same text.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// The result of one fetch.
+pub(super) struct Fetched {
+    /// The metadata, if the source has any and they are valid.
+    pub metadata: Option<IssuerMetadata>,
+    /// The key set document, or why there is none.
+    pub keys: Result<DiscoveredKeys, SourceError>,
+}
+
 /// A key source with everything needed to fetch from it.
 pub struct KeyOrigin {
     issuer: Box<str>,
@@ -211,15 +234,40 @@ impl KeyOrigin {
         Url::parse(address).is_ok_and(|url| !url.is_https() && !url.is_loopback())
     }
 
-    /// Fetches the document once.
-    pub(super) async fn fetch(&self) -> Result<DiscoveredKeys, SourceError> {
+    /// Fetches the documents once.
+    pub(super) async fn fetch(&self) -> Fetched {
         let tls = OnceCell::new_with(self.tls.clone());
         let url = match &self.keys {
-            KeySource::Discovery => self.discover(&tls).await?,
-            KeySource::Uri(uri) => key_url("key set address", uri, &self.issuer)?,
-            KeySource::File(path) => return read_bounded(path).await,
+            KeySource::Discovery => {
+                return match self.discover(&tls).await {
+                    Ok((url, metadata)) => {
+                        let keys = match self.jwks_uri(&url, &metadata) {
+                            Ok(url) => self.key_set(&url, &tls).await,
+                            Err(error) => Err(error),
+                        };
+                        Fetched { metadata: Some(metadata), keys }
+                    }
+                    Err(error) => Fetched { metadata: None, keys: Err(error) },
+                };
+            }
+            KeySource::Uri(uri) => key_url("key set address", uri, &self.issuer),
+            KeySource::File(path) => {
+                return Fetched { metadata: None, keys: read_bounded(path).await };
+            }
         };
-        let document = self.get(&url, &tls).await?.to_vec();
+        let keys = match url {
+            Ok(url) => self.key_set(&url, &tls).await,
+            Err(error) => Err(error),
+        };
+        Fetched { metadata: None, keys }
+    }
+
+    async fn key_set(
+        &self,
+        url: &Url,
+        tls: &OnceCell<Arc<ClientConfig>>,
+    ) -> Result<DiscoveredKeys, SourceError> {
+        let document = self.get(url, tls).await?.to_vec();
         Ok(DiscoveredKeys { document, at: url.to_string() })
     }
 
@@ -229,10 +277,13 @@ impl KeyOrigin {
         Ok(fetch::get(url, tls, &self.proxies, self.bounds).await?)
     }
 
-    /// Finds the key set's address in the provider's metadata.
-    async fn discover(&self, tls: &OnceCell<Arc<ClientConfig>>) -> Result<Url, SourceError> {
+    /// Fetches the provider's metadata, and says from where.
+    async fn discover(
+        &self,
+        tls: &OnceCell<Arc<ClientConfig>>,
+    ) -> Result<(Url, IssuerMetadata), SourceError> {
         let [openid, oauth] = metadata_urls(&self.issuer)?;
-        let (url, document) = match self.get(&openid, tls).await {
+        let (url, text) = match self.get(&openid, tls).await {
             // Only a client error such as 404 leads to the second address: a failing provider must
             // not be asked differently.
             Err(SourceError::Fetch(FetchError::Status { status, .. })) if status.is_client_error() => {
@@ -241,13 +292,9 @@ impl KeyOrigin {
             }
             other => (openid, other?),
         };
-        let metadata = Document::parse(document.to_vec())
+        let document = Document::parse(text.to_vec())
             .map_err(|fault| SourceError::Metadata { url: url.to_string(), fault })?;
-        let member = |member: &'static str| {
-            let value = metadata.root().get(member).and_then(Value::as_str);
-            value.ok_or_else(|| SourceError::Member { url: url.to_string(), member })
-        };
-        let found = member("issuer")?;
+        let found = member(&document, &url, "issuer")?;
         if found != &*self.issuer {
             let found = found.chars().filter(|c| !c.is_control()).take(200).collect();
             return Err(SourceError::OtherIssuer {
@@ -256,8 +303,20 @@ impl KeyOrigin {
                 found,
             });
         }
-        key_url("jwks_uri of the issuer's metadata", member("jwks_uri")?, &self.issuer)
+        Ok((url, IssuerMetadata { text, document }))
     }
+
+    /// The key set's address in metadata that come from `url`.
+    fn jwks_uri(&self, url: &Url, metadata: &IssuerMetadata) -> Result<Url, SourceError> {
+        let uri = member(&metadata.document, url, "jwks_uri")?;
+        key_url("jwks_uri of the issuer's metadata", uri, &self.issuer)
+    }
+}
+
+/// A text in metadata that come from `url`.
+fn member<'d>(document: &'d Document, url: &Url, member: &'static str) -> Result<&'d str, SourceError> {
+    let value = document.root().get(member).and_then(Value::as_str);
+    value.ok_or_else(|| SourceError::Member { url: url.to_string(), member })
 }
 
 /// The metadata URLs of an issuer. OpenID's path is appended to the issuer, RFC 8414's is inserted

@@ -1,8 +1,9 @@
-//! Key store: the keys of one issuer, fetched in the background, kept while fetching fails, fetched
-//! early on demand.
+//! Key store: the metadata and keys of one issuer, fetched in the background, kept while fetching
+//! fails, fetched early on demand.
 //!
-//! Owns: when to fetch, the last valid set and how long it may be used, which requests wait for a
-//! fetch. Does not own: how to fetch ([`super::key_source`]), tokens.
+//! Owns: when to fetch, the last valid set and how long it may be used, the last valid metadata,
+//! which requests wait for a fetch. Does not own: how to fetch ([`super::key_source`]), tokens, what
+//! a client of the issuer reads in the metadata.
 //!
 //! One task per issuer, on the control runtime, does all fetches; this alone coalesces them.
 //! Workers read the set under a read lock. They may *demand* an early attempt when a token does not
@@ -30,7 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::key_source::{DiscoveredKeys, KeyOrigin, SourceError};
+use super::key_source::{DiscoveredKeys, Fetched, IssuerMetadata, KeyOrigin, SourceError};
 use crate::cache::{CacheSecret, Generation};
 
 /// Minimum time between two demanded attempts.
@@ -145,6 +146,7 @@ struct KeyStoreState {
     schedule: KeySchedule,
     runtime: KeyStoreRuntime,
     current: RwLock<Option<Arc<KeysInUse>>>,
+    metadata: RwLock<Option<Arc<IssuerMetadata>>>,
     progress: Mutex<Progress>,
     demand: Notify,
     /// The number of completed attempts.
@@ -191,6 +193,7 @@ impl KeyStore {
             schedule,
             runtime: means,
             current: RwLock::new(earlier.and_then(|e| e.shared.current.read().clone())),
+            metadata: RwLock::new(earlier.and_then(|e| e.shared.metadata.read().clone())),
             done: watch::Sender::new(progress.completed),
             progress: Mutex::new(progress),
             demand: Notify::new(),
@@ -204,6 +207,22 @@ impl KeyStore {
     pub fn current(&self, now: Now) -> Option<Arc<KeysInUse>> {
         let held = self.shared.current.read().clone()?;
         (now.monotonic < self.usable_until(&held)).then_some(held)
+    }
+
+    /// The last valid metadata of the issuer, refreshed with its keys; `None`: there are none yet, or
+    /// the keys are not found by discovery. The same text is the same value.
+    pub fn metadata(&self) -> Option<Arc<IssuerMetadata>> {
+        self.shared.metadata.read().clone()
+    }
+
+    /// Error of the last attempt; `None`: it succeeded, or there was none.
+    pub fn last_error(&self) -> Option<Arc<str>> {
+        self.shared.progress.lock().last_error.clone()
+    }
+
+    /// Whether it fetches from this source, and trusts the same CAs.
+    pub fn has_origin(&self, origin: &KeyOrigin) -> bool {
+        self.shared.source.is_same(origin)
     }
 
     /// Until when `held` may be used, if it is not confirmed again.
@@ -320,8 +339,12 @@ async fn run(shared: Arc<KeyStoreState>, mut pause: Duration) {
     loop {
         shared.wait_until_due(pause).await;
         let began = shared.begin();
-        let discovered = shared.source.fetch().await;
-        pause = shared.conclude(discovered, began);
+        let Fetched { metadata, keys } = shared.source.fetch().await;
+        // Before a waiting request continues.
+        if let Some(metadata) = metadata {
+            shared.publish(metadata);
+        }
+        pause = shared.conclude(keys, began);
     }
 }
 
@@ -350,6 +373,14 @@ impl KeyStoreState {
         progress.phase = Phase::Fetching;
         progress.began = began;
         began
+    }
+
+    /// Makes metadata the current ones, unless they are the same.
+    fn publish(&self, metadata: IssuerMetadata) {
+        let mut current = self.metadata.write();
+        if !current.as_ref().is_some_and(|current| current.is_same(&metadata)) {
+            *current = Some(Arc::new(metadata));
+        }
     }
 
     /// Processes the result of an attempt and returns the pause before the next one.

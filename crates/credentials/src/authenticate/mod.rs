@@ -47,7 +47,7 @@ pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
 use self::issuer_keys::IssuerKeys;
 pub(crate) use self::issuer_keys::start_key_store;
-pub use self::key_source::KeyOrigin;
+pub use self::key_source::{IssuerMetadata, KeyOrigin};
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_source::{key_url, metadata_urls};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
@@ -278,6 +278,11 @@ impl Authenticator {
     pub fn key_sets(&self) -> Vec<KeySetStatus> {
         let now = self.runtime.clock.now();
         self.signers().map(|signer| signer.keys.status(now)).collect()
+    }
+
+    /// The keys and metadata of the issuer that are fetched from this source, if there is one.
+    pub fn key_store(&self, origin: &KeyOrigin) -> Option<Arc<KeyStore>> {
+        self.issuers.iter().map(|issuer| &issuer.keys).find(|keys| keys.has_origin(origin)).cloned()
     }
 
     /// All signers whose signatures are verified here.

@@ -1,11 +1,11 @@
-//! Metadata of a provider: fetching, caching and checking it.
+//! Metadata of a provider: where they come from, and what they must contain.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::algorithm::Algorithm;
 use auth::json::Value;
-use credentials::authenticate::{key_url, metadata_urls};
+use credentials::authenticate::{KeyStore, key_url};
 use http::StatusCode;
 use http_engine::http_client::SecretMethod;
 use http_engine::url::Url;
@@ -15,8 +15,11 @@ use crate::config::LoginKind;
 use crate::provider::messages::{below, invalid_answer, parse};
 use crate::provider::provider_fault::ProviderFault;
 use crate::provider::{
-    CachedMetadata, LoginProviderClient, METADATA_AGE, METADATA_PAUSE, Metadata, TokenKind,
+    CachedMetadata, LoginProviderClient, METADATA_AGE, METADATA_PAUSE, Metadata, PublishedMetadata, TokenKind,
 };
+
+/// What faults of the metadata are about.
+const WHAT: &str = "metadata";
 
 impl LoginProviderClient {
     /// Records the result of a request in the outage log.
@@ -46,8 +49,56 @@ impl LoginProviderClient {
         (self.config.server.timeout * 5).max(Duration::from_secs(30))
     }
 
-    /// The metadata; fetched if it is missing or old.
+    /// The metadata; fetched if there are none yet.
     pub(crate) async fn metadata(&self) -> Result<Arc<Metadata>, ProviderFault> {
+        match (&self.config.kind, &self.keys) {
+            (LoginKind::OpenId { issuer, .. }, Some(keys)) => self.published_metadata(issuer, keys).await,
+            (LoginKind::OpenId { .. }, None) => Err(invalid_answer(WHAT, "this provider has no key store")),
+            (LoginKind::OpenShift { api }, _) => self.openshift_metadata(api).await,
+        }
+    }
+
+    /// The metadata that are refreshed with the keys.
+    async fn published_metadata(
+        &self,
+        issuer: &str,
+        keys: &KeyStore,
+    ) -> Result<Arc<Metadata>, ProviderFault> {
+        let document = match keys.metadata() {
+            Some(document) => document,
+            None => {
+                // Waits for the fetch in progress, or for one more if the last is long enough ago.
+                keys.renew(0, self.clock.now()).await;
+                let why = || keys.last_error().unwrap_or_else(|| "they are not fetched yet".into());
+                let missing = || invalid_answer(WHAT, &why());
+                match keys.metadata() {
+                    Some(document) => document,
+                    None => return self.record_outcome(Err(missing())),
+                }
+            }
+        };
+        let mut published = self.published.lock();
+        if let Some(known) = published.as_ref()
+            && Arc::ptr_eq(&known.document, &document)
+        {
+            return Ok(known.good.clone());
+        }
+        let good = match self.record_outcome(self.read_metadata(document.document.root(), issuer)) {
+            Ok(metadata) => Arc::new(metadata),
+            Err(fault) => match published.as_ref() {
+                Some(known) => {
+                    let provider = &*self.config.name;
+                    tracing::warn!(provider, %fault, "changed metadata cannot be used, keeping the last");
+                    known.good.clone()
+                }
+                None => return Err(fault),
+            },
+        };
+        *published = Some(PublishedMetadata { document, good: good.clone() });
+        Ok(good)
+    }
+
+    async fn openshift_metadata(&self, api: &Url) -> Result<Arc<Metadata>, ProviderFault> {
         // Held during the fetch: concurrent callers wait for the same result.
         let mut held = self.metadata.lock().await;
         let rested = held.failed.is_none_or(|at| at.elapsed() >= METADATA_PAUSE);
@@ -55,11 +106,11 @@ impl LoginProviderClient {
             Some((metadata, at)) if at.elapsed() < METADATA_AGE || !rested => return Ok(metadata.clone()),
             None if !rested => {
                 let why = "the last fetch failed a moment ago".to_owned();
-                return Err(ProviderFault::InvalidAnswer { context: "metadata", why });
+                return Err(ProviderFault::InvalidAnswer { context: WHAT, why });
             }
             _ => {}
         }
-        match self.record_outcome(self.fetch_metadata().await) {
+        match self.record_outcome(self.fetch_openshift_metadata(api).await) {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
                 *held = CachedMetadata { good: Some((metadata.clone(), Instant::now())), failed: None };
@@ -78,46 +129,21 @@ impl LoginProviderClient {
         }
     }
 
-    pub(super) async fn fetch_metadata(&self) -> Result<Metadata, ProviderFault> {
-        const WHAT: &str = "metadata";
-        let (urls, issuer): (Vec<Url>, Option<&str>) = match &self.config.kind {
-            LoginKind::OpenId { issuer, .. } => {
-                (metadata_urls(issuer).map_err(ProviderFault::Metadata)?.into(), Some(issuer))
-            }
-            LoginKind::OpenShift { api } => {
-                (vec![below(api, "/.well-known/oauth-authorization-server")?], None)
-            }
-        };
-        let mut answer = None;
-        for url in &urls {
-            let found = self.get(WHAT, url, None).await?;
-            let absent = found.status.is_client_error();
-            answer = Some(found);
-            // Only a client error such as 404 leads to the next address.
-            if !absent {
-                break;
-            }
-        }
-        let answer = answer.ok_or_else(|| invalid_answer(WHAT, "no metadata address"))?;
+    async fn fetch_openshift_metadata(&self, api: &Url) -> Result<Metadata, ProviderFault> {
+        let url = below(api, "/.well-known/oauth-authorization-server")?;
+        let answer = self.get(WHAT, &url, None).await?;
         if answer.status != StatusCode::OK {
             return Err(invalid_answer(WHAT, &format!("it answered {}", answer.status)));
         }
-        let document = parse(WHAT, &answer)?;
-        let root = document.root();
+        self.read_metadata(parse(WHAT, &answer)?.root(), &api.to_string())
+    }
+
+    /// Reads metadata of a provider at `base`, whose endpoints must be as well protected.
+    fn read_metadata(&self, root: Value<'_>, base: &str) -> Result<Metadata, ProviderFault> {
         let text = |member| root.get(member).and_then(Value::as_str);
         let found = text("issuer").ok_or_else(|| invalid_answer(WHAT, "no string `issuer`"))?;
-        if issuer.is_some_and(|issuer| issuer != found) {
-            let why = format!(
-                "the metadata is of issuer {found:?}; configure the issuer exactly as the provider names itself"
-            );
-            return Err(invalid_answer(WHAT, &why));
-        }
-        let base = match &self.config.kind {
-            LoginKind::OpenId { issuer, .. } => issuer.to_string(),
-            LoginKind::OpenShift { api } => api.to_string(),
-        };
         let url = |member: &'static str| {
-            text(member).map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata)).transpose()
+            text(member).map(|url| key_url(member, url, base).map_err(ProviderFault::Metadata)).transpose()
         };
         let needed = |member: &'static str| {
             url(member)?.ok_or_else(|| invalid_answer(WHAT, &format!("no string `{member}`")))
@@ -126,17 +152,19 @@ impl LoginProviderClient {
         let aliases = root.get("mtls_endpoint_aliases").filter(|_| self.config.tls_client_auth);
         let own = |member: &'static str| {
             let alias = aliases.and_then(|aliases| aliases.get(member)).and_then(Value::as_str);
-            let alias = alias.map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata));
+            let alias = alias.map(|url| key_url(member, url, base).map_err(ProviderFault::Metadata));
             alias.transpose()?.map_or_else(|| url(member), |alias| Ok(Some(alias)))
         };
         let token = own("token_endpoint")?;
-        self.outbound.set_secret_method(secret_method(root));
+        let secret_method = secret_method(root);
+        self.outbound.set_secret_method(secret_method);
         Ok(Metadata {
             issuer: found.to_owned(),
             authorization: needed("authorization_endpoint")?,
             token: token.map_or_else(|| needed("token_endpoint"), Ok)?,
             userinfo: own("userinfo_endpoint")?,
             end_session: url("end_session_endpoint")?,
+            secret_method,
             revocation: own("revocation_endpoint")?,
             sends_iss: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
                 == Some(true),

@@ -8,8 +8,9 @@
 //! Logout 1.0 section 2.6). Only ID tokens show which one that is: until this process has seen one,
 //! any configured algorithm is accepted.
 //!
-//! Metadata is fetched when it is first needed, and again after an hour. While that fails, the last
-//! valid metadata stays in use. If the provider is unreachable at start, the next login retries.
+//! The metadata of an OpenID provider are fetched with its keys, and as often ([`KeyStore`]): a moved
+//! endpoint is used without a restart. Those of `OpenShift` are fetched when they are first needed,
+//! and again after an hour. While that fails, the last valid metadata stay in use.
 
 mod client_proof;
 pub(crate) mod messages;
@@ -26,12 +27,12 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use credentials::authenticate::KeyStore;
+use credentials::authenticate::{IssuerMetadata, KeyStore};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_engine::clock::Clock;
 use http_engine::config::ClientCredential;
-use http_engine::http_client::{HttpClient, HttpResponse, form_encoded};
+use http_engine::http_client::{HttpClient, HttpResponse, SecretMethod, form_encoded};
 use http_engine::url::Url;
 use outage::{Outage, RECOVERY_PERIOD};
 use parking_lot::Mutex;
@@ -48,7 +49,7 @@ use crate::provider::messages::{
 };
 use crate::provider::provider_fault::ProviderFault;
 
-/// Metadata older than this is fetched again.
+/// Metadata of `OpenShift` older than this are fetched again.
 const METADATA_AGE: Duration = Duration::from_hours(1);
 /// Pause after a failed fetch of metadata.
 const METADATA_PAUSE: Duration = Duration::from_secs(1);
@@ -94,6 +95,8 @@ pub(crate) struct Metadata {
     /// Whether its ID tokens contain the log time `read_at` on request, as those of Postern's own
     /// provider do.
     pub(crate) supports_read_at: bool,
+    /// Where it takes a client's secret.
+    pub(crate) secret_method: SecretMethod,
     /// Whether it lets users choose an account (`prompt=select_account`).
     pub(crate) selects_account: bool,
 }
@@ -129,6 +132,9 @@ pub(crate) struct LoginProviderClient {
     outbound: HttpClient,
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
+    /// The metadata of an OpenID provider, with the document that they were last read from.
+    published: Mutex<Option<PublishedMetadata>>,
+    /// The metadata of `OpenShift`.
     metadata: tokio::sync::Mutex<CachedMetadata>,
     /// Algorithms that its ID tokens for us were signed with.
     id_token_algorithms: Mutex<AlgorithmSet>,
@@ -142,6 +148,13 @@ pub(crate) enum TokenKind {
     Id,
     /// A back-channel logout token.
     Logout,
+}
+
+/// Metadata that were read from a document of the key store.
+struct PublishedMetadata {
+    /// The last document, even if it cannot be used.
+    document: Arc<IssuerMetadata>,
+    good: Arc<Metadata>,
 }
 
 #[derive(Clone, Default)]
@@ -177,6 +190,9 @@ impl LoginProviderClient {
         // Metadata that was valid before a reload stays the last valid one.
         let earlier = earlier.filter(|e| e.binding == binding);
         let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
+        if let Some((metadata, _)) = held.as_ref().and_then(|held| held.good.as_ref()) {
+            outbound.set_secret_method(metadata.secret_method);
+        }
         let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.id_token_algorithms.lock());
         Self {
             config: config.clone(),
@@ -185,6 +201,7 @@ impl LoginProviderClient {
             outbound,
             keys,
             clock,
+            published: Mutex::default(),
             metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
             id_token_algorithms: Mutex::new(signs_with),
             outage,

@@ -2,15 +2,15 @@
 //! invalid one has its own error.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use auth::time::Timestamp;
+use credentials::authenticate::DEMAND_INTERVAL;
 use http_engine::clock::ManualClock;
 use serde_json::json;
 
 use super::fixture::{LoginFixture, setup, start};
 use super::provider::{Browser, SimulatedProvider};
-use dataplane::harness::{Setup, now};
+use dataplane::harness::{Setup, now, until};
 
 #[test]
 fn what_a_provider_says_is_believed_only_when_it_is_right() {
@@ -50,8 +50,7 @@ fn a_provider_whose_clock_is_wrong_is_not_the_persons_fault() {
 
 #[test]
 fn an_answer_is_of_the_provider_that_was_asked() {
-    let stage = LoginFixture::with_cookie_sessions();
-    stage.provider.state().metadata = json!({"authorization_response_iss_parameter_supported": true});
+    let stage = LoginFixture::with_metadata(json!({"authorization_response_iss_parameter_supported": true}));
     let mut browser = stage.browser();
     for (iss, status) in [("", 403), ("&iss=https://evil.test", 403), ("&iss=&iss=", 403)] {
         let location = browser.go_to_provider("/");
@@ -85,8 +84,8 @@ fn the_client_authenticates_as_the_provider_says() {
         json!(["client_secret_post", "client_secret_basic"]),
         json!(["private_key_jwt"]),
     ] {
-        let stage = LoginFixture::with_cookie_sessions();
-        stage.provider.state().metadata = json!({ "token_endpoint_auth_methods_supported": methods });
+        let metadata = json!({ "token_endpoint_auth_methods_supported": methods });
+        let stage = LoginFixture::with_metadata(metadata);
         // The provider checks how the client authenticates, for tokens and for revocation.
         let mut browser = stage.logged_in();
         assert!(browser.session().is_some(), "{methods}");
@@ -113,8 +112,11 @@ fn the_clock_of_a_provider_may_be_ahead() {
 
 #[test]
 fn a_provider_that_is_down_is_503_and_is_asked_again() {
-    let stage = LoginFixture::with_cookie_sessions();
-    stage.provider.state().ill = true;
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = SimulatedProvider::new(&clock);
+    provider.state().ill = true;
+    let fixture = start(&setup(&provider, ""), &clock, None);
+    let stage = LoginFixture { clock, provider, fixture };
     let mut browser = stage.browser();
     let sent = browser.visit("/");
     let down = browser.follow(&sent);
@@ -122,7 +124,9 @@ fn a_provider_that_is_down_is_503_and_is_asked_again() {
     assert!(down.value("retry-after").is_some());
     assert!(down.text().contains("The Provider"));
     stage.provider.state().ill = false;
-    std::thread::sleep(Duration::from_millis(1100));
+    // It is asked again by itself, and at the latest for a login some seconds later.
+    stage.clock.advance(DEMAND_INTERVAL);
+    until("it is asked again", || browser.follow(&sent).status == 302);
     browser.log_in(&stage.provider, "/");
     assert_eq!(browser.visit("/").status, 200);
 }
@@ -179,11 +183,9 @@ fn the_time_of_the_log_is_asked_of_who_tells_it() {
     };
     let stage = LoginFixture::with_cookie_sessions();
     assert_eq!(claims_of(&stage), None, "most know of no such thing");
-    let stage = LoginFixture::with_cookie_sessions();
-    stage.provider.state().metadata = json!({"claims_supported": ["sub", "read_at"]});
+    let stage = LoginFixture::with_metadata(json!({"claims_supported": ["sub", "read_at"]}));
     assert_eq!(claims_of(&stage), None, "and it may not take the parameter");
-    let stage = LoginFixture::with_cookie_sessions();
-    stage.provider.state().metadata =
-        json!({"claims_supported": ["sub", "read_at"], "claims_parameter_supported": true});
+    let metadata = json!({"claims_supported": ["sub", "read_at"], "claims_parameter_supported": true});
+    let stage = LoginFixture::with_metadata(metadata);
     assert_eq!(claims_of(&stage).as_deref(), Some(r#"{"id_token":{"read_at":null}}"#));
 }

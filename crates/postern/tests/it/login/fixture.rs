@@ -9,6 +9,7 @@ use credentials::session_store::SessionStore;
 use http_engine::clock::ManualClock;
 use login::LoginStatus;
 use postern::sessions::{self, Sessions};
+use serde_json::Value;
 
 use super::provider::{Browser, SimulatedProvider};
 use crate::support::database_of_its_own;
@@ -17,6 +18,9 @@ use dataplane::harness::{CONTROL, Fixture, Setup, Upstream, now};
 pub(super) const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 pub(super) const OTHER_KEY: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
 pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// Where users log in, unless a test says otherwise.
+pub(super) const ORIGINS: &str = "origins = [\"https://app.test\", \"https://other.test\"]";
 
 /// A test moves the clock by minutes, while connections stay open.
 const TIMEOUTS: &str = "timeouts = { header = \"1h\", idle = \"1h\" }\n";
@@ -46,6 +50,15 @@ impl LoginFixture {
     /// Starts it with sessions in a database.
     pub(super) fn with_database_sessions() -> Self {
         Self::new("", Some(database()))
+    }
+
+    /// Starts it with sessions in cookies, and a provider that publishes these metadata too.
+    pub(super) fn with_metadata(metadata: Value) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = SimulatedProvider::new(&clock);
+        provider.state().metadata = metadata;
+        let fixture = gateway(&provider, &clock, "", None);
+        Self { clock, provider, fixture }
     }
 
     /// Cookie of a session in another database.
@@ -84,7 +97,7 @@ pub(super) fn setup(provider: &SimulatedProvider, more: &str) -> Setup {
         route: "login = true".into(),
         more: format!(
             "[[route]]\nname = \"api\"\npath = {{ prefix = \"/api\" }}\nupstream = \"backend\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n\
-             [login]\norigins = [\"https://app.test\", \"https://other.test\"]\nkeys_file = \"keys\"\n{more}\n\
+             [login]\n{ORIGINS}\nkeys_file = \"keys\"\n{more}\n\
              [[login.provider]]\nname = \"id\"\ntitle = \"The Provider\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
             provider.url
         ),

@@ -4,6 +4,7 @@ mod answers;
 mod beginning;
 mod broken;
 mod client_proof;
+mod discovery;
 mod fixture;
 mod front_proxies;
 mod logout;

@@ -54,8 +54,8 @@ fn whoever_has_no_access_sees_as_whom_and_may_change_that() {
 
 #[test]
 fn a_provider_that_lets_people_choose_an_account_is_asked_so() {
-    let stage = LoginFixture::with_cookie_sessions();
-    stage.provider.state().metadata = json!({"prompt_values_supported": ["login", "select_account"]});
+    let metadata = json!({"prompt_values_supported": ["login", "select_account"]});
+    let stage = LoginFixture::with_metadata(metadata);
     let mut browser = stage.browser();
     let prompt = |browser: &mut Browser, target: &str| {
         let sent = visit(browser, target);

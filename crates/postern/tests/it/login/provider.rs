@@ -49,6 +49,14 @@ pub(crate) struct State {
     pub(crate) slow: Duration,
     /// Further members of the metadata.
     pub(crate) metadata: Value,
+    /// Number of requests for the metadata.
+    pub(crate) discovered: usize,
+    /// Number of requests for the keys.
+    pub(crate) keys_asked: usize,
+    /// Path below which the token endpoint and the keys are: nothing answers at another one.
+    pub(crate) place: &'static str,
+    /// Where its clients register their callback addresses.
+    pub(crate) callback: String,
     /// Replacements of claims in the next ID tokens.
     pub(crate) claims: Value,
     /// Number of requests to the token endpoint, by grant.
@@ -104,6 +112,10 @@ impl SimulatedProvider {
             id_tokens: true,
             slow: Duration::ZERO,
             metadata: json!({}),
+            discovered: 0,
+            keys_asked: 0,
+            place: "",
+            callback: "https://app.test/oauth2/callback".into(),
             claims: json!({}),
             asked: BTreeMap::new(),
             revoked: Vec::new(),
@@ -247,11 +259,19 @@ impl State {
         let form = form(std::str::from_utf8(&seen.body).unwrap());
         let path = seen.line().split(' ').nth(1).unwrap().to_owned();
         self.userinfo_asked += usize::from(path == "/userinfo");
+        self.discovered += usize::from(path == "/.well-known/openid-configuration");
+        let moves = ["/token", "/keys"].into_iter().find(|end| path.ends_with(end));
+        let path = match moves {
+            Some(end) if path == format!("{}{end}", self.place) => end.to_owned(),
+            Some(_) => return (404, json!({})),
+            None => path,
+        };
         match path.as_str() {
             "/.well-known/openid-configuration" => {
                 let mut metadata = json!({
-                    "issuer": url, "jwks_uri": format!("{url}/keys"),
-                    "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
+                    "issuer": url, "jwks_uri": format!("{url}{}/keys", self.place),
+                    "authorization_endpoint": format!("{url}/authorize"),
+                    "token_endpoint": format!("{url}{}/token", self.place),
                     "userinfo_endpoint": format!("{url}/userinfo"), "revocation_endpoint": format!("{url}/revoke"),
                     "end_session_endpoint": format!("{url}/logout"),
                 });
@@ -259,6 +279,7 @@ impl State {
                 (200, metadata)
             }
             "/keys" => {
+                self.keys_asked += 1;
                 let all = [&self.signer].into_iter().chain(&self.other_signers);
                 (200, serde_json::from_str(&public_jwks(all).to_string()).unwrap())
             }
@@ -340,7 +361,7 @@ impl State {
                 let Some((nonce, challenge)) = self.codes.remove(&form["code"]) else { return refused };
                 let verified = digest::digest(&digest::SHA256, form["code_verifier"].as_bytes());
                 assert_eq!(URL_SAFE_NO_PAD.encode(verified), challenge, "the verifier is the challenge's");
-                assert!(form["redirect_uri"].starts_with("https://app.test/oauth2/callback"));
+                assert!(form["redirect_uri"].starts_with(&self.callback), "{form:?}");
                 Some(nonce)
             }
             "refresh_token" => {

@@ -153,7 +153,6 @@ fn what_userinfo_says_no_more_is_gone() {
 fn what_a_provider_gave_out_is_not_lost_when_it_falls_silent_over_it() {
     everywhere(|stage| {
         let mut browser = stage.logged_in();
-        stage.provider.state().metadata = json!({});
         stage.provider.state().id_tokens = false;
         stage.provider.state().userinfo_ill = true;
         stage.clock.advance(Duration::from_mins(6));
