@@ -67,11 +67,15 @@ class Gateway:
         path.write_text(text)
         return path
 
+    def new_keys(self) -> Path:
+        """Writes a new key for its cookies."""
+        return self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
+
     def configure(self, providers: str, *, stored: bool, more: str = "", listeners: str = "") -> Path:
         """Writes its configuration. Sessions are in a separate database, or in cookies. Other
         proxies query `listeners`."""
         stage = self.stage
-        keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
+        keys = self.new_keys()
         database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
         tls = f'tls = {{ certificate = "{stage.certificate}", key = "{stage.key}" }}' if self.tls else ""
         return stage.configuration(

@@ -4,8 +4,9 @@
 //! cookies' contents.
 //!
 //! Over TLS the names begin with `__Host-` (RFC 6265bis §4.1.3.2): no other host, not even a
-//! sibling below the same domain, can set them, and browsers return them to this host alone. Plain
-//! http is for the local machine.
+//! sibling below the same domain, can set them, and browsers return them to this host alone. A
+//! session for the hosts of a parent domain has `__Secure-` instead (§4.1.3.1): any of these hosts
+//! can read and set its cookie. Plain http is for the local machine.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,23 +22,38 @@ pub enum Cookie {
     Browser,
 }
 
-impl Cookie {
-    const ALL: [Self; 2] = [Self::Session, Self::Browser];
+/// Which hosts and pages a cookie of the login is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CookieReach<'a> {
+    /// Scheme by which browsers connect.
+    pub scheme: Scheme,
+    /// Parent domain of the hosts that share a session; `None`: one host.
+    pub domain: Option<&'a str>,
+    /// Whether browsers keep it in frames of another site too, apart for each site (CHIPS).
+    pub in_frames: bool,
+}
 
-    /// The cookie's name; it depends on the scheme.
-    pub(crate) const fn name(self, scheme: Scheme) -> &'static str {
-        match (self, scheme) {
-            (Self::Session, Scheme::Https) => "__Host-postern",
-            (Self::Session, Scheme::Http) => "postern",
-            (Self::Browser, Scheme::Https) => "__Host-postern-login",
-            (Self::Browser, Scheme::Http) => "postern-login",
+impl Cookie {
+    /// The cookie's name.
+    fn name(self, reach: CookieReach<'_>) -> &'static str {
+        match (self, reach.scheme, self.domain(reach)) {
+            (Self::Session, Scheme::Https, Some(_)) => "__Secure-postern",
+            (Self::Session, Scheme::Https, None) => "__Host-postern",
+            (Self::Session, Scheme::Http, _) => "postern",
+            (Self::Browser, Scheme::Https, _) => "__Host-postern-login",
+            (Self::Browser, Scheme::Http, _) => "postern-login",
         }
+    }
+
+    /// The domain of the cookie. A login in progress belongs to one host: no sibling may begin it.
+    fn domain(self, reach: CookieReach<'_>) -> Option<&str> {
+        reach.domain.filter(|_| self == Self::Session)
     }
 
     /// The cookie's value among a client's fields. A repeated cookie is ignored, because another
     /// party may have set one of them.
-    pub fn find<'a>(self, scheme: Scheme, fields: &[Field<'a>]) -> Option<&'a [u8]> {
-        let name = self.name(scheme).as_bytes();
+    pub fn find<'a>(self, reach: CookieReach<'_>, fields: &[Field<'a>]) -> Option<&'a [u8]> {
+        let name = self.name(reach).as_bytes();
         let mut values = crumbs(fields).filter(|(other, _)| *other == name).map(|(_, value)| value);
         match (values.next(), values.next()) {
             (Some(value), None) if !value.is_empty() => Some(value),
@@ -46,19 +62,27 @@ impl Cookie {
     }
 
     /// A `Set-Cookie` with this value and lifetime.
-    pub fn set(self, scheme: Scheme, value: &str, max_age: Duration) -> String {
-        let secure = if scheme == Scheme::Https { "; Secure" } else { "" };
-        format!(
-            "{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
-            self.name(scheme),
-            max_age.as_secs()
-        )
+    pub fn set(self, reach: CookieReach<'_>, value: &str, max_age: Duration) -> String {
+        let (name, seconds) = (self.name(reach), max_age.as_secs());
+        let same_site = if reach.in_frames { "None" } else { "Lax" };
+        let mut cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={seconds}");
+        if reach.scheme == Scheme::Https {
+            cookie.push_str("; Secure");
+        }
+        if let Some(domain) = self.domain(reach) {
+            cookie.push_str("; Domain=");
+            cookie.push_str(domain);
+        }
+        if reach.in_frames {
+            cookie.push_str("; Partitioned");
+        }
+        cookie
     }
 
     /// A `Set-Cookie` that removes the cookie: it needs the same attributes, or browsers would keep
     /// it.
-    pub fn clear(self, scheme: Scheme) -> String {
-        self.set(scheme, "", Duration::ZERO)
+    pub fn clear(self, reach: CookieReach<'_>) -> String {
+        self.set(reach, "", Duration::ZERO)
     }
 }
 
@@ -88,29 +112,24 @@ pub fn sets_login_cookie(field: &Field<'_>) -> bool {
         return false;
     }
     let pair = field.value.split(|byte| *byte == b';').next().unwrap_or_default();
-    let is_ours = |name: &[u8]| {
-        Cookie::ALL.into_iter().any(|cookie| {
-            [Scheme::Https, Scheme::Http].into_iter().any(|scheme| cookie.name(scheme).as_bytes() == name)
-        })
-    };
     // A cookie without a name is sent back as its value, which may then read like one of ours
     // (RFC 6265bis §5.7).
     match crumb(pair) {
-        (b"", value) => is_ours(crumb(value).0),
-        (name, _) => is_ours(name),
+        (b"", value) => is_login_cookie(crumb(value).0),
+        (name, _) => is_login_cookie(name),
     }
 }
 
-/// The part of a `Cookie` field for an upstream: all but ours, for either scheme. `None`: nothing
-/// is left.
+/// Whether a name is one of our cookies', for whichever hosts and scheme.
+fn is_login_cookie(name: &[u8]) -> bool {
+    let bare = name.strip_prefix(b"__Host-").or_else(|| name.strip_prefix(b"__Secure-")).unwrap_or(name);
+    matches!(bare, b"postern" | b"postern-login")
+}
+
+/// The part of a `Cookie` field for an upstream: all but ours, for whichever hosts and scheme.
+/// `None`: nothing is left.
 pub fn without_login_cookies(value: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let is_ours = |text: &[u8]| {
-        let (name, _) = crumb(text);
-        let known = |cookie: Cookie| {
-            [Scheme::Https, Scheme::Http].into_iter().any(|scheme| cookie.name(scheme).as_bytes() == name)
-        };
-        Cookie::ALL.into_iter().any(known)
-    };
+    let is_ours = |text: &[u8]| is_login_cookie(crumb(text).0);
     let mut parts = value.split(|byte| *byte == b';');
     if !parts.clone().any(is_ours) {
         return Some(Cow::Borrowed(value));
@@ -129,9 +148,18 @@ pub fn without_login_cookies(value: &[u8]) -> Option<Cow<'_, [u8]>> {
 mod tests {
     use super::*;
 
-    fn session(fields: &[(&str, &str)]) -> Option<String> {
+    const HTTPS: CookieReach<'_> = CookieReach { scheme: Scheme::Https, domain: None, in_frames: false };
+    const HTTP: CookieReach<'_> = CookieReach { scheme: Scheme::Http, ..HTTPS };
+    const DOMAIN: CookieReach<'_> = CookieReach { domain: Some("example.com"), ..HTTPS };
+    const FRAMED: CookieReach<'_> = CookieReach { in_frames: true, ..HTTPS };
+
+    fn session_in(reach: CookieReach<'_>, fields: &[(&str, &str)]) -> Option<String> {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        Cookie::Session.find(Scheme::Https, &fields).map(|value| String::from_utf8_lossy(value).into_owned())
+        Cookie::Session.find(reach, &fields).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    fn session(fields: &[(&str, &str)]) -> Option<String> {
+        session_in(HTTPS, fields)
     }
 
     #[test]
@@ -178,6 +206,7 @@ mod tests {
         assert_eq!(left("__Host-postern=v; __Host-postern-login=w;"), None);
         assert_eq!(left("a=b; __Host-postern=v; c=\"d e\"").as_deref(), Some("a=b; c=\"d e\""));
         assert_eq!(left("postern=v;a=b").as_deref(), Some("a=b"), "those of plain http as well");
+        assert_eq!(left("__Secure-postern=v"), None, "those of a domain as well");
         assert_eq!(left("__Host-postern2=v").as_deref(), Some("__Host-postern2=v"));
     }
 
@@ -192,6 +221,8 @@ mod tests {
             "=__Host-postern=x",
             " = postern=x; Path=/",
             "=postern",
+            "__Secure-postern=x; Domain=example.com",
+            "__Secure-postern-login=x",
         ] {
             assert!(ours("Set-Cookie", value), "{value}");
         }
@@ -203,13 +234,45 @@ mod tests {
 
     #[test]
     fn they_are_set_and_taken_away_with_the_same_attributes() {
-        let set = Cookie::Session.set(Scheme::Https, "v", Duration::from_mins(1));
+        let set = Cookie::Session.set(HTTPS, "v", Duration::from_mins(1));
         assert_eq!(set, "__Host-postern=v; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure");
-        let clear = Cookie::Session.clear(Scheme::Https);
+        let clear = Cookie::Session.clear(HTTPS);
         assert_eq!(clear, "__Host-postern=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure");
+        assert_eq!(Cookie::Browser.clear(HTTP), "postern-login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0");
+    }
+
+    #[test]
+    fn a_session_of_a_domain_has_a_name_of_its_own() {
+        let set = Cookie::Session.set(DOMAIN, "v", Duration::from_mins(1));
         assert_eq!(
-            Cookie::Browser.clear(Scheme::Http),
-            "postern-login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0"
+            set,
+            "__Secure-postern=v; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure; Domain=example.com"
         );
+        let browser = Cookie::Browser.set(DOMAIN, "v", Duration::from_mins(1));
+        assert_eq!(browser, Cookie::Browser.set(HTTPS, "v", Duration::from_mins(1)), "a login has one host");
+        let both = [("cookie", "__Host-postern=host; __Secure-postern=domain")];
+        assert_eq!(session_in(DOMAIN, &both).as_deref(), Some("domain"));
+        assert_eq!(session_in(HTTPS, &both).as_deref(), Some("host"));
+        // A sibling host can set it for a path of its own, and browsers then send both.
+        assert_eq!(session_in(DOMAIN, &[("cookie", "__Secure-postern=a; __Secure-postern=b")]), None);
+    }
+
+    #[test]
+    fn a_cookie_for_frames_is_partitioned() {
+        for cookie in [Cookie::Session, Cookie::Browser] {
+            let set = cookie.set(FRAMED, "v", Duration::from_mins(1));
+            let attributes = "v; Path=/; HttpOnly; SameSite=None; Max-Age=60; Secure; Partitioned";
+            assert_eq!(set.split_once('=').unwrap().1, attributes);
+            assert!(set.starts_with("__Host-postern"), "{set}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_known_as_ours() {
+        for cookie in [Cookie::Session, Cookie::Browser] {
+            for reach in [HTTPS, HTTP, DOMAIN, FRAMED] {
+                assert!(is_login_cookie(cookie.name(reach).as_bytes()), "{cookie:?} {reach:?}");
+            }
+        }
     }
 }

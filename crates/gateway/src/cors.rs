@@ -113,7 +113,7 @@ impl CorsPolicy {
     }
 
     /// Whether pages of this origin may read responses.
-    fn allows(&self, origin: &str) -> bool {
+    pub(crate) fn allows(&self, origin: &str) -> bool {
         self.origins.iter().any(|allowed| match allowed {
             CorsOrigin::Any => true,
             CorsOrigin::Exact(text) => **text == *origin,

@@ -213,18 +213,19 @@ impl RefusalWords {
 }
 
 /// Who may frame the pages of a route, by the fields that its responses get: the sources of
-/// `frame-ancestors` (CSP Level 3 §6.4.2), otherwise `X-Frame-Options` (RFC 7034).
+/// `frame-ancestors` (CSP Level 3 §6.4.2), otherwise `X-Frame-Options` (RFC 7034). An added policy
+/// comes first: browsers apply it beside a field that was there, and the page states only one.
 fn frame_ancestors(edits: &FieldEdits) -> Option<&str> {
-    let value = |name: &str| {
-        let mut fields = edits.set.iter().chain(&edits.defaults);
-        fields.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
+    let value = |name: &'static str| {
+        let fields = edits.added.iter().chain(&edits.set).chain(&edits.defaults);
+        fields.filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     };
-    let directives = value("content-security-policy").into_iter().flat_map(|policy| policy.split(';'));
+    let directives = value("content-security-policy").flat_map(|policy| policy.split(';'));
     let named = directives.filter_map(|text| text.trim().split_once(|c: char| c.is_ascii_whitespace()));
     let sources =
         named.filter(|(name, _)| name.eq_ignore_ascii_case("frame-ancestors")).map(|(_, s)| s.trim());
     let same_origin = |value: &&str| value.trim().eq_ignore_ascii_case("sameorigin");
-    let older = || value("x-frame-options").filter(same_origin).map(|_| "'self'");
+    let older = || value("x-frame-options").next().filter(same_origin).map(|_| "'self'");
     { sources }.next().or_else(older)
 }
 

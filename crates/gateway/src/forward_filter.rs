@@ -2,9 +2,9 @@
 //! decision.
 //!
 //! Owns: which document the gateway serves itself; where a rewrite leads, and which routes guard
-//! the result; which protocol switches and fields pass; which pages may open a WebSocket. Serving
-//! and `check`, which explains it, share this code. Does not own: the decision (`auth::decide`),
-//! the fields that the gateway sets itself ([`crate::forward`]).
+//! the result; which protocol switches and fields pass. Serving and `check`, which explains it,
+//! share this code. Does not own: the decision (`auth::decide`), the fields that the gateway sets
+//! itself ([`crate::forward`]), which pages may send a request ([`crate::foreign_page`]).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,11 +13,9 @@ use auth::credential::without_websocket_bearer;
 use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
 use auth::headers::{is_per_hop, is_same_alias_class, may_be_nominated};
-use auth::identity::CredentialKind;
 use auth::policy::route::AmbiguousRoute;
 use auth::request::{Canonical, Field, Malformed};
 use auth::time::Timestamp;
-use credentials::authenticate::Verified;
 use credentials::cookies::{is_cookie, without_login_cookies};
 use http_engine::http_stream::NominatedFields;
 
@@ -93,59 +91,8 @@ pub(crate) fn is_offered(offered: &[u8], answer: &[Field<'_>]) -> bool {
 }
 
 /// The members of the value of an `Upgrade` field.
-fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|protocol| !protocol.is_empty())
-}
-
-/// Whether a request opens a WebSocket (RFC 6455 §4.1). Some proxies remove `Upgrade` before they
-/// send a check; then the WebSocket key or version shows it.
-fn is_websocket(fields: &[Field<'_>], upgrade: Option<&[u8]>, is_original: bool) -> bool {
-    let upgrades =
-        |value: &[u8]| protocols(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
-    let tells = |field: &Field<'_>| match field.name.len() {
-        7 => field.name.eq_ignore_ascii_case("upgrade") && upgrades(field.value),
-        17 => field.name.eq_ignore_ascii_case("sec-websocket-key"),
-        21 => field.name.eq_ignore_ascii_case("sec-websocket-version"),
-        _ => false,
-    };
-    if is_original { fields.iter().any(tells) } else { upgrade.is_some_and(upgrades) }
-}
-
-/// Whether a page of a foreign origin opens a WebSocket with a credential that its browser sends
-/// automatically: a session, the certificate of the connection, or a password. `upgrade` is the protocol that
-/// the client wants; `is_original` means that the request comes from another proxy's check.
-pub fn is_foreign_page(
-    config: &Config,
-    route: &Route,
-    request: &Canonical<'_>,
-    (fields, upgrade): (&[Field<'_>], Option<&[u8]>),
-    is_original: bool,
-    caller: &Verified,
-) -> bool {
-    if !is_websocket(fields, upgrade, is_original) {
-        return false;
-    }
-    if caller.session.is_some() {
-        // The configured origin has the scheme that browsers use, regardless of where TLS ends.
-        let login = config.login.as_ref();
-        let own = login.and_then(|login| Some(&*login.origins[login.origin(request.authority())?].text));
-        return has_foreign_origin(route, fields, &[own.unwrap_or_default()]);
-    }
-    let own = [request.scheme().as_str(), "://", request.authority()];
-    let kind = caller.facts.identity.kind;
-    matches!(kind, CredentialKind::Certificate | CredentialKind::Basic)
-        && has_foreign_origin(route, fields, &own)
-}
-
-/// Whether a request comes from a page of another origin than `own` (RFC 6454), which the route
-/// does not list. Browsers let any page open a WebSocket anywhere and attach their cookies,
-/// certificates and passwords, but they send the page's origin. A client that sends no origin is not a browser.
-fn has_foreign_origin(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
-    let mut origins = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
-    let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
-    let is_own = own.iter().flat_map(|part| part.bytes()).eq(origin.value.iter().copied());
-    let is_named = || route.websocket_origins.iter().any(|named| named.as_bytes() == origin.value);
-    more.is_some() || !(is_own || is_named())
 }
 
 /// Whether a client only offers other versions of the protocol in use. The request continues

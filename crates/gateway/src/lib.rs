@@ -7,6 +7,7 @@
 //! - the processing of a request (`pipeline`) and the responses that refuse it (`refusal`);
 //! - access reviews of Kubernetes ([`review`]) and external authorizers ([`authorizer`],
 //!   `authorizer_query`);
+//! - requests that pages of other sites cause ([`foreign_page`]);
 //! - responses of the gateway itself ([`local_action`], [`cors`]) and edits of others
 //!   (`response_edits`, `external_path`);
 //! - forwarding and the response ([`forward_filter`], `forward`, `relay`, `stream_guard`);
@@ -34,6 +35,7 @@ pub mod error_page;
 mod exchange_error;
 mod ext_authz;
 mod external_path;
+pub mod foreign_page;
 mod forward;
 mod forward_auth;
 pub mod forward_filter;

@@ -37,6 +37,7 @@ use crate::auth_response::{AuthResponse, ResponseCaching, find_look_alike};
 use crate::config::{AuthorizationService, BasicAuthUse, Config, QuestionSource, Route};
 use crate::cors;
 use crate::error_page::SignedInUser;
+use crate::foreign_page;
 use crate::forward::{ForwardedRequest, Incoming};
 use crate::forward_auth::{self, OriginalRequestError};
 use crate::forward_filter;
@@ -350,10 +351,11 @@ fn try_admit(
         Caller::Unknown(needed) => return Ok(Admission::Wait(needed)),
     };
     record.end(Phase::Authenticate);
-    // Skipped for most requests: without an upgrade, a client's own request opens no WebSocket.
-    if (inbound.upgrade.is_some() || inbound.is_original)
+    // Skipped for most requests: without an upgrade, a client's own request opens no WebSocket, and
+    // sessions are seldom for frames.
+    if (inbound.upgrade.is_some() || inbound.is_original || running.is_framed)
         && let Some(caller) = &verified
-        && forward_filter::is_foreign_page(
+        && let Some(action) = foreign_page::foreign_action(
             config,
             route,
             &request,
@@ -363,7 +365,7 @@ fn try_admit(
         )
     {
         record.caller = verified;
-        return Err(Refusal::ForeignOrigin);
+        return Err(Refusal::ForeignOrigin(action));
     }
     // Waiting makes the first clock reading stale.
     let now = if lookups.waited { worker.clock.refresh() } else { began };

@@ -19,6 +19,7 @@ use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 use http_engine::read_body::ReadBodyError;
 
+use crate::foreign_page::ForeignAction;
 use crate::forward_auth::OriginalRequestError;
 
 /// Why the gateway refuses a request.
@@ -70,9 +71,9 @@ pub(crate) enum Refusal {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// A page of a foreign origin opens a WebSocket with a credential that the browser sends
+    /// A page of another site makes the browser do this with a credential that it sends
     /// automatically.
-    ForeignOrigin,
+    ForeignOrigin(ForeignAction),
     /// A peer sends checks although it is not configured to.
     UntrustedPeer,
     /// The original request of a check cannot be determined.
@@ -225,8 +226,10 @@ impl Refusal {
                 (400, "ambiguous_path", O::Malformed, "the service could read the path as another one, which has other rules".into(), false),
             Self::Forwarded { name, problem } =>
                 (400, "forwarded_header", O::Malformed, format!("the header {name} of a proxy in front {problem}").into(), false),
-            Self::ForeignOrigin =>
+            Self::ForeignOrigin(ForeignAction::WebSocket) =>
                 (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
+            Self::ForeignOrigin(ForeignAction::Request) =>
+                (403, "foreign_origin", O::Forbidden, "pages of other sites may not send this request here".into(), false),
             Self::UntrustedPeer =>
                 (403, "untrusted_peer", O::Forbidden, "this peer is not configured to send authorization checks".into(), false),
             Self::UnclearCheck(unclear) =>

@@ -106,6 +106,8 @@ pub(crate) struct ActiveConfig {
     /// By index of the authorizer.
     pub(crate) authorizers: Vec<ActiveAuthorizer>,
     pub(crate) login: Option<Arc<Login>>,
+    /// Whether browsers keep sessions in frames of other sites.
+    pub(crate) is_framed: bool,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
     /// By index of the upstream.

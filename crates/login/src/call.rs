@@ -17,7 +17,8 @@ use super::Login;
 use super::login_state::{AccountChoice, AccountRequest};
 use super::navigation::{self, Navigation};
 use super::pages::PageNotice;
-use super::redirect;
+use super::redirect::RedirectTarget;
+use crate::config::Origin;
 
 /// Maximum bytes of a body: a logout token with its parameter name.
 pub const MAX_BODY: usize = 32 << 10;
@@ -87,7 +88,9 @@ impl LoginAction {
 
 /// A request for one of the login's own addresses.
 pub struct LoginCall {
+    /// Index of its origin; the next field is the origin itself.
     pub(super) origin: usize,
+    pub(super) here: Origin,
     pub(crate) action: LoginAction,
     /// The provider in the path of a callback.
     pub(super) provider: Option<String>,
@@ -203,7 +206,7 @@ impl Login {
     }
 
     /// As `LoginConfig::address`.
-    pub(super) fn address(&self, origin: usize, endpoint: &str, parameters: &[(&str, &str)]) -> String {
+    pub(super) fn address(&self, origin: &Origin, endpoint: &str, parameters: &[(&str, &str)]) -> String {
         self.config.address(origin, endpoint, parameters)
     }
 
@@ -215,18 +218,14 @@ impl Login {
     /// Addresses for the signed-in user of a request that is forbidden; `None`: there is no login at
     /// that host.
     pub fn account_addresses(&self, request: &Canonical<'_>) -> Option<AccountAddresses> {
-        let origin = self.config.origin(request.authority())?;
+        let here = self.config.named_origin(request.authority())?;
         // Only a page can be returned to.
         let target = match request.method() {
-            "GET" | "HEAD" => {
-                let mut target = Vec::new();
-                request.write_target(&mut target);
-                redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin])
-            }
-            _ => redirect::target(None, &self.config.origins[origin]),
+            "GET" | "HEAD" => self.config.page_of(request, &here),
+            _ => self.config.target(None, &here),
         };
-        let other_account = self.address(origin, "start", &[("rd", &target), PROMPT]);
-        Some(AccountAddresses { sign_out: self.address(origin, "sign_out", &[]), other_account })
+        let other_account = self.config.start_address(&here, &target, &[PROMPT]);
+        Some(AccountAddresses { sign_out: self.address(&here, "sign_out", &[]), other_account })
     }
 
     /// As `LoginConfig::invite`.
@@ -241,12 +240,6 @@ impl Login {
 }
 
 impl crate::config::LoginConfig {
-    /// Index of the origin of a request, by its canonical authority; `None`: there is no login at
-    /// that host.
-    pub fn origin(&self, authority: &str) -> Option<usize> {
-        self.origins.iter().position(|origin| *origin.authority == *authority)
-    }
-
     /// Detects a request for the login; `None` for others. `Some(Err)` is an immediate reply.
     /// `is_check`: whether another proxy sent a check about the request.
     pub(crate) fn call(
@@ -275,18 +268,20 @@ impl crate::config::LoginConfig {
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
-        let scheme = self.origins[origin].scheme;
+        let reach = self.cookie_reach(origin);
         let query = PARAMETERS.iter().flat_map(|name| {
             request.query_values(name).map(move |value| (*name, value.into_owned())).collect::<Vec<_>>()
         });
         let content_type = fields.iter().find(|field| field.name.eq_ignore_ascii_case("content-type"));
+        let here = self.named_origin(request.authority())?;
         Some(Ok(LoginCall {
             origin,
             action,
             provider: provider.map(str::to_owned),
-            session: Cookie::Session.find(scheme, fields).map(Into::into),
-            browser: Cookie::Browser.find(scheme, fields).map(Into::into),
-            is_cross_site: navigation::is_cross_site(fields),
+            session: Cookie::Session.find(reach, fields).map(Into::into),
+            browser: Cookie::Browser.find(reach, fields).map(Into::into),
+            is_cross_site: navigation::is_cross_site(fields, &here.text),
+            here,
             query: query.collect(),
             is_post: request.method() == "POST",
             content_type: content_type.map(|field| field.value.into()),
@@ -310,32 +305,51 @@ impl crate::config::LoginConfig {
         fields: &[Field<'_>],
         upgrades: bool,
     ) -> Option<LocalReply> {
-        let origin = self.origin(request.authority())?;
+        let here = self.named_origin(request.authority())?;
         match navigation::classify(request.method(), fields, upgrades) {
             Navigation::Program => None,
             Navigation::Navigate => {
-                let mut target = Vec::new();
-                request.write_target(&mut target);
                 // Shortens or drops a target that is too long, or the address would become too
                 // long.
-                let target = redirect::target(std::str::from_utf8(&target).ok(), &self.origins[origin]);
-                let mut answer = redirect_to(302, self.address(origin, "start", &[("rd", &target)]));
+                let target = self.page_of(request, &here);
+                let mut answer = redirect_to(302, self.start_address(&here, &target, &[]));
                 answer.code = "login_required";
                 answer.outcome = Outcome::Unauthenticated;
                 Some(answer)
             }
             // The browser keeps the form, and sends it again when the page is reloaded.
             Navigation::FormSubmission => {
-                let done = format!("{}/done", self.path);
-                let start = self.address(origin, "start", &[("rd", &done)]);
+                let done = self.target(Some(&format!("{}/done", self.path)), &here);
+                let start = self.start_address(&here, &done, &[]);
                 Some(self.pages.in_language(accept_language(fields)).expired(&start))
             }
         }
     }
 
-    /// A full address of the login. It comes from the configuration, never from a request.
-    pub(super) fn address(&self, origin: usize, endpoint: &str, parameters: &[(&str, &str)]) -> String {
-        let mut text = format!("{}{}/{endpoint}", self.origins[origin].text, self.path);
+    /// The page of a request, as a target to return to.
+    fn page_of(&self, request: &Canonical<'_>, here: &Origin) -> RedirectTarget {
+        let mut target = Vec::new();
+        request.write_target(&mut target);
+        self.target(std::str::from_utf8(&target).ok(), here)
+    }
+
+    /// The address at which a user at `here` begins a login that leads to a target.
+    pub(super) fn start_address(
+        &self,
+        here: &Origin,
+        target: &RedirectTarget,
+        more: &[(&str, &str)],
+    ) -> String {
+        let login = self.login_origin(here);
+        let target = target.seen_from(login);
+        let parameters: Vec<_> = [("rd", &*target)].into_iter().chain(more.iter().copied()).collect();
+        self.address(login, "start", &parameters)
+    }
+
+    /// A full address of the login. Only the configuration says which origins there are, never a
+    /// request.
+    pub(super) fn address(&self, origin: &Origin, endpoint: &str, parameters: &[(&str, &str)]) -> String {
+        let mut text = format!("{}{}/{endpoint}", origin.text, self.path);
         for (at, (name, value)) in parameters.iter().enumerate() {
             text.push(if at == 0 { '?' } else { '&' });
             text.push_str(name);

@@ -8,6 +8,7 @@ use auth::mapping::ClaimMapping;
 use auth::request::Scheme;
 use auth::token::jws::Signer;
 use credentials::config::KeySource;
+use credentials::cookies::CookieReach;
 use http_engine::config::ServerConfig;
 use http_engine::url::Url;
 
@@ -23,6 +24,14 @@ pub struct LoginConfig {
     /// Origins at which browsers reach this gateway. Logins work only there: data from a client
     /// never determines our own origins.
     pub origins: Vec<Origin>,
+    /// Further origins: the hosts below some domains. Only with a shared session.
+    pub wildcards: Vec<WildcardOrigin>,
+    /// The session that all origins share; `None`: each has its own.
+    pub shared: Option<SharedSession>,
+    /// Who may show pages in a frame although they are another site, as sources of
+    /// `frame-ancestors` (CSP Level 3 §6.4.2); `None`: nobody. With it, browsers keep the cookies
+    /// in such frames too.
+    pub frame_ancestors: Option<Box<str>>,
     /// Keys that seal cookies and stored sessions.
     pub keys: SessionKeys,
     /// Maximum lifetime of a session. Default 12 h.
@@ -52,6 +61,88 @@ pub struct Origin {
     pub authority: Box<str>,
     /// The origin as browsers send it (RFC 6454): `https://app.example`.
     pub text: Box<str>,
+}
+
+/// The https origins of all hosts below a domain, at any depth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WildcardOrigin {
+    /// The domain with its dot, and the port if there is one: `.example.com:8443`.
+    pub suffix: Box<str>,
+}
+
+impl WildcardOrigin {
+    /// Whether a canonical authority is one of these hosts.
+    pub fn covers(&self, authority: &str) -> bool {
+        authority.strip_suffix(&*self.suffix).is_some_and(|name| !name.is_empty() && !name.ends_with('.'))
+    }
+}
+
+/// One session for all hosts of a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedSession {
+    /// The domain whose hosts receive the cookie: lower case, without a dot at its beginning.
+    pub domain: Box<str>,
+    /// Index of the origin at which every login takes place; `None`: at the origin where it is
+    /// requested.
+    pub callback: Option<usize>,
+}
+
+impl LoginConfig {
+    /// Index of the origin of a request, by its canonical authority; `None`: there is no login at
+    /// that host. The wildcards follow the exact origins.
+    pub fn origin(&self, authority: &str) -> Option<usize> {
+        let exact = self.origins.iter().position(|origin| *origin.authority == *authority);
+        exact.or_else(|| {
+            let wildcard = self.wildcards.iter().position(|wildcard| wildcard.covers(authority));
+            wildcard.map(|at| self.origins.len() + at)
+        })
+    }
+
+    /// Number of indices of origins.
+    pub(crate) fn origin_count(&self) -> usize {
+        self.origins.len() + self.wildcards.len()
+    }
+
+    /// The scheme by which browsers reach an origin.
+    pub fn scheme(&self, origin: usize) -> Scheme {
+        // Wildcards are of https.
+        self.origins.get(origin).map_or(Scheme::Https, |origin| origin.scheme)
+    }
+
+    /// The origin of an authority for which there is a login; `None`: there is none.
+    pub(crate) fn named_origin(&self, authority: &str) -> Option<Origin> {
+        let index = self.origin(authority)?;
+        Some(self.origins.get(index).cloned().unwrap_or_else(|| Origin {
+            scheme: Scheme::Https,
+            authority: authority.into(),
+            text: format!("{}://{authority}", Scheme::Https.as_str()).into(),
+        }))
+    }
+
+    /// The origin at which the login of a user at `here` takes place.
+    pub(crate) fn login_origin<'o>(&'o self, here: &'o Origin) -> &'o Origin {
+        let callback = self.shared.as_ref().and_then(|shared| shared.callback);
+        callback.map_or(here, |callback| &self.origins[callback])
+    }
+
+    /// Name of the place that a session at this origin is sealed for: a session of another place
+    /// does not open.
+    pub(crate) fn session_place(&self, origin: usize) -> &str {
+        match &self.shared {
+            // Unlike an origin, it has no scheme.
+            Some(shared) => &shared.domain,
+            None => &self.origins[origin].text,
+        }
+    }
+
+    /// How browsers keep the cookies of an origin.
+    pub fn cookie_reach(&self, origin: usize) -> CookieReach<'_> {
+        CookieReach {
+            scheme: self.scheme(origin),
+            domain: self.shared.as_ref().map(|shared| &*shared.domain),
+            in_frames: self.frame_ancestors.is_some(),
+        }
+    }
 }
 
 /// A provider that authenticates users.
@@ -135,4 +226,32 @@ pub enum LoginKind {
         /// URL of the API server, without a slash at the end.
         api: Url,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_covers_the_hosts_below_its_domain() {
+        let below =
+            |suffix: &str, authority: &str| WildcardOrigin { suffix: suffix.into() }.covers(authority);
+        for authority in ["a.example.com", "a.b.example.com", "x-1.example.com"] {
+            assert!(below(".example.com", authority), "{authority}");
+        }
+        for authority in [
+            "example.com",
+            ".example.com",
+            "a..example.com",
+            "aexample.com",
+            "a.example.com:8443",
+            "a.example.com.evil.test",
+            "a.example.org",
+            "",
+        ] {
+            assert!(!below(".example.com", authority), "{authority}");
+        }
+        assert!(below(".example.com:8443", "a.example.com:8443"));
+        assert!(!below(".example.com:8443", "a.example.com"));
+    }
 }

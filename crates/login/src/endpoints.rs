@@ -17,9 +17,10 @@ use super::call::{LoginAction, LoginCall, redirect_to};
 use super::lifecycle::BeginFault;
 use super::pages::{LocalizedPages, PageNotice};
 use super::provider::LoginProviderClient;
-use super::redirect::target;
+use super::redirect::RedirectTarget;
 use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, subject_of};
 use super::{Login, SessionRejected};
+use crate::config::Origin;
 use crate::login_state::{LOGIN_TIMEOUT, PendingLogin, is_browser, random_text};
 use crate::provider::messages::sanitized;
 use crate::provider::provider_fault::ProviderFault;
@@ -56,7 +57,7 @@ impl Login {
             LoginAction::SignIn => self.sign_in(&call),
             LoginAction::SignOut => self.sign_out(&call).await,
             LoginAction::SignedOut => {
-                self.pages(&call).signed_out(&self.address(call.origin, "start", &[("rd", "/")]))
+                self.pages(&call).signed_out(&self.address(&call.here, "start", &[("rd", "/")]))
             }
             LoginAction::Done => self.pages(&call).done(),
             LoginAction::Auth => self.auth(&call).await,
@@ -80,35 +81,39 @@ impl Login {
             }
         };
         let (Some(endpoint), Some(form)) = (endpoint, call.form(body)) else {
-            let home = self.address(call.origin, "start", &[("rd", "/")]);
+            let home = self.address(&call.here, "start", &[("rd", "/")]);
             return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         };
         let form: Vec<_> = form.collect();
         let parameters: Vec<_> = form.iter().map(|(name, value)| (*name, &**value)).collect();
-        redirect_to(303, self.address(call.origin, &endpoint, &parameters))
+        redirect_to(303, self.address(&call.here, &endpoint, &parameters))
     }
 
     /// Redirects the browser to a provider.
     async fn start(&self, call: &LoginCall) -> LocalReply {
-        let origin = &self.config.origins[call.origin];
-        let target = target(call.single("rd").or_else(|| call.single("target_link_uri")), origin);
+        let requested = call.single("rd").or_else(|| call.single("target_link_uri"));
+        let target = self.config.target(requested, &call.here);
+        if *self.config.login_origin(&call.here) != call.here {
+            return self.start_at_login_origin(call, &target);
+        }
+        let rd = target.seen_from(&call.here);
         let provider = match (call.single("provider"), call.single("iss")) {
             (Some(name), _) => self.providers.iter().find(|provider| *provider.config.name == *name),
             // A login that another site began names the provider (OpenID Connect Core 1.0 §4).
             (None, Some(issuer)) => self.providers.iter().find(|provider| provider.has_issuer(issuer)),
             (None, None) if self.config.page || self.providers.len() > 1 => {
-                let parameters = [("rd", &*target)].into_iter().chain(call.prompt());
+                let parameters = [("rd", &*rd)].into_iter().chain(call.prompt());
                 let parameters: Vec<_> = parameters.collect();
-                return redirect_to(302, self.address(call.origin, "sign_in", &parameters));
+                return redirect_to(302, self.address(&call.here, "sign_in", &parameters));
             }
             (None, None) => self.providers.first(),
         };
         let Some(provider) = provider else {
             return self
                 .pages(call)
-                .problem(&PageNotice::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
+                .problem(&PageNotice::NoProvider, Some(&self.address(&call.here, "sign_in", &[])));
         };
-        let again = self.address(call.origin, "start", &[("rd", &target)]);
+        let again = self.address(&call.here, "start", &[("rd", &rd)]);
         // The cookie of another tab serves this one as well.
         let browser = match call.browser.as_deref().filter(|browser| is_browser(browser)) {
             Some(browser) => String::from_utf8_lossy(browser).into_owned(),
@@ -119,17 +124,19 @@ impl Login {
         };
         let now = self.surroundings.clock.now().wall;
         let provider_binding = (&*provider.config.name, &*provider.binding);
-        let question = PendingLogin::begin(provider_binding, target, now, &self.random).and_then(|attempt| {
-            attempt.authorization_request(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
+        let question = PendingLogin::begin(provider_binding, rd, now, &self.random).and_then(|attempt| {
+            let origin = &call.here.text;
+            attempt.authorization_request(&self.config.keys, origin, browser.as_bytes(), &self.random)
         });
         let Ok(question) = question else {
             return self.pages(call).problem(&PageNotice::Unavailable, Some(&again));
         };
-        let redirect_uri = self.callback_uri(call.origin, provider);
+        let redirect_uri = self.callback_uri(&call.here, provider);
         match provider.authorization_url(&question, &redirect_uri, call.account_request()).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
-                let cookie = Cookie::Browser.set(origin.scheme, &browser, LOGIN_TIMEOUT);
+                let cookie =
+                    Cookie::Browser.set(self.config.cookie_reach(call.origin), &browser, LOGIN_TIMEOUT);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
@@ -137,10 +144,18 @@ impl Login {
         }
     }
 
+    /// Sends the browser to the origin at which logins take place, with the parameters of its login.
+    fn start_at_login_origin(&self, call: &LoginCall, target: &RedirectTarget) -> LocalReply {
+        let passed = ["provider", "iss", "login_hint"];
+        let passed = passed.into_iter().filter_map(|name| Some((name, call.single(name)?)));
+        let more: Vec<_> = passed.chain(call.prompt()).collect();
+        redirect_to(302, self.config.start_address(&call.here, target, &more))
+    }
+
     /// Handles the browser's return from a provider.
     async fn callback(&self, call: &LoginCall) -> LocalReply {
-        let origin = &self.config.origins[call.origin];
-        let home = self.address(call.origin, "start", &[("rd", "/")]);
+        let origin = &call.here;
+        let home = self.address(&call.here, "start", &[("rd", "/")]);
         let Some(browser) = call.browser.as_deref() else {
             return self.pages(call).problem(&PageNotice::NoCookie, Some(&home));
         };
@@ -151,14 +166,16 @@ impl Login {
             return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         };
         let again =
-            self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
+            self.address(&call.here, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
         // The user left the provider's page open for too long and meant to log in: start again.
         if attempt.is_expired(self.surroundings.clock.now().wall) {
             return redirect_to(303, again);
         }
+        // Checked again: the origins may have changed since.
+        let target = self.config.target(Some(&attempt.target), origin).address();
         // A step back in the history, or a second click: redirect to the target of the first one.
         if !self.shared.used.mark_used(&attempt) {
-            return redirect_to(303, format!("{}{}", origin.text, attempt.target));
+            return redirect_to(303, target);
         }
         let is_his =
             |p: &&LoginProviderClient| *p.config.name == *attempt.provider && p.binding == attempt.binding;
@@ -179,7 +196,7 @@ impl Login {
         let Some(code) = call.single("code") else {
             return self.pages(call).problem(&PageNotice::NotStarted, Some(&home));
         };
-        let tokens = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
+        let tokens = match provider.exchange(code, &self.callback_uri(&call.here, provider), &proofs).await {
             Ok(tokens) => tokens,
             Err(fault) => return self.login_failed(call, provider, &fault, &again),
         };
@@ -188,7 +205,7 @@ impl Login {
             Ok(cookie) => {
                 self.end_session_of_other_user(call.origin, call.session.as_deref(), &subject).await;
                 self.shared.counts.logins.fetch_add(1, Relaxed);
-                let mut answer = redirect_to(303, format!("{}{}", origin.text, attempt.target));
+                let mut answer = redirect_to(303, target);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
@@ -217,11 +234,11 @@ impl Login {
     }
 
     fn sign_in(&self, call: &LoginCall) -> LocalReply {
-        let target = target(call.single("rd"), &self.config.origins[call.origin]);
+        let target = self.config.target(call.single("rd"), &call.here).seen_from(&call.here);
         let choices = self.providers.iter().map(|provider| {
             let name = &*provider.config.name;
             let parameters = [("rd", &*target), ("provider", name)].into_iter().chain(call.prompt());
-            let address = self.address(call.origin, "start", &parameters.collect::<Vec<_>>());
+            let address = self.address(&call.here, "start", &parameters.collect::<Vec<_>>());
             (provider.config.display_name.to_string(), address)
         });
         self.pages(call).sign_in(&choices.collect::<Vec<_>>())
@@ -230,26 +247,26 @@ impl Login {
     /// Ends a session here, then revokes its tokens at the provider, then, if configured, ends the
     /// provider's own session.
     async fn sign_out(&self, call: &LoginCall) -> LocalReply {
-        let origin = &self.config.origins[call.origin];
         // Another site must not log a user out. Neither a link of another site may, nor a form. A
         // form arrives without the cookie, but its response could still remove it.
         if call.is_cross_site {
-            return self.pages(call).sign_out(&self.address(call.origin, "sign_out", &[]));
+            return self.pages(call).sign_out(&self.address(&call.here, "sign_out", &[]));
         }
-        let signed_out = self.address(call.origin, "signed_out", &[]);
+        // The provider knows the address at the origin where logins take place.
+        let signed_out = self.address(self.config.login_origin(&call.here), "signed_out", &[]);
         let session = match &call.session {
             Some(cookie) => match self.end(call.origin, cookie).await {
                 Ok(session) => session,
                 Err(fault) => {
                     tracing::debug!(%fault, "sign-out failed: the session could not be deleted");
-                    let again = self.address(call.origin, "sign_out", &[]);
+                    let again = self.address(&call.here, "sign_out", &[]);
                     return self.pages(call).problem(&PageNotice::NotSignedOut, Some(&again));
                 }
             },
             None => None,
         };
         let back = match call.single("rd") {
-            Some(requested) => format!("{}{}", origin.text, target(Some(requested), origin)),
+            Some(requested) => self.config.target(Some(requested), &call.here).address(),
             None => signed_out.clone(),
         };
         let mut location = back;
@@ -261,7 +278,9 @@ impl Login {
         }
         let mut answer = redirect_to(303, location);
         for cookie in [Cookie::Session, Cookie::Browser] {
-            answer.fields.push(("set-cookie".into(), cookie.clear(origin.scheme).into()));
+            answer
+                .fields
+                .push(("set-cookie".into(), cookie.clear(self.config.cookie_reach(call.origin)).into()));
         }
         answer
     }
@@ -342,7 +361,7 @@ impl Login {
         self.callback_name(provider).map_or_else(|| "callback".to_owned(), |name| format!("callback/{name}"))
     }
 
-    fn callback_uri(&self, origin: usize, provider: &LoginProviderClient) -> String {
+    fn callback_uri(&self, origin: &Origin, provider: &LoginProviderClient) -> String {
         self.address(origin, &self.callback_endpoint(provider), &[])
     }
 

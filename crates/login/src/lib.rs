@@ -40,12 +40,13 @@ pub(crate) mod session;
 mod session_locks;
 mod session_lookup;
 mod session_search;
+#[cfg(test)]
+mod test_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use auth::request::Scheme;
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use credentials::assertion::AssertionReserve;
@@ -55,6 +56,7 @@ use credentials::authenticate::{
 };
 use credentials::cache::{CacheScope, DecisionCache, KnownFacts, Usage};
 use credentials::config::CacheLimits;
+use credentials::cookies::CookieReach;
 use credentials::open_session::SessionStatusSources;
 use credentials::revoked_sessions::RevokedSessions;
 use credentials::session_store::{Bounded, SWEEP, SessionStore};
@@ -107,7 +109,8 @@ pub struct Login {
     config: Arc<crate::config::LoginConfig>,
     /// The tokens that some route forwards, so that sessions keep them.
     forwards: ForwardedTokens,
-    /// One cache scope for each origin: a cookie of one origin is not valid at another.
+    /// The cache scope of each origin: a cookie of one origin is not valid at another, unless they
+    /// share a session.
     scopes: Box<[CacheScope]>,
     providers: Box<[LoginProviderClient]>,
     key_stores: Box<[Option<Arc<KeyStore>>]>,
@@ -281,9 +284,12 @@ impl Login {
             store: store.clone(),
             ttl: login.ttl,
         };
-        let scope = |at: usize| surroundings.secret.scope(login.version ^ (at as u64), variant);
+        let scope = |at: usize| {
+            let place = if login.shared.is_some() { 0 } else { at as u64 };
+            surroundings.secret.scope(login.version ^ place, variant)
+        };
         let this = Arc::new(Self {
-            scopes: (0..login.origins.len()).map(scope).collect(),
+            scopes: (0..login.origin_count()).map(scope).collect(),
             providers: providers.collect(),
             key_stores,
             cache,
@@ -322,9 +328,9 @@ impl Login {
         self.config.origin(authority)
     }
 
-    /// The scheme by which browsers reach an origin.
-    pub fn scheme(&self, origin: usize) -> Scheme {
-        self.config.origins[origin].scheme
+    /// How browsers keep the cookies of an origin.
+    pub fn cookie_reach(&self, origin: usize) -> CookieReach<'_> {
+        self.config.cookie_reach(origin)
     }
 
     /// The cached result for a session cookie at an origin: the hot path. `now` may be a coarse

@@ -7,7 +7,7 @@ use credentials::cookies::Cookie;
 use credentials::session_store::{SessionKey, StoreFault, StoredSession};
 
 use super::provider::{LoginProviderClient, ProviderTokens};
-use super::session::{BrowserSession, SealFault, issued_of, store_key_of};
+use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, SealedCookie, issued_of, store_key_of};
 use super::session_search::SECRET_LENGTH;
 use super::{Login, SessionRejected};
 use crate::login_state::random_text;
@@ -72,15 +72,14 @@ impl Login {
                 }
             };
         };
-        let place = &self.config.origins[origin];
+        let place = self.config.session_place(origin);
         let secret = random_text::<32>(&self.random).map_err(SealFault::from)?;
         debug_assert_eq!(secret.len(), SECRET_LENGTH);
-        let tag =
-            self.config.keys.newest().derive("session name", &[place.text.as_bytes(), secret.as_bytes()]);
+        let tag = self.config.keys.newest().derive("session name", &[place.as_bytes(), secret.as_bytes()]);
         let name = format!("{secret}{tag}");
         let id = store_key_of(name.as_bytes());
         let marks = session.revocation_keys();
-        let content = session.content(&self.config.keys, &place.text, &id, &self.random)?;
+        let content = session.content(&self.config.keys, place, &id, &self.random)?;
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         let is_over = {
@@ -93,7 +92,7 @@ impl Login {
             self.revoke_tokens(provider, &session).await;
             return Err(BeginFault::Ended);
         }
-        Ok(Cookie::Session.set(place.scheme, &name, ends.since(now)))
+        Ok(Cookie::Session.set(self.config.cookie_reach(origin), &name, ends.since(now)))
     }
 
     /// The `Set-Cookie` that contains a session.
@@ -103,10 +102,15 @@ impl Login {
         session: &BrowserSession,
         now: Timestamp,
     ) -> Result<String, SealFault> {
-        let place = &self.config.origins[origin];
-        let value = session.cookie(&self.config.keys, &place.text, self.forwards.id_token, &self.random)?;
+        let reach = self.config.cookie_reach(origin);
+        let place = SealedCookie {
+            place: self.config.session_place(origin),
+            // The attributes count too (RFC 6265 §6.1).
+            longest: LONGEST_COOKIE - reach.domain.map_or(0, str::len),
+        };
+        let value = session.cookie(&self.config.keys, place, self.forwards.id_token, &self.random)?;
         let max_age: Duration = session.ends(&self.config).since(now);
-        Ok(Cookie::Session.set(place.scheme, &value, max_age))
+        Ok(Cookie::Session.set(reach, &value, max_age))
     }
 
     /// Ends the session of a cookie, here and in the store. Returns its last content, so that its
@@ -117,7 +121,7 @@ impl Login {
         cookie: &[u8],
     ) -> Result<Option<BrowserSession>, StoreFault> {
         let now = self.surroundings.clock.now().wall;
-        let place = &*self.config.origins[origin].text;
+        let place = self.config.session_place(origin);
         let session = if let Some(store) = &self.store {
             if !self.can_be_session_name(origin, cookie) {
                 return Ok(None);

@@ -36,10 +36,14 @@ pub(crate) fn classify(method: &str, fields: &[Field<'_>], upgrades: bool) -> Na
     }
 }
 
-/// Whether another site caused the request (`Sec-Fetch-Site`).
-pub(crate) fn is_cross_site(fields: &[Field<'_>]) -> bool {
-    let site = fields.iter().find(|field| field.name.eq_ignore_ascii_case("sec-fetch-site"));
-    site.is_some_and(|site| site.value.eq_ignore_ascii_case(b"cross-site"))
+/// Whether another site caused the request to the origin `here`: by `Sec-Fetch-Site`, or for old
+/// browsers by `Origin`, which they send with forms at least.
+pub(crate) fn is_cross_site(fields: &[Field<'_>], here: &str) -> bool {
+    let value = |name: &str| fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+    match value("sec-fetch-site") {
+        Some(site) => site.value.eq_ignore_ascii_case(b"cross-site"),
+        None => value("origin").is_some_and(|origin| origin.value != here.as_bytes()),
+    }
 }
 
 /// Requires `text/html` by name, because programs send `*/*`.
@@ -70,6 +74,21 @@ mod tests {
         assert_eq!(judged("POST", &[HTML]), Navigation::FormSubmission);
         let form = ("Content-Type", "multipart/form-data");
         assert_eq!(judged("POST", &[("sec-fetch-mode", "navigate"), form]), Navigation::FormSubmission);
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_known_by_what_browsers_send() {
+        let judged = |fields: &[(&str, &str)]| {
+            let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+            is_cross_site(&fields, "https://app.example")
+        };
+        let foreign = ("Origin", "https://evil.test");
+        assert!(judged(&[("Sec-Fetch-Site", "cross-site")]) && judged(&[("sec-fetch-site", "Cross-Site")]));
+        assert!(judged(&[foreign]) && judged(&[("origin", "null")]));
+        assert!(!judged(&[]) && !judged(&[("Origin", "https://app.example")]));
+        for site in ["same-origin", "same-site", "none"] {
+            assert!(!judged(&[("Sec-Fetch-Site", site), ("Origin", "null")]), "{site}");
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub const GROUPS: &[&str] = <Words as ::pages::messages::Words>::GROUPS;
 pub struct LoginPages {
     shell: Arc<Shell>,
     messages: Catalog<Words>,
+    frame_ancestors: Option<Box<str>>,
 }
 
 impl LoginPages {
@@ -47,21 +48,27 @@ impl LoginPages {
     /// Every fault in the messages of a language.
     pub fn new(shell: Arc<Shell>) -> Result<Self, Vec<LanguageFault>> {
         let messages = Catalog::read(shell.languages(), &BUILTIN)?;
-        Ok(Self { shell, messages })
+        Ok(Self { shell, messages, frame_ancestors: None })
+    }
+
+    /// The same, shown in frames of these sources of `frame-ancestors`.
+    #[must_use]
+    pub fn with_frame_ancestors(self, frame_ancestors: Option<Box<str>>) -> Self {
+        Self { frame_ancestors, ..self }
     }
 
     /// The pages in the language that a value of `Accept-Language` prefers.
     pub(crate) fn in_language(&self, accept_language: Option<&[u8]>) -> LocalizedPages<'_> {
         let accepted = accept_language.and_then(|value| std::str::from_utf8(value).ok());
         let language = self.shell.languages().choose(None, accepted);
-        LocalizedPages { shell: &self.shell, language, w: self.messages.of(language) }
+        LocalizedPages { pages: self, language, w: self.messages.of(language) }
     }
 }
 
 /// The pages in one language.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalizedPages<'p> {
-    shell: &'p Shell,
+    pages: &'p LoginPages,
     language: &'p Language,
     w: &'p Words,
 }
@@ -184,8 +191,10 @@ impl LocalizedPages<'_> {
 
     fn page(self, status: u16, (code, outcome): (&'static str, Outcome), view: &Markup<'_>) -> LocalReply {
         let Ok(main) = view.render() else { return LocalReply::from_code(500, "page", Outcome::Malformed) };
-        let sources = PolicySources::default();
+        let frame_ancestors = self.pages.frame_ancestors.as_deref();
+        let sources = PolicySources { frame_ancestors, ..PolicySources::default() };
         let page = self
+            .pages
             .shell
             .page(self.language, &Content { status, title: view.title, wide: false, main, sources });
         LocalReply {

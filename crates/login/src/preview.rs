@@ -37,7 +37,16 @@ pub fn own_response(
             "the login answers every address below its path, and this one does not exist",
         ),
         Ok(call) => {
-            let (status, description) = describe(call.action, login);
+            let elsewhere = *login.login_origin(&call.here) != call.here;
+            let (status, description) = match call.action {
+                LoginAction::Start if elsewhere => {
+                    (302, "starts a login: redirect to `callback_origin`, where every login takes place")
+                }
+                LoginAction::Callback if elsewhere => {
+                    (400, "providers return to `callback_origin`, so no login ends here")
+                }
+                action => describe(action, login),
+            };
             Preview { status, code: "local", description, location: None }
         }
     })
@@ -72,7 +81,7 @@ pub fn carries_session(
     fields: &[Field<'_>],
 ) -> bool {
     let origin = login.origin(request.authority());
-    origin.is_some_and(|origin| Cookie::Session.find(login.origins[origin].scheme, fields).is_some())
+    origin.is_some_and(|origin| Cookie::Session.find(login.cookie_reach(origin), fields).is_some())
 }
 
 impl Preview {

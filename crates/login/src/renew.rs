@@ -105,7 +105,7 @@ impl Login {
         };
         let confirmed = tokens.confirmed;
         let session = self.extended(&found.session, tokens, sent_at);
-        let place = &*self.config.origins[origin].text;
+        let place = self.config.session_place(origin);
         let content = session.content(&self.config.keys, place, &id, &self.random);
         let content = content.map_err(|fault| session_too_large(&fault))?;
         // False: another request ended the session meanwhile, and the new tokens must be revoked.

@@ -26,6 +26,15 @@ use crate::config::{LoginConfig, LoginKind, LoginProvider};
 /// §6.1).
 pub(crate) const LONGEST_COOKIE: usize = 3900;
 
+/// What a session in a cookie is sealed for.
+#[derive(Clone, Copy)]
+pub(crate) struct SealedCookie<'a> {
+    /// Name of the place where it opens.
+    pub(crate) place: &'a str,
+    /// Longest value, in bytes.
+    pub(crate) longest: usize,
+}
+
 /// The content of a session.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct BrowserSession {
@@ -182,21 +191,21 @@ impl BrowserSession {
     pub(crate) fn cookie(
         &self,
         keys: &SessionKeys,
-        origin: &str,
+        SealedCookie { place, longest }: SealedCookie<'_>,
         needs_id_token: bool,
         random: &dyn SecureRandom,
     ) -> Result<String, SealFault> {
         let seal =
-            |session: &Self| keys.seal(Purpose::Session, &[origin.as_bytes()], &session.text()?, random);
+            |session: &Self| keys.seal(Purpose::Session, &[place.as_bytes()], &session.text()?, random);
         let whole = seal(self)?;
-        if whole.len() <= LONGEST_COOKIE {
+        if whole.len() <= longest {
             return Ok(whole);
         }
         if needs_id_token {
             return Err(SealFault::TooLong(whole.len()));
         }
         let lean = seal(&Self { id_token: None, ..self.clone() })?;
-        if lean.len() <= LONGEST_COOKIE { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
+        if lean.len() <= longest { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
     }
 
     /// Opens a session from a cookie.
@@ -363,7 +372,8 @@ mod tests {
     }
 
     fn cookie(session: &BrowserSession) -> Result<String, SealFault> {
-        session.cookie(&keys(), HERE, false, &SystemRandom::new())
+        let place = SealedCookie { place: HERE, longest: LONGEST_COOKIE };
+        session.cookie(&keys(), place, false, &SystemRandom::new())
     }
 
     #[test]

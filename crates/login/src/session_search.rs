@@ -25,7 +25,7 @@ impl Login {
     /// Whether a cookie can name a session in the store: a value that we never issued is not worth
     /// a query.
     pub(super) fn can_be_session_name(&self, origin: usize, cookie: &[u8]) -> bool {
-        let place = self.config.origins[origin].text.as_bytes();
+        let place = self.config.session_place(origin).as_bytes();
         let Some((secret, tag)) = cookie.split_at_checked(SECRET_LENGTH) else { return false };
         self.config.keys.verify_derived("session name", &[place, secret], tag)
     }
@@ -36,7 +36,7 @@ impl Login {
         cookie: &[u8],
         now: Timestamp,
     ) -> Result<FoundSession, SessionRejected> {
-        let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
+        let (keys, place) = (&self.config.keys, self.config.session_place(origin));
         let Some(store) = &self.store else {
             let session = BrowserSession::of_cookie(keys, place, cookie).ok_or(SessionRejected::Over)?;
             return Ok(match self.shared.renewals.successor(&session, now) {

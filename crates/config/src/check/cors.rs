@@ -8,7 +8,8 @@ use gateway::config::{CorsHeaders, CorsOrigin, CorsPolicy};
 use super::super::fault::KeyPath;
 use super::super::raw::{self, CorsChoice};
 use super::super::scalar::FieldName;
-use super::{Context, is_referenced, login, name_hint};
+use super::login_origins::{parse_origin, parse_wildcard_origin};
+use super::{Context, is_referenced, name_hint};
 use crate::partial::Partial;
 
 /// The shared policies by name; `None` for one with a fault.
@@ -119,11 +120,10 @@ fn origin(text: &str) -> Result<CorsOrigin, String> {
     if text == "*" {
         return Ok(CorsOrigin::Any);
     }
-    let Some((scheme, below)) = text.split_once("://*.") else {
-        return login::parse_origin(text).map(|origin| CorsOrigin::Exact(origin.text));
+    let Some(domain) = parse_wildcard_origin(text) else {
+        return parse_origin(text).map(|origin| CorsOrigin::Exact(origin.text));
     };
-    // The domain is checked as an origin of its own.
-    let domain = login::parse_origin(&format!("{scheme}://{below}"))?;
-    let domain = domain.text.split_once("://").map_or("", |(_, domain)| domain);
-    Ok(CorsOrigin::Below { scheme: format!("{scheme}://").into(), suffix: format!(".{domain}").into() })
+    let domain = domain?;
+    let scheme = format!("{}://", domain.scheme.as_str()).into();
+    Ok(CorsOrigin::Below { scheme, suffix: format!(".{}", domain.authority).into() })
 }

@@ -90,11 +90,13 @@ pub(super) fn of_request(
     })
 }
 
-/// The edits of a route's responses.
+/// The edits of a route's responses. `frame_ancestors`: who may show the pages of a login's routes in
+/// a frame, where the login says so.
 pub(super) fn of_response(
     raw: &raw::Route,
     path: &KeyPath,
     shared: &SharedEdits,
+    frame_ancestors: Option<&str>,
     context: &mut Context<'_>,
 ) -> Option<ResponseHeaders> {
     let at = path.key("response_headers");
@@ -103,7 +105,14 @@ pub(super) fn of_response(
         Some(own) => security(Some(own), &path.key("security_headers"), context),
         None => shared.security.clone(),
     };
-    response(&shared.response, &own.unwrap_or_default(), security.as_ref())
+    let mut own = own.unwrap_or_default();
+    if let Some(sources) = frame_ancestors.filter(|_| raw.login) {
+        // Beside the application's own policy, which may forbid more; browsers then ignore
+        // `X-Frame-Options`.
+        let value = ValueTemplate::parse(&format!("frame-ancestors {sources}"), |_| None).ok()?;
+        own.values.push((FieldOperation::Add, "content-security-policy".into(), value));
+    }
+    response(&shared.response, &own, security.as_ref())
 }
 
 fn is_authorization(name: &str) -> bool {

@@ -1,16 +1,15 @@
-//! Checks `[login]`: origins, providers, session keys and the database of sessions.
+//! Checks `[login]`: providers, session keys and the database of sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::mapping::ClaimMapping;
-use auth::request::{Canonical, RawRequest, Scheme};
 use auth::token::MAX_CLOCK_SKEW;
 use credentials::config::KeySource;
 use http_engine::config::ServerConfig;
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
-use login::config::{LoginConfig, LoginKind, LoginProvider, Origin};
+use login::config::{LoginConfig, LoginKind, LoginProvider};
 use login::keys::SessionKeys;
 use login::pages::LoginPages;
 use pages::Shell;
@@ -19,11 +18,12 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, LoginKind as Kind, ResponseMode};
 use super::database::DatabaseKeys;
 use super::login_client::login_client;
+use super::login_origins::LoginOrigins;
 use super::pages::add_faults;
 use super::paths::plain_path;
 use super::server_keys::ServerKeys;
 use super::tls::{Client, KeyNames};
-use super::{Context, DatabaseSettings, check_unique, issuers};
+use super::{Context, DatabaseSettings, check_unique, issuers, login_origins};
 use crate::partial::Partial;
 use crate::version::version;
 
@@ -66,8 +66,8 @@ pub(super) fn check(
         let hint = "write `login = true` in a route for browsers, or remove [login]";
         context.faults.add(&path, "no route has `login = true`", hint);
     }
-    let origins = origins(raw, &path, context);
-    check_routes(sound, raw, origins.as_deref(), context);
+    let origins = login_origins::check(raw, &path, context);
+    check_routes(sound, raw, origins.as_ref(), context);
     warn_cookie_sessions_behind_proxy(sound, raw, &path, context);
     let base = plain_path(&raw.path, &path.key("path"), context);
     if base.as_deref() == Some("") {
@@ -106,6 +106,7 @@ pub(super) fn check(
     let providers: Vec<LoginProvider> = checked.into_iter().collect::<Option<_>>()?;
     let database = database?;
     let pages = LoginPages::new(shell.clone()).map_err(|faults| add_faults(&faults, context)).ok()?;
+    let LoginOrigins { exact, wildcards, shared, frame_ancestors } = origins?;
     let tls: Vec<u64> = providers.iter().map(|provider| provider.server.tls_version).collect();
     let shaped = version([
         serde_json::to_vec(raw).unwrap_or_default().as_slice(),
@@ -116,14 +117,17 @@ pub(super) fn check(
     ]);
     let login = LoginConfig {
         path: base?.into(),
-        origins: origins?,
+        origins: exact,
+        wildcards,
+        shared,
+        frame_ancestors: frame_ancestors.clone(),
         keys: keys?,
         lifetime: raw.lifetime.0,
         idle: raw.idle.0,
         refresh: raw.refresh.0,
         ttl: raw.ttl.0,
         page: raw.sign_in_page,
-        pages: Arc::new(pages),
+        pages: Arc::new(pages.with_frame_ancestors(frame_ancestors)),
         providers,
         version: shaped,
     };
@@ -131,7 +135,12 @@ pub(super) fn check(
 }
 
 /// Checks that the session settings of routes are consistent.
-fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
+fn check_routes(
+    sound: &Partial,
+    raw: &raw::Login,
+    origins: Option<&LoginOrigins>,
+    context: &mut Context<'_>,
+) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
             let message = "a public route needs no login";
@@ -145,16 +154,7 @@ fn check_routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, c
                 "add `login = true`, or remove it",
             );
         }
-        let here = |host: &String| {
-            let suffix = host.strip_prefix('*').map(str::to_ascii_lowercase);
-            origins.unwrap_or_default().iter().any(|origin| {
-                let (name, _) = origin.authority.rsplit_once(':').unwrap_or((&origin.authority, ""));
-                match &suffix {
-                    Some(suffix) => name.ends_with(suffix.as_str()),
-                    None => name.eq_ignore_ascii_case(host),
-                }
-            })
-        };
+        let here = |host: &String| origins.is_some_and(|origins| origins.serve(host));
         if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
             let message = "none of the route's hosts is an origin, so no user could log in";
             context.faults.add(&path.key("login"), message, "add its origin to `login.origins`");
@@ -205,80 +205,6 @@ fn refuse_login_keys(sound: &Partial, context: &mut Context<'_>) {
             }
         }
     }
-}
-
-fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Vec<Origin>> {
-    let path = path.key("origins");
-    let mut origins: Vec<Origin> = Vec::new();
-    let mut sound = true;
-    for (at, text) in raw.origins.iter().enumerate() {
-        let at = path.index(at);
-        match origin(text) {
-            Ok(origin) if origins.iter().any(|other| other.authority == origin.authority) => {
-                let message = format!("{:?} occurs twice", origin.authority);
-                context.faults.add(&at, message, "keep one");
-                sound = false;
-            }
-            Ok(origin) => {
-                let host = |origin: &Origin| {
-                    origin
-                        .authority
-                        .rsplit_once(':')
-                        .map_or(origin.authority.to_string(), |(h, _)| h.to_owned())
-                };
-                if let Some(other) = origins.iter().find(|other| host(other) == host(&origin)) {
-                    let message = format!("{} and {} share cookies", other.text, origin.text);
-                    let hint =
-                        "browsers ignore ports for cookies; a login at one ends the session at the other";
-                    context.faults.warn(&at, message, hint);
-                }
-                origins.push(origin);
-            }
-            Err((message, hint)) => {
-                context.faults.add(&at, message, hint);
-                sound = false;
-            }
-        }
-    }
-    if raw.origins.is_empty() {
-        context.faults.add(
-            &path,
-            "there is no origin, so no user could log in",
-            "such as \"https://app.example\"",
-        );
-        return None;
-    }
-    sound.then_some(origins)
-}
-
-fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
-    const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
-    let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
-    let origin = parse_origin(text).map_err(|message| (message, HINT))?;
-    if !url.is_https() && !url.is_loopback() {
-        let message = "over plain http, an attacker on the network can read and set cookies";
-        return Err((message.to_owned(), "use https; plain http is only for this machine"));
-    }
-    Ok(origin)
-}
-
-/// Parses an origin (RFC 6454).
-///
-/// # Errors
-///
-/// Returns what is wrong with the text.
-pub(super) fn parse_origin(text: &str) -> Result<Origin, String> {
-    let url = Url::parse(text).map_err(|fault| fault.to_string())?;
-    if url.target() != "/" || text.ends_with('/') {
-        return Err(format!("{text:?} is more than an origin"));
-    }
-    let scheme = if url.is_https() { Scheme::Https } else { Scheme::Http };
-    let host = url.authority().as_bytes();
-    let raw = RawRequest { method: "GET", scheme, authority: None, host: Some(host), target: b"/" };
-    // Use the authority in the form that requests will have.
-    let canonical = Canonical::parse(&raw).map_err(|fault| format!("{text:?}: {fault}"))?;
-    let authority: Box<str> = canonical.authority().into();
-    Ok(Origin { scheme, text: format!("{}://{authority}", scheme.as_str()).into(), authority })
 }
 
 fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<SessionKeys> {

@@ -18,6 +18,7 @@ mod listener_tls;
 mod listeners;
 mod login;
 mod login_client;
+mod login_origins;
 mod outbound;
 mod pages;
 mod paths;
@@ -88,7 +89,15 @@ pub(super) struct Checked {
 impl<'f> Context<'f> {
     pub(super) fn new(files: &'f dyn Files, base: &Path, now: Timestamp) -> Self {
         let (reader, proxies) = (Reader::new(files, base), OutboundProxies::default());
-        Self { faults: Faults::default(), reader, files, now, proxies, trusted: BTreeMap::new(), clients: Vec::new() }
+        Self {
+            faults: Faults::default(),
+            reader,
+            files,
+            now,
+            proxies,
+            trusted: BTreeMap::new(),
+            clients: Vec::new(),
+        }
     }
 
     /// Reads a file that the configuration names. Notes a fault when that fails.
@@ -143,7 +152,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let shell = pages::shell(&file.pages, context);
     let pages = pages::error_pages(&shell, context);
     let login = login::check(sound, &claims, &shell, context);
-    let shared = routes::Shared::new(sound, &claims, context);
+    let shared = routes::Shared::new(sound, &claims, login.as_ref().map(|login| &*login.login), context);
     let routes = routes::check(sound, &shared, context);
     let identity = headers::check(sound, &authorizers, context);
     let assertion = headers::assertion(sound, context);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
 use gateway::config::{OnExpiry, Rewrite, Route};
+use login::config::LoginConfig;
 
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
@@ -36,16 +37,24 @@ pub(super) struct Shared<'c> {
     pub(super) claims: &'c [String],
     pub(super) cors: CorsPolicies,
     pub(super) edits: SharedEdits,
+    /// Who may show the routes of the login in a frame, as sources of `frame-ancestors`.
+    pub(super) frame_ancestors: Option<Box<str>>,
 }
 
 impl<'c> Shared<'c> {
     /// Checks what routes share.
-    pub(super) fn new(sound: &Partial, claims: &'c [String], context: &mut Context<'_>) -> Self {
+    pub(super) fn new(
+        sound: &Partial,
+        claims: &'c [String],
+        login: Option<&LoginConfig>,
+        context: &mut Context<'_>,
+    ) -> Self {
         Self {
             policies: rules::policies(sound, claims, context),
             claims,
             cors: cors::policies(sound, context),
             edits: field_edits::shared(sound, context),
+            frame_ancestors: login.and_then(|login| login.frame_ancestors.clone()),
         }
     }
 }
@@ -306,7 +315,8 @@ fn one(
     };
     let cors = cors::of_route(raw, path, sound, &shared.cors, context);
     let request_headers = field_edits::of_request(raw, path, &shared.edits, sound, context);
-    let response_headers = field_edits::of_response(raw, path, &shared.edits, context);
+    let response_headers =
+        field_edits::of_response(raw, path, &shared.edits, shared.frame_ancestors.as_deref(), context);
     only_where_forwarded(raw, path, sound, context);
     application_authorization(raw, path, sound, context);
     let mut bound = |value: Option<Bound<Timespan>>, key: &str| {
@@ -450,7 +460,7 @@ fn websocket_origins(
     let mut origins: Vec<Box<str>> = Vec::new();
     let mut good = true;
     for (index, text) in raw.websocket_origins.iter().enumerate() {
-        let fault = match super::login::parse_origin(text) {
+        let fault = match super::login_origins::parse_origin(text) {
             Ok(origin) if origins.contains(&origin.text) => {
                 (format!("{:?} occurs twice", origin.text), "keep one")
             }

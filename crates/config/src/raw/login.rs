@@ -19,9 +19,29 @@ use super::issuer::Algorithm;
 #[serde(deny_unknown_fields)]
 pub struct Login {
     /// Origins of the services, exactly as browsers see them: `https://app.example`. There is no
-    /// login at other hosts. Plain `http` for this machine only.
+    /// login at other hosts. With `cookie_domain` also `https://*.app.example`, for all hosts below
+    /// a domain at any depth. Plain `http` for this machine only.
     #[schemars(length(min = 1))]
     pub origins: Vec<String>,
+    /// Domain whose hosts share one session, such as `example.com`. All `origins` are hosts of it. Use it
+    /// only if you trust every host of the domain: each receives the session cookie of every user,
+    /// and can give a user another session. Default: each origin has a session of its own, whose
+    /// cookie no other host receives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie_domain: Option<String>,
+    /// The one of `origins` at which every login takes place and to which providers return. Register
+    /// its addresses only. Needs `cookie_domain`. Required if `origins` has `*`. Default: the origin
+    /// where the user is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_origin: Option<String>,
+    /// Origins of other sites whose pages may show the services in a frame: `https://portal.example`,
+    /// or `https://*.portal.example`. A user signs in inside the frame, apart for each such site: the
+    /// cookies are `SameSite=None; Partitioned`. Browsers then send the session with requests that
+    /// pages of other sites cause, which Postern refuses unless they open a page; so no service may
+    /// change anything on `GET`. Default: none, and the cookies are `SameSite=Lax`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub frame_ancestors: Vec<String>,
     /// Path of the login on these origins. Below it are `start`, `callback`, `sign_in`, `sign_out`,
     /// `signed_out`, `done`, `auth`, `userinfo` and `backchannel_logout`.
     #[serde(default = "Login::default_path")]

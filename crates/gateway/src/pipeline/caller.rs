@@ -136,7 +136,9 @@ fn session(
     let Arrival { running, inbound, lookups, began, .. } = *arrival;
     let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
     let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
-    let Some(cookie) = Cookie::Session.find(login.scheme(origin), inbound.fields) else { return Ok(None) };
+    let Some(cookie) = Cookie::Session.find(login.cookie_reach(origin), inbound.fields) else {
+        return Ok(None);
+    };
     let (outcome, cache) = match &lookups.session {
         Some(outcome) => outcome.clone(),
         None => match login.lookup(origin, cookie, began) {

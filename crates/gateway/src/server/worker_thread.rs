@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::{Generation, Services, Sockets, accept};
+use crate::foreign_page;
 use crate::server::handoff::{Command, Handoff, TASKS_PER_TURN};
 use crate::server::yielding::Yielding;
 use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
@@ -247,6 +248,7 @@ fn build_active_config(
         reviewer: generation.reviewer.clone(),
         authorizers: authorizers.collect(),
         login: generation.login.clone(),
+        is_framed: foreign_page::is_framed(&config),
         events: generation.events.clone(),
         minter: generation.minter.clone(),
         pools,

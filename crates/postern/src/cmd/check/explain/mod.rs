@@ -26,6 +26,7 @@ use credentials::config::Transmitter;
 use credentials::revocation::FollowedIssuers;
 use gateway::authorizer;
 use gateway::config::{Config, QuestionSource, Route};
+use gateway::foreign_page::{self, ForeignAction};
 use gateway::forward_filter::ForwardFilter;
 use gateway::review::{ReviewResult, Reviewer};
 use gateway::{cors, forward_filter, local_action};
@@ -105,7 +106,7 @@ pub(super) fn explain(
     };
     let route = &loaded.config.routes[index];
     if let Some(caller) = &caller
-        && forward_filter::is_foreign_page(
+        && let Some(action) = foreign_page::foreign_action(
             &loaded.config,
             route,
             &request,
@@ -114,12 +115,7 @@ pub(super) fn explain(
             caller,
         )
     {
-        let why = "a page of another origin opens a websocket with credentials that the browser adds";
-        story.refuse(
-            403,
-            "foreign_origin",
-            format_args!("{why}, and is not in the route's websocket_origins"),
-        );
+        story.refuse(403, "foreign_origin", explain_foreign_page(action));
         return Ok(story);
     }
     let client = address.map(|address| address.to_canonical());
@@ -144,6 +140,20 @@ fn authenticator_runtime(
         follows: FollowedIssuers::default(),
     };
     Ok((surroundings, instant))
+}
+
+/// Why a page of another site may not do this.
+fn explain_foreign_page(action: ForeignAction) -> &'static str {
+    match action {
+        ForeignAction::WebSocket => {
+            "a page of another origin opens a websocket with credentials that the browser adds, and is not in \
+             the route's websocket_origins"
+        }
+        ForeignAction::Request => {
+            "a page of another site sends a request with a session, and the route's CORS policy does not \
+             permit it credentials"
+        }
+    }
 }
 
 /// The explanation ended before the decision.
