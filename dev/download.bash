@@ -9,7 +9,7 @@ TRIES=3
 # The exit code for "could not be downloaded" (EX_TEMPFAIL of sysexits.h).
 UNREACHABLE=75
 
-# Messages of cargo, rustup, go, git, pip, apt and Maven when a server cannot be reached or does not
+# Messages of cargo, rustup, go, git, pip, apt, npm and Maven when a server cannot be reached or does not
 # deliver; their exit codes do not show it. These are causes. Headlines such as "failed to download"
 # or "Unable to update registry" are left out on purpose: they also appear with a full disk and a
 # folder that is not writable.
@@ -21,6 +21,7 @@ NETWORK=(
     'tls handshake' 'ssl connect error' 'error sending request' 'tunnel (connection )?failed' 'cannot connect to proxy'
     'returned error: [45]' 'http error [45]' 'got [45][0-9][0-9]$' 'bad gateway' 'service unavailable'
     'too many requests' '40[37] +(forbidden|proxy)' 'unexpected eof' 'early eof' 'empty reply' 'unexpected disconnect'
+    'npm err(or|!) (network|code (e40[0-9]|e5[0-9][0-9]|enotfound|eai_again|econn[a-z]+|etimedout|err_socket_timeout))'
     'could not transfer artifact' 'failed to fetch https?:' '^ +\[(5|6|7|16|18|28|35|52|55|56|92)\] '
 )
 
