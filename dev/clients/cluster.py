@@ -12,6 +12,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from .keys import openssl
@@ -44,8 +45,8 @@ class Cluster:
         self.etcd: Server | None = None
         self.server: Server | None = None
 
-    def start(self) -> None:
-        """Starts both and waits until they are ready."""
+    def start(self, options: Sequence[str] = ()) -> None:
+        """Starts both, with further options of the API server, and waits until they are ready."""
         executable = CACHE / "bin/kube-apiserver"
         if not executable.exists():
             log = ".cache/logs/setup-kubernetes.log"
@@ -65,7 +66,7 @@ class Cluster:
             f"--service-account-issuer={ISSUER}", f"--service-account-key-file={self.folder / 'accounts.pub'}",
             f"--service-account-signing-key-file={self._key}", f"--api-audiences={ISSUER}",
             "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
-            "--disable-admission-plugins=ServiceAccount", "--v=1",
+            "--disable-admission-plugins=ServiceAccount", "--v=1", *options,
         ], self.port)  # fmt: skip
         self.resume()
 

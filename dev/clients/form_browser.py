@@ -42,7 +42,7 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         told = {name: value or "" for name, value in attrs}
-        if tag in ("script", "style", "noscript"):
+        if tag in ("script", "style"):
             self._hidden += 1
         elif tag == "form":
             self.forms.append(Form(told.get("action", ""), told.get("method", "get").lower()))
@@ -63,7 +63,7 @@ class _Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         said = " ".join(self._said.split())
-        if tag in ("script", "style", "noscript"):
+        if tag in ("script", "style"):
             self._hidden -= 1
         elif tag == "label" and self._label is not None:
             self.labels[said] = self._label
@@ -114,6 +114,10 @@ class FormBrowser:
         if name is None:
             raise Fault(f"no field is called {label!r}; there are {sorted(self._page.labels)} at {self.url}")
         self._typed[name] = value
+
+    def offers(self, button: str) -> bool:
+        """Whether the page has that button."""
+        return any(button in form.buttons for form in self._page.forms)
 
     def press(self, button: str) -> None:
         """Sends the form with that button."""

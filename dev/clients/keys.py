@@ -43,6 +43,17 @@ class Signer:
         return f"{signed}.{_encode(openssl('dgst', '-sha256', '-sign', str(self.private), data=signed.encode()))}"
 
 
+def ec_key(folder: Path, name: str) -> tuple[Path, dict]:
+    """A P-256 key: the file of the private half (PKCS #8), and the public half as a JWK."""
+    private = folder / f"{name}.pem"
+    private.touch(mode=0o600)
+    private.write_bytes(openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
+    # The encoding ends with both coordinates.
+    point = openssl("pkey", "-in", str(private), "-pubout", "-outform", "DER")[-64:]
+    coordinates = {"x": _encode(point[:32]), "y": _encode(point[32:])}
+    return private, {"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", **coordinates}
+
+
 def forged(token: str) -> str:
     """The same token with another signature."""
     body, _, signature = token.rpartition(".")

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import keycloak_key
 from .foreign import PROGRAMS, run_program
 from .keycloak import Keycloak
 from .provider import PASSWORD, PEOPLE, move_in
@@ -128,6 +129,7 @@ def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None
     }  # fmt: skip
     command = [python, str(PROGRAMS / "keycloak_login.py")]
     run_program("keycloak-login", command, stage, report, settings, timeout=TIMEOUT_S)
+    keycloak_key.run(keycloak, stage, report, REALM)
 
 
 def keycloak_provider(keycloak: Keycloak, gateway: Gateway) -> str:

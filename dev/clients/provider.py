@@ -3,14 +3,18 @@ browser."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import secrets
 import subprocess
+import urllib.parse
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import documents
 from .keys import Signer
 from .process import Unready
 from .foreign import PROGRAMS, run_program
@@ -20,7 +24,10 @@ from .stage import HERE, Stage, program, target, venv_python
 # No name is part of the password. Each group has its own user, so none waits because of another's
 # failed logins.
 PASSWORD = "plough the winter dunes"
-PEOPLE = {"ada": "Ada Lovelace", "bob": "Bob Kahn", "carol": "Carol Shaw", "grace": "Grace Hopper"}
+PEOPLE = {
+    "ada": "Ada Lovelace", "bob": "Bob Kahn", "carol": "Carol Shaw", "grace": "Grace Hopper",
+    "edsger": "Edsger Dijkstra", "frances": "Frances Allen", "hedy": "Hedy Lamarr",
+}  # fmt: skip
 
 
 @dataclass
@@ -28,19 +35,29 @@ class Provider:
     """The running provider, and the application beside it."""
 
     environment: dict[str, str]
+    issuer: str
+    secret: str
+    configuration: Path
 
     @classmethod
     def start(cls, stage: Stage) -> Provider:
         """Creates a database and accounts, and starts the provider."""
-        port, admin, app = (stage.port(name) for name in ("provider", "provider-admin", "shop"))
+        port, admin, app, apache = (stage.port(name) for name in ("provider", "provider-admin", "shop", "apache"))
         issuer, address = f"http://127.0.0.1:{port}", f"http://localhost:{app}"
         database, secret = f"sqlite://{stage.folder}/provider.db?mode=rwc", secrets.token_urlsafe(32)
         robot = stage.folder / "robot"
         robot.mkdir()
         keys = Signer(robot, "robot-1")
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        documented = [
+            documents.client("billing", digest, {}),
+            documents.client("webshop", digest, {"https://shop.example": f"{address}/webshop"}),
+            documents.client("intranet", digest, {"https://intranet.example": f"http://localhost:{apache}"}),
+            documents.client("orders-api", digest, {}),
+        ]
         configuration = stage.configuration(
             "provider.toml", ADMIN_PORT=admin, PORT=port, ISSUER=issuer, APP=address, DATABASE=database,
-            DIGEST=hashlib.sha256(secret.encode()).hexdigest(), ROBOT_KEYS=keys.jwks,
+            DIGEST=digest, ROBOT_KEYS=keys.jwks, DOCUMENTED="\n".join(documented),
         )  # fmt: skip
         for name, full in PEOPLE.items():
             move_in(stage, configuration, name, full)
@@ -52,7 +69,22 @@ class Provider:
             # Authlib requires TLS unless it is told that this is a test.
             "AUTHLIB_INSECURE_TRANSPORT": "1",
             "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
-        })  # fmt: skip
+        }, issuer, secret, configuration)  # fmt: skip
+
+    def token(self, client: str, **form: str) -> str:
+        """Returns an access token that a client with a secret gets for itself."""
+        return json.loads(self._post(client, "/token", grant_type="client_credentials", **form))["access_token"]
+
+    def revoke(self, client: str, token: str) -> None:
+        """Revokes a token of a client with a secret."""
+        self._post(client, "/revoke", token=token)
+
+    def _post(self, client: str, path: str, **form: str) -> bytes:
+        basic = base64.b64encode(f"{client}:{self.secret}".encode()).decode()
+        data = urllib.parse.urlencode(form).encode()
+        request = urllib.request.Request(self.issuer + path, data, {"Authorization": f"Basic {basic}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.read()
 
     def start_app(self, stage: Stage) -> None:
         """Starts the web application, once."""
@@ -89,18 +121,25 @@ def run_authlib(provider: Provider, stage: Stage, report: Report) -> None:
     run_program("authlib", [python, str(PROGRAMS / "authlib_client.py")], stage, report, provider.environment)
 
 
-def run_go_oidc(provider: Provider, stage: Stage, report: Report) -> None:
-    """Go's x/oauth2 and go-oidc as a native application (RFC 8252). A script acts as the browser
-    that it opens."""
-    go, python = program("go"), venv_python("requests")
+def build_native(stage: Stage) -> Path:
+    """Builds the programs of dev/clients/native, once."""
     native = stage.folder / "native"
+    if native.exists():
+        return native
     done = subprocess.run(
-        [go, "build", "-mod=readonly", "-o", str(native), "."], cwd=HERE / "native",
+        [program("go"), "build", "-mod=readonly", "-o", str(native), "."], cwd=HERE / "native",
         env=os.environ | {"GOFLAGS": "", "CGO_ENABLED": "0"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise Unready(f"go build failed: {done.stderr.strip()[-500:]}")
-    command = [str(native), python, str(PROGRAMS / "person.py"), "bob"]
+    return native
+
+
+def run_go_oidc(provider: Provider, stage: Stage, report: Report) -> None:
+    """Go's x/oauth2 and go-oidc as a native application (RFC 8252). A script acts as the browser
+    that it opens."""
+    native, python = build_native(stage), venv_python("requests")
+    command = [str(native), "terminal", python, str(PROGRAMS / "person.py"), "bob"]
     run_program("go-oidc", command, stage, report, provider.environment)
 
 

@@ -123,11 +123,12 @@ class Stage:
             print("\n".join(f"   {line[:400]}" for line in tail), flush=True)
 
 
-def program(name: str) -> str:
-    """The path of a program. Raises Skip if it is missing."""
-    found = shutil.which(name, path=os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath)]))
+def program(name: str, remedy: str = "dev/setup test") -> str:
+    """The path of a program. Raises Skip if it is missing; `remedy` installs it."""
+    folders = [str(CACHE / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"]
+    found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
-        raise Skip(f"{name} is not installed; run dev/setup test")
+        raise Skip(f"{name} is not installed; run {remedy}")
     return found
 
 
@@ -152,17 +153,17 @@ def get(url: str, headers: dict[str, str] | None = None, timeout: float = 10) ->
         return refused.code, refused.read()
 
 
-def wait_for(server: Server, url: str, seconds: float) -> None:
-    """Waits until `url` answers 200."""
+def wait_for(server: Server, url: str, seconds: float, status: int = http.client.OK) -> None:
+    """Waits until `url` answers with that status."""
     deadline = time.monotonic() + seconds
     last = "no answer"
     while time.monotonic() < deadline:
         server.check_alive()
         try:
-            status, body = get(url, timeout=2)
-            if status == http.client.OK:
+            found, body = get(url, timeout=2)
+            if found == status:
                 return
-            last = f"{status} {body[:200].decode(errors='replace')}"
+            last = f"{found} {body[:200].decode(errors='replace')}"
         except OSError as problem:
             last = str(problem)
         time.sleep(0.1)

@@ -1,22 +1,22 @@
-// Command native logs in as a native application does (RFC 8252), with golang.org/x/oauth2 and
-// github.com/coreos/go-oidc. `native BROWSER...` opens addresses with that command, and prints a
-// line of JSON for each check.
+// Command native logs in as native applications do (RFC 8252), with golang.org/x/oauth2 and
+// github.com/coreos/go-oidc. It opens addresses with the command BROWSER, and prints a line of JSON
+// for each check.
+//
+//	native terminal BROWSER...   a program that calls userinfo
+//	native kubelogin BROWSER...  what the plugin kubelogin does for kubectl
 package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"time"
+)
 
-	"github.com/coreos/go-oidc/v3/oidc"
-	"golang.org/x/oauth2"
+const (
+	browserTimeout = 10 * time.Second
+	timeout        = 60 * time.Second
 )
 
 // verdict is a line of output.
@@ -26,32 +26,28 @@ type verdict struct {
 	Fault   string  `json:"fault,omitempty"`
 }
 
-// native runs the checks, step by step.
-type native struct {
-	browser  []string
-	provider *oidc.Provider
-	config   oauth2.Config
-	token    *oauth2.Token
-	idToken  *oidc.IDToken
+// step is a check. The next one needs its result.
+type step struct {
+	name string
+	run  func(context.Context) error
 }
 
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: native BROWSER...")
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: native terminal|kubelogin BROWSER...")
 		os.Exit(2)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	program := native{browser: os.Args[1:]}
-	steps := []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"discovery", program.discover},
-		{"code flow with PKCE, back at a port of the moment", program.logIn},
-		{"ID token: signature, issuer, audience, nonce, at_hash", program.verify},
-		{"userinfo", program.userinfo},
-		{"refresh", program.refresh},
+	var steps []step
+	switch program, browser := os.Args[1], os.Args[2:]; program {
+	case "terminal":
+		steps = newTerminal(browser).steps()
+	case "kubelogin":
+		steps = newKubelogin(browser).steps()
+	default:
+		fmt.Fprintf(os.Stderr, "unknown program: %s\n", program)
+		os.Exit(2)
 	}
 	output := json.NewEncoder(os.Stdout)
 	for _, step := range steps {
@@ -66,125 +62,4 @@ func main() {
 			os.Exit(1)
 		}
 	}
-}
-
-func (n *native) discover(ctx context.Context) error {
-	provider, err := oidc.NewProvider(ctx, os.Getenv("CLIENTS_ISSUER"))
-	if err != nil {
-		return err
-	}
-	n.provider = provider
-	n.config = oauth2.Config{
-		ClientID: "terminal",
-		Endpoint: provider.Endpoint(),
-		Scopes:   []string{oidc.ScopeOpenID, "profile", "email", oidc.ScopeOfflineAccess},
-	}
-	if n.config.Endpoint.DeviceAuthURL == "" {
-		return errors.New("no device authorization endpoint was discovered")
-	}
-	return nil
-}
-
-// logIn listens on a free port, opens the browser and waits for the redirect.
-func (n *native) logIn(ctx context.Context) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	n.config.RedirectURL = fmt.Sprintf("http://%s/callback", listener.Addr())
-	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
-	codes, faults := make(chan string, 1), make(chan error, 2)
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := r.URL.Query()
-		switch {
-		case answer.Get("state") != state:
-			faults <- fmt.Errorf("state is %q, not %q", answer.Get("state"), state)
-		case answer.Get("code") == "":
-			faults <- fmt.Errorf("error %q: %s", answer.Get("error"), answer.Get("error_description"))
-		default:
-			codes <- answer.Get("code")
-		}
-		fmt.Fprintln(w, "You can close this page.")
-	})}
-	defer server.Close()
-	go func() { _ = server.Serve(listener) }()
-	address := n.config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier))
-	browser := exec.CommandContext(ctx, n.browser[0], append(n.browser[1:], address)...)
-	browser.Stderr = os.Stderr
-	go func() {
-		if err := browser.Run(); err != nil {
-			faults <- fmt.Errorf("the browser: %w", err)
-		}
-	}()
-	select {
-	case code := <-codes:
-		n.token, err = n.config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
-	case err = <-faults:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return err
-	}
-	return n.read(ctx, nonce)
-}
-
-// read verifies the ID token of the response.
-func (n *native) read(ctx context.Context, nonce string) error {
-	text, ok := n.token.Extra("id_token").(string)
-	if !ok {
-		return errors.New("no ID token came")
-	}
-	verifier := n.provider.Verifier(&oidc.Config{ClientID: "terminal", SupportedSigningAlgs: []string{oidc.ES256}})
-	token, err := verifier.Verify(ctx, text)
-	if err != nil {
-		return err
-	}
-	if token.Nonce != nonce {
-		return fmt.Errorf("nonce is %q, not %q", token.Nonce, nonce)
-	}
-	n.idToken = token
-	return nil
-}
-
-func (n *native) verify(context.Context) error {
-	if err := n.idToken.VerifyAccessToken(n.token.AccessToken); err != nil {
-		return err
-	}
-	var claims struct {
-		AuthTime int64    `json:"auth_time"`
-		Amr      []string `json:"amr"`
-		Sid      string   `json:"sid"`
-	}
-	if err := n.idToken.Claims(&claims); err != nil {
-		return err
-	}
-	if claims.AuthTime == 0 || len(claims.Amr) == 0 || claims.Sid == "" {
-		return fmt.Errorf("auth_time, amr or sid is missing: %+v", claims)
-	}
-	return nil
-}
-
-func (n *native) userinfo(ctx context.Context) error {
-	told, err := n.provider.UserInfo(ctx, n.config.TokenSource(ctx, n.token))
-	if err != nil {
-		return err
-	}
-	if told.Subject != n.idToken.Subject || told.Email != "bob@works.example" || !told.EmailVerified {
-		return fmt.Errorf("userinfo tells %+v", told)
-	}
-	return nil
-}
-
-func (n *native) refresh(ctx context.Context) error {
-	old := *n.token
-	old.Expiry = time.Now().Add(-time.Hour)
-	fresh, err := n.config.TokenSource(ctx, &old).Token()
-	if err != nil {
-		return err
-	}
-	if fresh.AccessToken == n.token.AccessToken || fresh.RefreshToken == n.token.RefreshToken {
-		return errors.New("the tokens after a refresh are the old ones")
-	}
-	return nil
 }

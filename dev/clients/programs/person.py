@@ -52,6 +52,7 @@ class Person:
         self.name = name
         self.session = requests.Session()
         self.session.trust_env = False
+        self.session.verify = os.environ["CLIENTS_CA"]
         self.session.headers["accept-language"] = language
         # what was filled in since the last `visit`: field names and decisions
         self.asked: list[str] = []

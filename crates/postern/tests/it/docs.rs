@@ -284,6 +284,24 @@ fn the_client_in_the_providers_page_is_one() {
     config.check().unwrap();
 }
 
+#[test]
+fn the_clients_in_the_page_of_applications_hold() {
+    let text = std::fs::read_to_string(repository().join("docs/guides/provider-clients.md")).unwrap();
+    let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let clients: Vec<_> = blocks.filter(|block| block.contains("[[provider.client]]")).collect();
+    assert_eq!(clients.len(), 5);
+    // The page names an administrator's files.
+    let text = clients.concat();
+    let secret = "secret_files = [\"billing.secret\"]";
+    let lines = text.lines().map(|line| if line.starts_with("secret_files") { secret } else { line });
+    let clients = lines.collect::<Vec<_>>().join("\n");
+    let provider = "[provider]\nissuer = \"https://id.example\"\ndatabase = \"sqlite://p.db?mode=rwc\"\n\
+                    audiences = [\"orders\"]\n";
+    if let Err(refused) = load(&format!("{provider}{clients}")) {
+        panic!("{}", refused.report.lines().collect::<Vec<_>>().join("\n"));
+    }
+}
+
 /// Every Markdown file of the repository, in order.
 fn markdown() -> Vec<PathBuf> {
     fn below(folder: &Path, found: &mut Vec<PathBuf>) {
