@@ -12,9 +12,11 @@ use ::pages::{LanguageFault, Shell};
 use auth::token::jws::SigningAlgorithm;
 
 use crate::attributes::{Attribute, AttributeFault, Attributes};
+use crate::audit_receivers::{AuditReceiver, AuditReceivers};
 use crate::claim_mapping::{self, ClaimMapping, MappingFault};
 use crate::client::config::{ClientConfig, ClientReason};
 use crate::client::{ClientDefaults, Registry};
+use crate::failure_log::AuditEvents;
 use crate::issuer::{Issuer, IssuerFault};
 use crate::lifetime::{self, LifetimeFault};
 use crate::oauth::target;
@@ -65,6 +67,10 @@ pub struct Config {
     pub clients: Vec<ClientConfig>,
     /// Receivers of security events; each has a unique name.
     pub receivers: Vec<Receiver>,
+    /// Which groups of entries are written to the audit log.
+    pub audit: AuditEvents,
+    /// Receivers of the audit log; each has a unique name.
+    pub audit_receivers: Vec<AuditReceiver>,
 }
 
 /// Lifetimes of codes, tokens, sessions and keys.
@@ -228,6 +234,8 @@ pub struct Checked {
     pub(crate) clients: Registry,
     pub(crate) algorithms: Vec<SigningAlgorithm>,
     pub(crate) receivers: Receivers,
+    pub(crate) audit: AuditEvents,
+    pub(crate) audit_receivers: AuditReceivers,
 }
 
 /// Checked configuration of passwords.
@@ -282,6 +290,8 @@ impl Config {
             claims: Vec::new(),
             clients: Vec::new(),
             receivers: Vec::new(),
+            audit: AuditEvents::default(),
+            audit_receivers: Vec::new(),
         }
     }
 
@@ -311,8 +321,17 @@ impl Config {
                 let clients = Registry::new(clients, defaults);
                 let algorithms = self.algorithms(&clients);
                 let receivers = Receivers::new(self.receivers.clone(), self.access_token_algorithm);
-                let lifetimes = self.lifetimes;
-                Ok(Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers })
+                Ok(Checked {
+                    issuer,
+                    lifetimes: self.lifetimes,
+                    passwords,
+                    pages,
+                    clients,
+                    algorithms,
+                    receivers,
+                    audit: self.audit,
+                    audit_receivers: AuditReceivers::new(self.audit_receivers.clone()),
+                })
             }
             _ => Err(ConfigFaults(faults.0)),
         }

@@ -8,14 +8,16 @@
 //!   ([`client_secret`]), password hashes, rules and lockout ([`passwords`]);
 //! - the OAuth vocabulary with its one table of errors ([`oauth`]), claims and attributes of users
 //!   ([`claims`], [`attributes`], [`claim_mapping`], [`person`]), pages ([`pages`]);
-//! - clients and their settings ([`client`]), receivers of security events ([`receivers`]), the
-//!   checked configuration ([`config`]), sign-in with a password ([`login`]), authorization
+//! - clients and their settings ([`client`]), receivers of security events ([`receivers`]) and of
+//!   the audit log ([`audit_receivers`]), the form of audit entries (`audit_draft`) and the count of
+//!   failures (`failure_log`), the checked configuration ([`config`]), sign-in with a password ([`login`]), authorization
 //!   requests and responses ([`authorization`]), discovery documents ([`discovery`]);
 //! - the running provider ([`provider`]);
 //! - what works on it: client authentication ([`client_authentication`]), browser sessions
 //!   ([`session`]), tokens ([`access_token`], [`id_token`]), revocations ([`revocations`]), state
 //!   between pages ([`authorization_state`]), back-channel logout ([`logout`]), security events
-//!   ([`signals`]), one file a grant ([`grants`]), administration ([`admin`]), periodic work
+//!   ([`signals`]), the audit of sign-ins and grants (`audit_trail`) and its delivery
+//!   (`audit_delivery`), one file a grant ([`grants`]), administration ([`admin`]), periodic work
 //!   ([`maintain()`]);
 //! - the HTTP surface ([`endpoint`], [`router()`]).
 //!
@@ -42,6 +44,10 @@
 pub mod access_token;
 pub mod admin;
 pub mod attributes;
+mod audit_delivery;
+mod audit_draft;
+pub mod audit_receivers;
+mod audit_trail;
 pub mod authorization;
 pub mod authorization_state;
 pub mod claim_mapping;
@@ -54,6 +60,7 @@ pub mod config;
 pub mod device;
 pub mod discovery;
 pub mod endpoint;
+mod failure_log;
 pub mod grants;
 pub mod id_token;
 pub mod issuer;
@@ -84,6 +91,7 @@ pub use client::{
 };
 pub use clock_rng::{Clock, Entropy, EntropyFailed};
 pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, PasswordConfig};
+pub use failure_log::AuditEvents;
 pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
 pub use maintenance::maintain;

@@ -24,13 +24,16 @@ use auth::time::Timestamp;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     Store, StoreError,
+    audit::{AuditEntry, Audited},
     login_attempts::{Attempts, DeleteAttempts, RecordAttempt},
     users::{StoredPassword, UpgradePassword, UserRow},
 };
 
 use crate::{
     Entropy,
+    audit_draft::{AuditDraft, Subject},
     config::CheckedPasswords,
+    failure_log::{Failure, FailureLog, LOGIN_FAILURE, LOGIN_LOCK},
     passwords::{
         Password, Pool, PoolError, Verdict,
         lockout::{Gate, Limits, Network, Policy, Record},
@@ -110,8 +113,46 @@ pub enum LoginsFault {
     Remembered(#[from] VerifiedFault),
 }
 
+/// Where a sign-in comes from.
+#[derive(Debug, Clone)]
+pub struct LoginOrigin {
+    /// Address of the browser or client.
+    pub(crate) address: IpAddr,
+    /// The client that started it, if known.
+    pub(crate) client: Option<Subject>,
+}
+
+/// One attempt to sign in.
+struct Attempt<'a> {
+    /// The account that the name resolves to.
+    user: Option<Subject>,
+    origin: &'a LoginOrigin,
+    now: Timestamp,
+}
+
+impl Attempt<'_> {
+    /// A failure for the audit log, of the account or of the network.
+    fn failure(&self, action: &'static str, reason: &'static str, of_account: bool) -> Failure {
+        Failure {
+            action,
+            reason,
+            user: self.user.clone().filter(|_| of_account),
+            client: self.origin.client.clone(),
+            address: self.origin.address,
+        }
+    }
+
+    /// The entry for the success that ends a lockout. `None`: the account was not locked.
+    fn unlock_entry(&self, before: &Record) -> Option<AuditEntry> {
+        let user = self.user.as_ref().filter(|_| before.locked_until > before.first)?;
+        let draft = AuditDraft::by_user(user, "login.unlock", format!("user:{}", user.id), self.now);
+        Some(draft.client(self.origin.client.as_ref()).with("failures", before.failures).finish())
+    }
+}
+
 /// Verification of passwords, with lockout, rules and the cache of verified passwords.
 pub struct Logins {
+    failures: Arc<FailureLog>,
     pool: Pool,
     rules: Rules,
     min_length: usize,
@@ -120,14 +161,18 @@ pub struct Logins {
 }
 
 impl Logins {
-    pub(crate) fn start(checked: &CheckedPasswords, entropy: &Arc<dyn Entropy>) -> Result<Self, LoginsFault> {
+    pub(crate) fn start(
+        checked: &CheckedPasswords,
+        entropy: &Arc<dyn Entropy>,
+        failures: Arc<FailureLog>,
+    ) -> Result<Self, LoginsFault> {
         let CheckedPasswords { parameters, pool, rules, min_length, policy, verified_cache: remembered } =
             *checked;
         let pool = Pool::start(pool, parameters, entropy.clone())?;
         let verified = remembered
             .map(|(lifetime, entries)| VerifiedPasswords::new(lifetime, entries, &**entropy))
             .transpose()?;
-        Ok(Self { pool, rules, min_length, policy, verified })
+        Ok(Self { failures, pool, rules, min_length, policy, verified })
     }
 
     /// Fewest characters of a new password.
@@ -153,8 +198,8 @@ impl Logins {
         }
     }
 
-    /// Authenticates a user by login name (or verified address) and password, for a client at this
-    /// address.
+    /// Authenticates a user by login name (or verified address) and password. A failure is recorded
+    /// for the audit log.
     ///
     /// # Errors
     /// [`LoginFault::Wrong`] for a wrong name or password or a disabled account,
@@ -165,7 +210,7 @@ impl Logins {
         (store, secrets): (&Store, &Secrets),
         name: &str,
         password: Password,
-        from: IpAddr,
+        origin: &LoginOrigin,
         now: Timestamp,
     ) -> Result<UserRow, LoginFault> {
         let known = store.user_by_login(name).await?;
@@ -173,8 +218,9 @@ impl Logins {
             Some((user, _)) => account_subject(&user.id),
             None => unknown_name_subject(secrets, name),
         };
-        let subjects = [account, format!("network {}", Network::of(from))];
-        let mut had_failures = self.check_lockout(store, &subjects, now).await?;
+        let subjects = [account, format!("network {}", Network::of(origin.address))];
+        let attempt = Attempt { user: known.as_ref().map(|(user, _)| Subject::of_user(user)), origin, now };
+        let mut failed_before = self.check_lockout(store, &subjects, &attempt).await?;
         let stored = known.as_ref().and_then(|(_, stored)| stored.as_ref());
         let user = known.as_ref().map(|(user, _)| user);
         let (verdict, hashed) = self.compare(user, stored, &password, now).await?;
@@ -183,39 +229,60 @@ impl Logins {
                 if user.disabled_at.is_none() =>
             {
                 if hashed {
-                    had_failures = self.check_lockout(store, &subjects, now).await?;
+                    failed_before = self.check_lockout(store, &subjects, &attempt).await?;
                 }
-                if had_failures {
-                    store.write(DeleteAttempts { subject: account_subject(&user.id) }).await?;
+                if let Some(before) = failed_before {
+                    let change = DeleteAttempts { subject: account_subject(&user.id) };
+                    match attempt.unlock_entry(&before).filter(|_| self.failures.events().logins) {
+                        Some(entry) => store.write(Audited { change, entry }).await?,
+                        None => store.write(change).await?,
+                    }
                 }
                 if let (true, Some(from)) = (outdated, stored) {
                     self.upgrade_hash(store, &user, from, password).await;
                 }
                 Ok(user)
             }
-            _ => {
+            (known, _) => {
                 let [account, network] = subjects;
                 tracing::info!(account, network, "login failed");
-                record_failure(store, account, self.policy.account(), now).await?;
-                record_failure(store, network, self.policy.network(), now).await?;
+                let reason = match known {
+                    None => "unknown_name",
+                    Some((user, _)) if user.disabled_at.is_some() => "account_disabled",
+                    Some(_) => "wrong_password",
+                };
+                self.failures.record(attempt.failure(LOGIN_FAILURE, reason, true), now);
+                let account_locked = record_failure(store, account, self.policy.account(), now).await?;
+                let network_locked = record_failure(store, network, self.policy.network(), now).await?;
+                // The lock of an unknown name is counted too, so both kinds take the same time.
+                for (locked, reason, of_account) in
+                    [(account_locked, "account_locked", true), (network_locked, "network_locked", false)]
+                {
+                    if locked && !(of_account && attempt.user.is_none()) {
+                        self.failures.record(attempt.failure(LOGIN_LOCK, reason, of_account), now);
+                    }
+                }
                 Err(LoginFault::Wrong)
             }
         }
     }
 
-    /// Checks that neither account nor network is locked. Returns whether the account has failures.
+    /// Checks that neither account nor network is locked. Returns the failures of the account.
     async fn check_lockout(
         &self,
         store: &Store,
         [account, network]: &[String; 2],
-        now: Timestamp,
-    ) -> Result<bool, LoginFault> {
+        attempt: &Attempt<'_>,
+    ) -> Result<Option<Record>, LoginFault> {
         let attempts = [store.attempts(account).await?, store.attempts(network).await?];
         let [of_account, of_network] = attempts.map(|attempts| attempts.map(|a| record(&a)));
-        match self.policy.decide(of_account.as_ref(), of_network.as_ref(), now) {
-            Gate::Allowed => Ok(of_account.is_some()),
+        match self.policy.decide(of_account.as_ref(), of_network.as_ref(), attempt.now) {
+            Gate::Allowed => Ok(of_account),
             Gate::Locked { retry_after } => {
                 tracing::warn!(account, network, "login refused, account or network locked");
+                let locked = of_account.is_some_and(|account| attempt.now < account.locked_until);
+                let reason = if locked { "account_locked" } else { "network_locked" };
+                self.failures.record(attempt.failure(LOGIN_FAILURE, reason, locked), attempt.now);
                 Err(LoginFault::Locked(retry_after))
             }
         }
@@ -236,13 +303,13 @@ impl Logins {
         }
     }
 
-    /// Counts a failed attempt of such a subject.
+    /// Counts a failed attempt of such a subject. Returns whether it locks the subject.
     pub(crate) async fn count_failure(
         &self,
         store: &Store,
         subject: String,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         record_failure(store, subject, self.policy.account(), now).await
     }
 
@@ -335,13 +402,14 @@ fn record(attempts: &Attempts) -> Record {
     }
 }
 
-/// Counts one failure. Nodes may count concurrently: each adds to what the other wrote.
+/// Counts one failure. Nodes may count concurrently: each adds to what the other wrote. Returns
+/// whether a lock begins or becomes longer.
 async fn record_failure(
     store: &Store,
     subject: String,
     limits: &Limits,
     now: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     for _ in 0..MAX_ATTEMPTS {
         let from = store.attempts(&subject).await?;
         let next = limits.after_failure(from.as_ref().map(record).as_ref(), now);
@@ -353,10 +421,11 @@ async fn record_failure(
             expires_at: next.last.max(next.locked_until).plus(RECORD_RETENTION),
         };
         if store.write(RecordAttempt { subject: subject.clone(), previous: from, next: to }).await? {
-            return Ok(());
+            let before = from.map_or(now, |from| from.locked_until.max(now));
+            return Ok(next.locked_until > before);
         }
     }
     // With this many concurrent failures one was counted; the next failure applies the lock.
     tracing::warn!(subject, "login failure not counted, too many concurrent failures");
-    Ok(())
+    Ok(false)
 }

@@ -3,13 +3,14 @@
 //! Owns: the schedule, and the log lines when one of the tasks begins to fail and when it succeeds
 //! again. The store itself reports an unavailable database.
 //!
-//! Does not own: the tasks ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's
-//! sweep). Every node runs all tasks; the store ensures that work happens once where it must.
+//! Does not own: the tasks ([`crate::keys`], [`crate::logout`], [`crate::signals`],
+//! [`crate::audit_delivery`], the store's sweep). Every node runs all tasks; the store ensures that work happens once where it must.
 
 use std::{sync::Arc, time::Duration};
 
 use outage::Outage;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use store::StoreError;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::{keys::KeyError, provider::Provider};
 
@@ -22,6 +23,8 @@ const MIN_KEY_READ_INTERVAL: Duration = Duration::from_millis(100);
 const ROTATION_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How often the queues of deliveries are read.
 const DELIVERY_INTERVAL: Duration = Duration::from_millis(500);
+/// How often failed sign-ins and refused grants are written to the audit log.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often expired rows are deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 /// How long events of the revocation log are kept.
@@ -29,28 +32,21 @@ const LOG_RETENTION: Duration = Duration::from_hours(48);
 
 /// Runs all periodic work until the future is dropped.
 pub async fn maintain(provider: Arc<Provider>) {
-    let every = |period| {
-        let mut ticks = interval(period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks
-    };
     let (mut keys, mut rotation) = (every(KEY_READ_INTERVAL), every(ROTATION_CHECK_INTERVAL));
-    let (logout_provider, mut deliveries) = (provider.clone(), every(DELIVERY_INTERVAL));
-    let deliver_logouts = async move {
-        let duty = Outage::new("delivery of logouts");
-        loop {
-            deliveries.tick().await;
-            report(&duty, &crate::logout::deliver(&logout_provider).await.map_err(KeyError::from));
-        }
-    };
-    let (event_provider, mut events) = (provider.clone(), every(DELIVERY_INTERVAL));
-    let deliver_events = async move {
-        let duty = Outage::new("delivery of security events");
-        loop {
-            events.tick().await;
-            report(&duty, &crate::signals::push::deliver(&event_provider).await.map_err(KeyError::from));
-        }
-    };
+    let of = || provider.clone();
+    let deliver_logouts = repeat("delivery of logouts", DELIVERY_INTERVAL, of(), |of| async move {
+        crate::logout::deliver(&of).await
+    });
+    let deliver_events = repeat("delivery of security events", DELIVERY_INTERVAL, of(), |of| async move {
+        crate::signals::push::deliver(&of).await
+    });
+    let deliver_audit = repeat("delivery of the audit log", DELIVERY_INTERVAL, of(), |of| async move {
+        crate::audit_delivery::deliver(&of).await
+    });
+    let write_failures =
+        repeat("audit of failed sign-ins and grants", FAILURE_INTERVAL, of(), |of| async move {
+            of.write_failures(false).await
+        });
     let (old, mut sweep) = (provider.clone(), every(SWEEP_INTERVAL));
     let clean = async move {
         let duty = Outage::new("deletion of expired rows");
@@ -94,7 +90,29 @@ pub async fn maintain(provider: Arc<Provider>) {
     };
     // Concurrent, so that neither a slow client nor a million expired rows delay the reading of
     // keys.
-    tokio::join!(note, deliver_logouts, deliver_events, clean, others);
+    tokio::join!(note, deliver_logouts, deliver_events, write_failures, deliver_audit, clean, others);
+}
+
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Runs a task again and again, with this time between two runs.
+async fn repeat<T, Work>(
+    duty: &'static str,
+    period: Duration,
+    provider: Arc<Provider>,
+    task: impl Fn(Arc<Provider>) -> Work,
+) where
+    Work: Future<Output = Result<T, StoreError>>,
+{
+    let (duty, mut ticks) = (Outage::new(duty), every(period));
+    loop {
+        ticks.tick().await;
+        report(&duty, &task(provider.clone()).await.map_err(KeyError::from));
+    }
 }
 
 fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {

@@ -76,6 +76,11 @@ impl Person {
         &self.user.id
     }
 
+    /// The login name of the account.
+    pub fn name(&self) -> &str {
+        &self.user.name
+    }
+
     /// The selected standard claims, without `sub`. `selection` must select no more than the
     /// selection of the read.
     pub fn claims(&self, selection: ClaimSelection<'_>) -> Map<String, Value> {

@@ -19,14 +19,16 @@ use auth::{
 use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use store::{Store, families::SessionActivity, security_events::Occurrence};
+use store::{Store, StoreError, families::SessionActivity, security_events::Occurrence};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
+use crate::audit_receivers::{AuditReceivers, AuditSample};
 use crate::client::Registry;
 use crate::clock_rng::{Clock, Entropy, EntropyFailed};
 use crate::config::{Checked, Lifetimes};
 use crate::discovery;
+use crate::failure_log::{AuditEvents, FailureLog};
 use crate::issuer::Issuer;
 use crate::keys::{JWKS_MAX_AGE, KeyAccess, KeyError, Keys};
 use crate::login::{Logins, LoginsFault};
@@ -113,6 +115,9 @@ pub struct Provider {
     logins: Logins,
     pages: Pages,
     receivers: Receivers,
+    audit: AuditEvents,
+    audit_receivers: AuditReceivers,
+    failures: Arc<FailureLog>,
     logout_outages: Outages,
     parts: Parts,
     verified_cache: VerifiedCache,
@@ -130,11 +135,23 @@ impl Provider {
     /// # Errors
     /// [`ProviderFault`] when keys, password threads or discovery documents fail.
     pub async fn start(checked: Checked, parts: Parts) -> Result<Arc<Self>, ProviderFault> {
-        let Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers } = checked;
+        let Checked {
+            issuer,
+            lifetimes,
+            passwords,
+            pages,
+            clients,
+            algorithms,
+            receivers,
+            audit,
+            audit_receivers,
+        } = checked;
         let place = KeyAccess { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
         let keys = Keys::open(place, &algorithms, parts.clock.now()).await?;
         receivers.register(&parts.store, parts.clock.now()).await.map_err(KeyError::from)?;
-        let logins = Logins::start(&passwords, &parts.entropy)?;
+        audit_receivers.register(&parts.store, parts.clock.now()).await.map_err(KeyError::from)?;
+        let failures = Arc::new(FailureLog::new(audit));
+        let logins = Logins::start(&passwords, &parts.entropy, failures.clone())?;
         let documents = || ProviderFault::Documents;
         let facts = discovery::MetadataInput {
             issuer: &issuer,
@@ -154,6 +171,9 @@ impl Provider {
             logins,
             pages,
             receivers,
+            audit,
+            audit_receivers,
+            failures,
             logout_outages: Outages::default(),
             parts,
             verified_cache: VerifiedCache::default(),
@@ -169,6 +189,42 @@ impl Provider {
     /// Outcomes of event deliveries, for metrics.
     pub fn delivery_samples(&self) -> Vec<DeliverySample> {
         self.receivers.samples()
+    }
+
+    /// Which groups of entries are written to the audit log.
+    pub(crate) fn audit_events(&self) -> AuditEvents {
+        self.audit
+    }
+
+    pub(crate) fn audit_receivers(&self) -> &AuditReceivers {
+        &self.audit_receivers
+    }
+
+    /// State of the receivers of the audit log, for metrics.
+    pub fn audit_samples(&self) -> Vec<AuditSample> {
+        self.audit_receivers.samples()
+    }
+
+    /// Failures that are not in the audit log yet.
+    pub(crate) fn failures(&self) -> &FailureLog {
+        &self.failures
+    }
+
+    /// Writes failed sign-ins and refused grants to the audit log. With `all` also those that would
+    /// still be counted; call it so before a provider ends.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the write fails. They are written by a later call then.
+    pub async fn write_failures(&self, all: bool) -> Result<(), StoreError> {
+        let entries = self.failures.take(self.now(), all);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let written = self.store().write(entries.clone()).await;
+        if written.is_err() {
+            self.failures.restore(entries);
+        }
+        written.map(drop)
     }
 
     /// Whether any receiver of security events is configured.

@@ -21,12 +21,16 @@ use axum::http::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     StoreError, StoredDigest,
+    audit::{AuditEntry, Audited, AuditedBy},
     sessions::{BeginSession, EndSession, SessionRow, TouchSession},
     users::UserRow,
 };
 use zeroize::Zeroizing;
 
-use crate::login::{ACR, METHOD};
+use crate::audit_draft::Subject;
+use crate::audit_trail;
+use crate::client::Client;
+use crate::login::{ACR, LoginOrigin, METHOD};
 use crate::oauth::error::OAuthFault;
 use crate::provider::Provider;
 use crate::revocations;
@@ -175,7 +179,12 @@ impl Browser {
     ///
     /// # Errors
     /// [`OAuthFault`] when the store or the random source fails.
-    pub async fn begin(&mut self, provider: &Provider, user: &UserRow) -> Result<bool, OAuthFault> {
+    pub async fn begin(
+        &mut self,
+        provider: &Provider,
+        user: &UserRow,
+        origin: &LoginOrigin,
+    ) -> Result<bool, OAuthFault> {
         let (session, token) = self.draw_session(provider, user)?;
         let now = session.created_at;
         let revocation = self.session.as_ref().map(|old| {
@@ -187,9 +196,41 @@ impl Browser {
             revocation,
             deliver_until: Some(now.plus(revocations::DELIVERED_WITHIN)),
         };
-        let Some(sid) = provider.store().write(change).await? else { return Ok(false) };
+        let entries = self.begin_entries(provider, (user, &session), origin).await?;
+        let Some(sid) = provider.store().write(AuditedBy { change, entries }).await? else {
+            return Ok(false);
+        };
         self.attach(SessionRow { sid, ..session }, token);
         Ok(true)
+    }
+
+    /// The audit entries of a session that begins: of the sign-in, and of another user's session
+    /// that ends with it.
+    async fn begin_entries(
+        &self,
+        provider: &Provider,
+        (user, session): (&UserRow, &SessionRow),
+        origin: &LoginOrigin,
+    ) -> Result<impl Fn(&Option<String>) -> Vec<AuditEntry> + Send + Sync + use<>, OAuthFault> {
+        let other = self.session.as_ref().filter(|old| old.user_id != user.id);
+        let ended = match other.filter(|_| provider.audit_events().logins) {
+            Some(old) => {
+                let owner = (&audit_trail::user(provider, &old.user_id).await?, &*old.sid);
+                let reason = "another user logged in";
+                Some(audit_trail::session_end(&user.id, owner, reason, None, session.created_at))
+            }
+            None => None,
+        };
+        let is_written = provider.audit_events().logins;
+        let (user, drawn, at) = (Subject::of_user(user), session.sid.clone(), session.created_at);
+        let origin = origin.clone();
+        Ok(move |begun: &Option<String>| {
+            let Some(sid) = begun.as_ref().filter(|_| is_written) else { return Vec::new() };
+            let client = origin.client.as_ref();
+            let login = audit_trail::login(&user, sid, (METHOD, origin.address), client, at);
+            let login = if *sid == drawn { login } else { login.with("continues_session", true) };
+            ended.clone().into_iter().chain([login.finish()]).collect()
+        })
     }
 
     /// Draws a session of this user for this browser, with its secret; does not store it.
@@ -231,9 +272,22 @@ impl Browser {
     ///
     /// # Errors
     /// [`OAuthFault`] when the store fails.
-    pub async fn end(&mut self, provider: &Provider, reason: &'static str) -> Result<(), OAuthFault> {
+    pub async fn end(
+        &mut self,
+        provider: &Provider,
+        client: Option<&Client>,
+        reason: &'static str,
+    ) -> Result<(), OAuthFault> {
         if let Some(session) = self.session.take() {
-            end(provider, &session.user_id, &session.sid, reason).await?;
+            let change = end_change(provider, &session.user_id, &session.sid, reason);
+            if provider.audit_events().logins {
+                let user = audit_trail::user(provider, &session.user_id).await?;
+                let owner = (&user, &*session.sid);
+                let entry = audit_trail::session_end(&session.user_id, owner, reason, client, change.now);
+                provider.store().write(Audited { change, entry }).await?;
+            } else {
+                provider.store().write(change).await?;
+            }
         }
         self.digest = None;
         self.new_cookie = None;
@@ -277,19 +331,6 @@ pub async fn is_valid(provider: &Provider, sid: &str) -> Result<bool, StoreError
     Ok(session.is_some_and(|session| {
         session.ended_at.is_none() && now < session.expires_at && now < session.last_used_at.plus(idle)
     }))
-}
-
-/// Ends one session of a user. Returns `false` when it had ended before.
-///
-/// # Errors
-/// [`StoreError`] when the write fails.
-pub async fn end(
-    provider: &Provider,
-    user_id: &str,
-    sid: &str,
-    reason: &'static str,
-) -> Result<bool, StoreError> {
-    provider.store().write(end_change(provider, user_id, sid, reason)).await
 }
 
 /// The change that ends one session.

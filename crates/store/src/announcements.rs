@@ -150,7 +150,7 @@ pub type OriginTags = [Tag; 2];
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
+    /// Who did it: `user:ID`, `client:ID`, `operator:NAME`, `anonymous` or `system`.
     pub actor: String,
     /// The action, named by the caller, such as `user.disable`.
     pub action: String,
@@ -158,6 +158,28 @@ pub struct AuditEntry {
     pub target: String,
     /// Further details in a format that the caller defines. Never contains a secret.
     pub detail: String,
+    /// Id of the user whom it concerns, for filters.
+    pub user_id: Option<String>,
+    /// Id of the client that it concerns, for filters.
+    pub client_id: Option<String>,
     /// When it happened.
     pub at: Timestamp,
+}
+
+impl AuditEntry {
+    /// An entry without details. It concerns the user and the client that target or actor name.
+    pub fn new(
+        actor: impl Into<String>,
+        action: impl Into<String>,
+        target: impl Into<String>,
+        at: Timestamp,
+    ) -> Self {
+        let (actor, target) = (actor.into(), target.into());
+        let concerned = |kind: &str| {
+            let named = [&target, &actor].into_iter().find_map(|subject| subject.strip_prefix(kind));
+            named.map(str::to_owned)
+        };
+        let (user_id, client_id) = (concerned("user:"), concerned("client:"));
+        Self { actor, action: action.into(), target, detail: String::new(), user_id, client_id, at }
+    }
 }

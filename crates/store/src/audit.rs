@@ -1,15 +1,18 @@
 //! Audit log: who did what to whom.
 //!
 //! Owns: entries in a chain of digests, appended in the transaction of the change they describe
-//! ([`Audited`]), and verification of the chain. Does not own: which changes need an entry.
+//! ([`Audited`], [`AuditedBy`]), verification of the chain, and reads by filter ([`AuditFilter`]).
+//! Does not own: which changes need an entry, receivers of the log ([`crate::audit_receivers`]).
 //!
 //! The digest of each entry covers the entry before it. An operator who keeps a copy of the last
 //! digest elsewhere can detect any later modification. No code here updates or deletes entries.
 
 use std::mem;
 
+use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use sqlx::Row as _;
+use sqlx::any::AnyRow;
 
 pub use crate::announcements::AuditEntry;
 use crate::columns::{StoredDigest, batches, millis, timestamp, unsigned, value_tuples};
@@ -21,6 +24,85 @@ use crate::writer::{Change, Tx};
 const PAGE: u32 = 1_000;
 /// The digest that the first entry follows. A new database has it as its last digest.
 const GENESIS_DIGEST: StoredDigest = StoredDigest([0; 32]);
+
+/// Columns of an entry, in the order of [`read_record`].
+const COLUMNS: &str = "seq, at, actor, action, target, detail, user_id, client_id, digest";
+/// How many entries may lie between two that are not in the order of their times.
+const OUT_OF_ORDER: u32 = 1_000;
+
+/// Which entries to read. Fields that are `None` match all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AuditFilter<'a> {
+    /// Id of the user whom the entries concern.
+    pub user_id: Option<&'a str>,
+    /// Id of the client that they concern.
+    pub client_id: Option<&'a str>,
+    /// Who acted, in the form of [`AuditEntry::actor`].
+    pub actor: Option<&'a str>,
+    /// Their action.
+    pub action: Option<&'a str>,
+    /// Only entries of this time or later.
+    pub since: Option<Timestamp>,
+    /// Only entries before this time.
+    pub until: Option<Timestamp>,
+}
+
+impl AuditFilter<'_> {
+    /// Columns that are compared with a text, the most selective first.
+    fn conditions(&self) -> [(&'static str, Option<&str>); 4] {
+        [
+            ("user_id", self.user_id),
+            ("client_id", self.client_id),
+            ("actor", self.actor),
+            ("action", self.action),
+        ]
+    }
+
+    /// The statement that reads the entries. Its parameters: the numbers after which and up to
+    /// which to read, the maximum number of entries, the times of the filter, then its texts.
+    ///
+    /// Only the first text is compared in a form that an index serves. Otherwise the database, which
+    /// may have no statistics, could choose an index that most entries match.
+    pub fn statement(&self) -> String {
+        let stated = self.conditions().into_iter().filter(|(_, text)| text.is_some());
+        let conditions =
+            stated.zip(FIRST_TEXT..).enumerate().map(|(rank, ((column, _), place))| match rank {
+                0 => format!(" AND {column} = ${place}"),
+                _ => format!(" AND ({column} || '') = ${place}"),
+            });
+        let conditions: String = conditions.collect();
+        format!(
+            "SELECT {COLUMNS} FROM audit_log WHERE seq > $1 AND seq <= $2 AND at >= $4 AND at < $5{conditions} \
+             ORDER BY seq LIMIT $3"
+        )
+    }
+}
+
+/// Number of the first parameter with a text, in [`AuditFilter::statement`].
+const FIRST_TEXT: usize = 6;
+
+/// Which end of a range of times.
+#[derive(Clone, Copy)]
+enum BoundSide {
+    First,
+    Last,
+}
+
+fn read_record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
+    Ok(AuditRecord {
+        seq: unsigned(row.try_get(0)?),
+        entry: AuditEntry {
+            at: timestamp(row.try_get(1)?),
+            actor: row.try_get(2)?,
+            action: row.try_get(3)?,
+            target: row.try_get(4)?,
+            detail: row.try_get(5)?,
+            user_id: row.try_get(6)?,
+            client_id: row.try_get(7)?,
+        },
+        digest: StoredDigest::read(row, 8)?,
+    })
+}
 
 /// An entry with its position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +152,39 @@ impl<C: Change> Change for Audited<C> {
     }
 }
 
+/// A change together with audit entries that depend on its output, in one transaction.
+#[derive(Debug, Clone)]
+pub struct AuditedBy<C, F> {
+    /// The change to make.
+    pub change: C,
+    /// The entries for an output. It has no effects: it is called again after a rollback.
+    pub entries: F,
+}
+
+impl<C: Change, F> Change for AuditedBy<C, F>
+where
+    F: Fn(&C::Output) -> Vec<AuditEntry> + Send + Sync + 'static,
+{
+    type Output = C::Output;
+    const LOCKS_HEAD: bool = C::LOCKS_HEAD;
+
+    fn assigns_names(&self) -> bool {
+        self.change.assigns_names()
+    }
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
+        let output = self.change.apply(tx).await?;
+        for entry in (self.entries)(&output) {
+            tx.queue_audit_entry(&entry);
+        }
+        Ok(output)
+    }
+
+    fn took_effect(output: &Self::Output) -> bool {
+        C::took_effect(output)
+    }
+}
+
 /// An entry without a change.
 impl Change for AuditEntry {
     type Output = ();
@@ -110,10 +225,8 @@ impl Tx<'_> {
             .execute(&mut *self.connection)
             .await?;
         for some in batches(&chained) {
-            let insert = format!(
-                "INSERT INTO audit_log (seq, at, actor, action, target, detail, digest) VALUES {}",
-                value_tuples(some.len(), 7, "")
-            );
+            let insert =
+                format!("INSERT INTO audit_log ({COLUMNS}) VALUES {}", value_tuples(some.len(), 9, ""));
             let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert));
             for AuditRecord { seq, entry, digest } in some {
                 insert = insert
@@ -123,6 +236,8 @@ impl Tx<'_> {
                     .bind(&entry.action)
                     .bind(&entry.target)
                     .bind(&entry.detail)
+                    .bind(&entry.user_id)
+                    .bind(&entry.client_id)
                     .bind(digest.as_slice());
             }
             insert.execute(&mut *self.connection).await?;
@@ -137,28 +252,56 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn audit_log(&self, after: u64) -> Result<Vec<AuditRecord>, StoreError> {
-        let ask = sqlx::query(
-            "SELECT seq, at, actor, action, target, detail, digest FROM audit_log \
-             WHERE seq > $1 ORDER BY seq LIMIT $2",
-        )
-        .bind(i64::try_from(after).unwrap_or(i64::MAX))
-        .bind(i64::from(PAGE));
-        let rows = self.readers().fetch_all(ask).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(AuditRecord {
-                    seq: unsigned(row.try_get(0)?),
-                    entry: AuditEntry {
-                        at: timestamp(row.try_get(1)?),
-                        actor: row.try_get(2)?,
-                        action: row.try_get(3)?,
-                        target: row.try_get(4)?,
-                        detail: row.try_get(5)?,
-                    },
-                    digest: StoredDigest::read(row, 6)?,
-                })
-            })
-            .collect()
+        self.audit_entries(&AuditFilter::default(), after, PAGE).await
+    }
+
+    /// At most `limit` entries after `after` that match the filter, the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a read fails.
+    pub async fn audit_entries(
+        &self,
+        filter: &AuditFilter<'_>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError> {
+        let first = match filter.since {
+            Some(since) => self.audit_bound(BoundSide::First, since).await?,
+            None => Some(0),
+        };
+        let last = match filter.until {
+            Some(until) => self.audit_bound(BoundSide::Last, until).await?,
+            None => Some(i64::MAX),
+        };
+        let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
+        let after = i64::try_from(after).unwrap_or(i64::MAX).max(first.saturating_sub(1));
+        let ask = sqlx::query(sqlx::AssertSqlSafe(filter.statement()))
+            .bind(after)
+            .bind(last)
+            .bind(i64::from(limit))
+            .bind(filter.since.map_or(0, millis))
+            .bind(filter.until.map_or(i64::MAX, millis));
+        let texts = filter.conditions().into_iter().filter_map(|(_, text)| text);
+        let ask = texts.fold(ask, |ask, text| ask.bind(text.to_owned()));
+        self.readers().fetch_all(ask).await?.iter().map(read_record).collect()
+    }
+
+    /// Sequence number of the first entry since a time, or of the last one before it. `None`: there
+    /// is none.
+    ///
+    /// The clocks of nodes differ, so times are not in the order of the numbers. The number is a
+    /// bound, and each entry is compared too.
+    async fn audit_bound(&self, side: BoundSide, at: Timestamp) -> Result<Option<i64>, StoreError> {
+        let (end, condition, order) = match side {
+            BoundSide::First => ("MIN", ">=", "at, seq"),
+            BoundSide::Last => ("MAX", "<", "at DESC, seq DESC"),
+        };
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {end}(near.seq) FROM (SELECT seq FROM audit_log WHERE at {condition} $1 \
+             ORDER BY {order} LIMIT {OUT_OF_ORDER}) near"
+        )))
+        .bind(millis(at));
+        Ok(self.readers().fetch_one(ask).await?.try_get(0)?)
     }
 
     /// Verifies the chain from its beginning, at least up to the head. Returns the number of
@@ -194,15 +337,22 @@ impl Store {
 }
 
 /// The digest of an entry that follows `before`. Each text is preceded by its length, so different
-/// entries never produce the same bytes.
+/// entries never produce the same bytes. `docs/guides/provider-audit.md` describes it for receivers.
 fn chained_digest(before: &StoredDigest, seq: u64, entry: &AuditEntry) -> StoredDigest {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(before.as_slice());
     context.update(&seq.to_be_bytes());
     context.update(&millis(entry.at).to_be_bytes());
-    for text in [&entry.actor, &entry.action, &entry.target, &entry.detail] {
+    let mut update = |text: &str| {
         context.update(&(text.len() as u64).to_be_bytes());
         context.update(text.as_bytes());
+    };
+    [&entry.actor, &entry.action, &entry.target, &entry.detail].into_iter().for_each(|text| update(text));
+    // Entries of older programs have neither.
+    if entry.user_id.is_some() || entry.client_id.is_some() {
+        for id in [&entry.user_id, &entry.client_id] {
+            update(id.as_deref().unwrap_or_default());
+        }
     }
     let mut digest = [0; 32];
     digest.copy_from_slice(context.finish().as_ref());

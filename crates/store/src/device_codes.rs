@@ -275,8 +275,8 @@ impl Change for RedeemDeviceCode {
         .await?;
         let Some(row) = before else { return Ok(RedeemResult::Invalid) };
         let family: String = row.try_get(0)?;
-        tx.revoke_family(&family, &self.on_replay, self.now).await?;
-        Ok(RedeemResult::Replayed)
+        let revoked = tx.revoke_family(&family, &self.on_replay, self.now).await?;
+        Ok(RedeemResult::Replayed { revoked })
     }
 
     fn took_effect(output: &Self::Output) -> bool {

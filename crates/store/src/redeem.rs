@@ -58,7 +58,10 @@ pub enum RedeemResult {
     /// Redeemed by this attempt.
     Redeemed,
     /// It was redeemed before; its family is revoked now.
-    Replayed,
+    Replayed {
+        /// Whether this attempt revoked it. `false`: it was revoked before.
+        revoked: bool,
+    },
     /// It has expired or is unknown, or its family, account or session has ended.
     Invalid,
 }
@@ -122,8 +125,8 @@ impl Change for Redeem {
                 .await?;
             let Some(row) = before else { return Ok(RedeemResult::Invalid) };
             let family: String = row.try_get(0)?;
-            tx.revoke_family(&family, &self.on_replay, now).await?;
-            return Ok(RedeemResult::Replayed);
+            let revoked = tx.revoke_family(&family, &self.on_replay, now).await?;
+            return Ok(RedeemResult::Replayed { revoked });
         };
         let family: String = row.try_get(0)?;
         if let Some(sid) = row.try_get::<Option<String>, _>(1)? {

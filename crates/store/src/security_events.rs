@@ -166,19 +166,7 @@ impl Change for TakeReceiver {
     type Output = Option<TakenReceiver>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<TakenReceiver>, StoreError> {
-        let row = sqlx::query(
-            "UPDATE event_receivers SET due_at = $2 + $3 WHERE name = $1 AND due_at <= $2 RETURNING seq, tries",
-        )
-        .bind(&self.receiver)
-        .bind(millis(self.now))
-        .bind(duration_millis(self.lease))
-        .fetch_optional(&mut *tx.connection)
-        .await?;
-        row.map(|row| {
-            let failures = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
-            Ok(TakenReceiver { seq: unsigned(row.try_get(0)?), failures })
-        })
-        .transpose()
+        tx.take_receiver("event_receivers", self).await
     }
 }
 
@@ -202,15 +190,47 @@ impl Change for ReleaseReceiver {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let result = sqlx::query(
-            "UPDATE event_receivers SET seq = $3, tries = $4, due_at = $5 WHERE name = $1 AND seq = $2",
-        )
-        .bind(&self.receiver)
-        .bind(seq_column(self.from))
-        .bind(seq_column(self.to))
-        .bind(i64::from(self.failures))
-        .bind(millis(self.due_at))
-        .execute(&mut *tx.connection)
+        tx.release_receiver("event_receivers", self).await
+    }
+}
+
+impl Tx<'_> {
+    /// Takes a receiver of this table.
+    pub(crate) async fn take_receiver(
+        &mut self,
+        table: &'static str,
+        take: &TakeReceiver,
+    ) -> Result<Option<TakenReceiver>, StoreError> {
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "UPDATE {table} SET due_at = $2 + $3 WHERE name = $1 AND due_at <= $2 RETURNING seq, tries"
+        )))
+        .bind(&take.receiver)
+        .bind(millis(take.now))
+        .bind(duration_millis(take.lease))
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        row.map(|row| {
+            let failures = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
+            Ok(TakenReceiver { seq: unsigned(row.try_get(0)?), failures })
+        })
+        .transpose()
+    }
+
+    /// Gives back a receiver of this table.
+    pub(crate) async fn release_receiver(
+        &mut self,
+        table: &'static str,
+        release: &ReleaseReceiver,
+    ) -> Result<bool, StoreError> {
+        let result = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "UPDATE {table} SET seq = $3, tries = $4, due_at = $5 WHERE name = $1 AND seq = $2"
+        )))
+        .bind(&release.receiver)
+        .bind(seq_column(release.from))
+        .bind(seq_column(release.to))
+        .bind(i64::from(release.failures))
+        .bind(millis(release.due_at))
+        .execute(&mut *self.connection)
         .await?;
         Ok(result.rows_affected() > 0)
     }

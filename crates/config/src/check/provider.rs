@@ -3,6 +3,7 @@
 //! [`idp::Config::check`] checks the values, and its faults get their positions in the file here.
 //! `store` checks the secret.
 
+mod audit;
 mod claims;
 mod clients;
 mod receivers;
@@ -169,6 +170,8 @@ fn config(
     config.claims = claims::claims(&raw.claim);
     config.clients = clients;
     config.receivers = receivers::read(raw, path, context);
+    config.audit = audit::events(&raw.audit);
+    config.audit_receivers = audit::receivers(raw, path, context);
     config
 }
 

@@ -4,6 +4,7 @@
 //! JSON schema and the reference in `docs/reference/configuration.md`. Does not own: whether the
 //! values are consistent. The parent's `check` decides that. Nothing here reads a file.
 
+mod audit;
 mod authorizer;
 mod basic_auth;
 mod cors;
@@ -29,6 +30,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+pub use audit::{Audit, AuditEvent, AuditFormat, AuditReceiver};
 pub use authorizer::Authorizer;
 pub use basic_auth::BasicAuth;
 pub use cors::{Cors, CorsChoice};

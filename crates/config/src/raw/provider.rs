@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Address, ByteSize, Network, Timespan};
-use super::EventReceiver;
 use super::default::{count, secs, yes};
 use super::provider_claims::{Attribute, ProviderClaim};
+use super::{Audit, AuditReceiver, EventReceiver};
 
 /// OpenID provider in this process: it stores users and clients and issues tokens. Gateways, in
 /// this process or others, trust it through an `[[issuer]]` like any other.
@@ -80,6 +80,12 @@ pub struct Provider {
     /// Receivers of security events that this provider sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_receiver: Vec<EventReceiver>,
+    /// What is written to the audit log.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub audit: Audit,
+    /// Receivers of the audit log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit_receiver: Vec<AuditReceiver>,
 }
 
 /// What a provider shares with gateways that follow its revocations.

@@ -1,24 +1,39 @@
 //! Audit log for operators: list, export and verification.
 
+use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use store::audit::AuditRecord;
+use serde_json::Value;
+use store::audit::{AuditFilter, AuditRecord};
 
-use super::{Admin, AdminFault, Page, paging};
+use super::{Admin, AdminFault, Page, paging, rfc3339};
+use crate::audit_draft::{CLIENT_NAME, USER_NAME};
 
 /// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AuditEntry {
     /// Sequence number: from 1, without gaps.
     pub seq: u64,
-    /// Time of the action, in milliseconds since 1970.
-    pub at_millis: u64,
-    /// Actor: `user:ID`, `client:ID`, `operator:NAME` or `system`.
+    /// Time of the action (RFC 3339, UTC, milliseconds).
+    pub at: String,
+    /// Actor: `user:ID`, `client:ID`, `operator:NAME`, `anonymous` or `system`.
     pub actor: String,
     /// Action, for example `user.disable`.
     pub action: String,
     /// Target of the action, for example `user:ID`, `group:NAME` or `key:KID`.
     pub target: String,
-    /// Further details as JSON; may be empty.
+    /// Id of the user whom the entry concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Login name of that user at that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    /// Id of the client that the entry concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Display name of that client at that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_name: Option<String>,
+    /// Further details as JSON; may be empty. It has the names too.
     pub detail: String,
     /// SHA-256 of the entry and all entries before it, 64 hexadecimal digits.
     pub digest: String,
@@ -27,12 +42,20 @@ pub struct AuditEntry {
 impl From<AuditRecord> for AuditEntry {
     fn from(recorded: AuditRecord) -> Self {
         let AuditRecord { seq, entry, digest } = recorded;
+        let detail: Value = serde_json::from_str(&entry.detail).unwrap_or_default();
+        let text = |member: &str| detail.get(member).and_then(Value::as_str).map(str::to_owned);
+        // Entries about new accounts have the name as a detail of its own.
+        let is_account = entry.target.starts_with("user:");
         Self {
             seq,
-            at_millis: entry.at.as_millis(),
+            at: rfc3339::format(entry.at),
+            user_name: text(USER_NAME).or_else(|| text("name").filter(|_| is_account)),
+            client_name: text(CLIENT_NAME),
             actor: entry.actor,
             action: entry.action,
             target: entry.target,
+            user: entry.user_id,
+            client: entry.client_id,
             detail: entry.detail,
             digest: hex(&digest.0),
         }
@@ -65,19 +88,69 @@ pub struct ListEntries {
     pub after: Option<u64>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
+    /// Only entries about this user, by name or id; a deleted account by its id.
+    pub user: Option<String>,
+    /// Only entries about the client with this id.
+    pub client: Option<String>,
+    /// Only actions of this actor: `user:ID`, `client:ID`, `operator:NAME`, `anonymous`.
+    pub actor: Option<String>,
+    /// Only entries with this action, for example `login.failure`.
+    pub action: Option<String>,
+    /// Only entries of this time (RFC 3339) or later, or of the last `90s`, `15m`, `2h` or `7d`.
+    pub since: Option<String>,
+    /// Only entries before this time, in the same forms.
+    pub until: Option<String>,
 }
 
 impl Admin<'_> {
     /// Lists entries, the oldest first.
     ///
     /// # Errors
-    /// [`AdminFault`] when the limit is out of range or the store fails.
+    /// [`AdminFault`] when a parameter is not valid, nothing is known of the user, or the store
+    /// fails.
     pub async fn audit_log(&self, list: &ListEntries) -> Result<Page<AuditEntry>, AdminFault> {
         let limit = paging::limit(list.limit)?;
-        let mut entries = self.provider.store().audit_log(list.after.unwrap_or_default()).await?;
-        entries.truncate(limit as usize + 1);
+        let (since, until) = (self.time("since", &list.since)?, self.time("until", &list.until)?);
+        let user_id = match &list.user {
+            Some(user) => Some(self.audited_user(user).await?),
+            None => None,
+        };
+        let filter = AuditFilter {
+            user_id: user_id.as_deref(),
+            client_id: list.client.as_deref(),
+            actor: list.actor.as_deref(),
+            action: list.action.as_deref(),
+            since,
+            until,
+        };
+        let after = list.after.unwrap_or_default();
+        let entries = self.provider.store().audit_entries(&filter, after, limit + 1).await?;
         let views = entries.into_iter().map(AuditEntry::from).collect();
         Ok(Page::cut(views, limit, |entry: &AuditEntry| entry.seq.to_string()))
+    }
+
+    fn time(&self, path: &str, text: &Option<String>) -> Result<Option<Timestamp>, AdminFault> {
+        let Some(text) = text else { return Ok(None) };
+        let Some(at) = rfc3339::parse(text, self.now()) else {
+            let why = format!(
+                "unknown time {text:?}: use RFC 3339 such as 2027-01-15T08:00:00Z, or a span such as 2h"
+            );
+            return Err(AdminFault::refused(path, why));
+        };
+        Ok(Some(at))
+    }
+
+    /// Id of the user with this name or id. A deleted account is found by its id in the log.
+    async fn audited_user(&self, user: &str) -> Result<String, AdminFault> {
+        let store = self.provider.store();
+        if let Some(known) = store.user_by_name(user).await? {
+            return Ok(known.id);
+        }
+        let of_id = AuditFilter { user_id: Some(user), ..AuditFilter::default() };
+        if store.user(user).await?.is_some() || !store.audit_entries(&of_id, 0, 1).await?.is_empty() {
+            return Ok(user.to_owned());
+        }
+        Err(AdminFault::not_found("user", user))
     }
 
     /// Passes every entry after `after` to `line` as a line of JSON. Returns the number of entries.

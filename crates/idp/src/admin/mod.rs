@@ -22,6 +22,7 @@ pub mod followers;
 pub mod groups;
 pub mod keys;
 pub mod paging;
+mod rfc3339;
 pub mod secret;
 pub mod sessions;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use self::{
     paging::Page,
     secret::Secret,
 };
+use crate::audit_draft::with_names;
 use crate::provider::Provider;
 
 /// Attempts of a change that conflicts with concurrent changes.
@@ -64,17 +66,33 @@ impl<'p> Admin<'p> {
     }
 
     fn entry(&self, action: &str, target: String, detail: &Value) -> AuditEntry {
+        let entry = AuditEntry::new(self.actor.clone(), action, target, self.now());
+        let concerned = |member: &str| detail.get(member).and_then(Value::as_str).map(str::to_owned);
         AuditEntry {
-            actor: self.actor.clone(),
-            action: action.to_owned(),
-            target,
+            user_id: entry.user_id.or_else(|| concerned("user")),
+            client_id: concerned("client").or(entry.client_id),
             detail: if detail.is_null() { String::new() } else { detail.to_string() },
-            at: self.now(),
+            ..entry
         }
+    }
+
+    /// The entry with the names of its user and its client, before a change that may delete them.
+    async fn named(&self, entry: AuditEntry) -> Result<AuditEntry, AdminFault> {
+        let (store, clients) = (self.provider.store(), self.provider.clients());
+        let user = match &entry.user_id {
+            Some(id) => store.user(id).await?.map(|user| user.name),
+            None => None,
+        };
+        let client = match &entry.client_id {
+            Some(id) => clients.find(store, id).await?.map(|client| client.name().to_owned()),
+            None => None,
+        };
+        Ok(with_names(entry, user, client))
     }
 
     /// Writes a change and its audit entry in one transaction.
     async fn write<C: Change>(&self, change: C, entry: AuditEntry) -> Result<C::Output, AdminFault> {
+        let entry = self.named(entry).await?;
         Ok(self.provider.store().write(Audited { change, entry }).await?)
     }
 

@@ -21,9 +21,10 @@ use store::{
 
 use super::answer::allow_only;
 use super::{authorize, logout as signing_out};
+use crate::audit_draft::{AuditDraft, Subject};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
-use crate::login::{LoginFault, SetFault};
+use crate::login::{LoginFault, LoginOrigin, SetFault};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::scope::ScopeSet;
@@ -35,7 +36,7 @@ use crate::passwords::Password;
 use crate::passwords::rules::Refusal;
 use crate::paths;
 use crate::provider::Provider;
-use crate::{revocations, session};
+use crate::{audit_trail, revocations, session};
 
 /// Most rows of one kind on the page.
 const MAX_ROWS: u32 = 100;
@@ -282,14 +283,21 @@ fn redirect_done(visit: &BrowserRequest<'_>, done: &str) -> Response {
     visit.redirect(&format!("{}?done={done}", address(visit.provider)))
 }
 
-fn entry(session: &SessionRow, action: &str, target: String, now: Timestamp) -> AuditEntry {
-    AuditEntry {
-        actor: format!("user:{}", session.user_id),
-        action: action.into(),
-        target,
-        detail: String::new(),
-        at: now,
-    }
+/// Audit entry of what the user of the session does.
+async fn entry(
+    provider: &Provider,
+    session: &SessionRow,
+    action: &str,
+    target: String,
+    now: Timestamp,
+) -> Result<AuditEntry, OAuthFault> {
+    let user = audit_trail::user(provider, &session.user_id).await?;
+    let client = match target.strip_prefix("client:") {
+        Some(id) => provider.clients().find(provider.store(), id).await?,
+        None => None,
+    };
+    let draft = AuditDraft::by_user(&user, action, target, now);
+    Ok(draft.client(client.as_deref().map(Subject::of_client).as_ref()).finish())
 }
 
 /// Logs out. Works for an idle session too.
@@ -298,7 +306,7 @@ async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Resp
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    match visit.browser.end(&provider, "logout").await {
+    match visit.browser.end(&provider, None, "logout").await {
         Ok(()) => visit.redirect(&signing_out::signed_out(&provider, None)),
         Err(fault) => visit.failed(&fault),
     }
@@ -319,7 +327,7 @@ async fn end_session(State(provider): State<Arc<Provider>>, request: Request) ->
 
 async fn end_one(provider: &Provider, session: &SessionRow, sid: &str) -> Result<(), OAuthFault> {
     let change = session::end_change(provider, &session.user_id, sid, "session ended by its user");
-    let entry = entry(session, "session.end", format!("session:{sid}"), change.now);
+    let entry = entry(provider, session, "session.end", format!("session:{sid}"), change.now).await?;
     provider.store().write(Audited { change, entry }).await?;
     Ok(())
 }
@@ -380,7 +388,7 @@ async fn withdraw_one(provider: &Provider, session: &SessionRow, client_id: &str
         revocation: revocations::consent(provider, (&session.user_id, client_id), "consent withdrawn", now),
         now,
     };
-    let entry = entry(session, "consent.withdraw", format!("client:{client_id}"), now);
+    let entry = entry(provider, session, "consent.withdraw", format!("client:{client_id}"), now).await?;
     provider.store().write(Audited { change, entry }).await?;
     Ok(())
 }
@@ -428,7 +436,7 @@ async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> 
 async fn revoke_one(provider: &Provider, session: &SessionRow, id: &str) -> Result<(), OAuthFault> {
     let revocation = revocations::family(provider, id, "access revoked by its user");
     let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
-    let entry = entry(session, "token.revoke", format!("family:{id}"), change.now);
+    let entry = entry(provider, session, "family.revoke", format!("family:{id}"), change.now).await?;
     provider.store().write(Audited { change, entry }).await?;
     Ok(())
 }
@@ -465,9 +473,10 @@ async fn try_password(
         return Ok(Some(PasswordProblem::Same));
     }
     let user = provider.store().user(&session.user_id).await?.ok_or(OAuthFault::LoginFailed)?;
-    let (logins, caller) = (provider.logins(), visit.browser.caller());
+    let origin = LoginOrigin { address: visit.browser.caller().0, client: None };
+    let logins = provider.logins();
     let place = (provider.store(), provider.secrets());
-    let user = match logins.verify(place, &user.name, current, caller.0, provider.now()).await {
+    let user = match logins.verify(place, &user.name, current, &origin, provider.now()).await {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
         Err(LoginFault::Locked(after)) => return Ok(Some(PasswordProblem::TooMany(after))),
@@ -484,7 +493,11 @@ async fn try_password(
     // This browser stays logged in, with a new session.
     let (begins, token) = visit.browser.draw_session(provider, &user)?;
     let end = revocations::change_password(provider, &user.id, stored);
-    let entry = entry(session, "user.password", format!("user:{}", user.id), end.now);
+    let entry =
+        AuditDraft::by_user(&Subject::of_user(&user), "user.password", format!("user:{}", user.id), end.now)
+            .with("session", begins.sid.as_str())
+            .with("address", origin.address.to_string())
+            .finish();
     let change = ChangeOwnPassword { end, read_at: user.read_at, session: begins.clone() };
     if !provider.store().write(Audited { change, entry }).await? {
         // A concurrent change replaced the password or revoked everything. The user can try again

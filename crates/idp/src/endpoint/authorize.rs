@@ -28,6 +28,7 @@ use axum::{
 };
 use store::{
     StoredDigest,
+    audit::Audited,
     codes::{Code, IssueCode, Issued},
     consents::{Consent as Given, GiveConsent},
     families::Family,
@@ -36,6 +37,8 @@ use store::{
 
 use super::form;
 use crate::access_token::origins;
+use crate::audit_draft::Subject;
+use crate::audit_trail;
 use crate::authorization::next_step::{DecisionInput, Next, Person as Present, Refused, next_step};
 use crate::authorization::request::READ_AT;
 use crate::authorization::request::{AuthorizationRequest, ClientRights, Refusal, read};
@@ -386,6 +389,9 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
         Err(unfit) => return error_response(&visit, unfit),
     };
     if form.get("decision") != Some("allow") {
+        if let Err(fault) = record_denial(&visit, &parsed).await {
+            return visit.failed(&fault);
+        }
         return visit.answer(&parsed.client, parsed.refuse(&provider, "access_denied"));
     }
     if let Err(fault) = store_consent(&visit, &parsed).await {
@@ -395,10 +401,31 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
     proceed(&mut visit, flow, &parameters, Some(now)).await
 }
 
+/// Records that the user denied the client's request.
+async fn record_denial(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Result<(), OAuthFault> {
+    let provider = visit.provider;
+    let Some(session) = visit.browser.session() else { return Ok(()) };
+    if provider.audit_events().consents {
+        let (user, client) =
+            (audit_trail::user(provider, &session.user_id).await?, Subject::of_client(&parsed.client));
+        let scopes = parsed.request.consent_scopes.to_wire().unwrap_or_default();
+        let entry = audit_trail::decision(&user, &client, "consent.deny", &scopes, provider.now());
+        provider.store().write(entry).await?;
+    }
+    Ok(())
+}
+
 /// Stores the consent: adds the allowed scopes to those granted before.
 async fn store_consent(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
     let (store, client_id) = (visit.provider.store(), parsed.client.id());
+    let trail = match visit.provider.audit_events().consents {
+        true => Some((
+            audit_trail::user(visit.provider, &session.user_id).await?,
+            Subject::of_client(&parsed.client),
+        )),
+        false => None,
+    };
     for _ in 0..MAX_ATTEMPTS {
         let before = store.consent(&session.user_id, client_id).await?;
         let mut scopes = before.as_ref().map(allowed).unwrap_or_default();
@@ -412,7 +439,16 @@ async fn store_consent(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Re
             given_at: visit.provider.now(),
         };
         // If another tab withdrew or gave a consent meanwhile, the new state is the base.
-        if store.write(GiveConsent { consent, previous_scopes: before.map(|before| before.scopes) }).await? {
+        let (scopes, at) = (consent.scopes.clone(), consent.given_at);
+        let change = GiveConsent { consent, previous_scopes: before.map(|before| before.scopes) };
+        let given = match &trail {
+            Some((user, client)) => {
+                let entry = audit_trail::decision(user, client, "consent.give", &scopes, at);
+                store.write(Audited { change, entry }).await?
+            }
+            None => store.write(change).await?,
+        };
+        if given {
             return Ok(());
         }
     }

@@ -11,6 +11,7 @@ use axum::{
 use serde::Serialize;
 use store::{
     StoreError,
+    audit::Audited,
     device_codes::{DecideDeviceCode, DeviceCode, IssueDeviceCode},
     sessions::SessionRow,
 };
@@ -18,11 +19,14 @@ use store::{
 use super::answer;
 use super::authorize::{self, path};
 use super::client_request::ClientRequest;
+use crate::audit_draft::Subject;
+use crate::audit_trail;
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
 use crate::client_authentication::AuthenticatedClient;
 use crate::device::{Decision, draw_user_code, read_user_code};
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
+use crate::failure_log::{Failure, LOGIN_LOCK};
 use crate::id_token::Authentication;
 use crate::login::LoginFault;
 use crate::oauth::error::OAuthFault;
@@ -198,7 +202,16 @@ async fn find_pending(
             return Ok(PendingDevice::Waiting(user_code, Box::new(code), client));
         }
     }
-    provider.logins().count_failure(provider.store(), guesses, now).await?;
+    if provider.logins().count_failure(provider.store(), guesses, now).await? {
+        let failure = Failure {
+            action: LOGIN_LOCK,
+            reason: "user_codes_locked",
+            user: Some(audit_trail::user(provider, &session.user_id).await?),
+            client: None,
+            address: visit.browser.caller().0,
+        };
+        provider.failures().record(failure, now);
+    }
     Ok(PendingDevice::Nothing(DeviceProblem::Unknown))
 }
 
@@ -250,7 +263,7 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
         Err(fault) => return visit.failed(&fault),
     };
     let allowed = form.get("decision") == Some("allow");
-    match store_decision(&provider, &session, &code, allowed).await {
+    match store_decision(&provider, &session, (&code, &client), allowed).await {
         Ok(true) => {
             let decided = Intent::Decided { client_id: client.id().to_owned(), allowed };
             let way = visit.redirect_to_page(paths::DEVICE, &AuthorizationState::begin(&provider, decided));
@@ -274,7 +287,7 @@ pub(super) async fn done_page(visit: &BrowserRequest<'_>, client_id: &str, allow
 async fn store_decision(
     provider: &Provider,
     session: &SessionRow,
-    code: &DeviceCode,
+    (code, client): (&DeviceCode, &Client),
     approved: bool,
 ) -> Result<bool, OAuthFault> {
     let now = provider.now();
@@ -298,5 +311,11 @@ async fn store_decision(
         details: decision.write(),
         now,
     };
-    Ok(provider.store().write(decide).await?)
+    if !provider.audit_events().consents {
+        return Ok(provider.store().write(decide).await?);
+    }
+    let user = audit_trail::user(provider, &session.user_id).await?;
+    let action = if approved { "device.approve" } else { "device.deny" };
+    let entry = audit_trail::decision(&user, &Subject::of_client(client), action, &code.scopes, now);
+    Ok(provider.store().write(Audited { change: decide, entry }).await?)
 }

@@ -9,9 +9,10 @@ use axum::{
 
 use super::authorize::{self, ParsedRequest};
 use super::{account, device};
+use crate::audit_draft::Subject;
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::endpoint::browser_request::BrowserRequest;
-use crate::login::LoginFault;
+use crate::login::{LoginFault, LoginOrigin};
 use crate::oauth::form::Form;
 use crate::pages::{ErrorKind, LoginProblem};
 use crate::passwords::Password;
@@ -26,7 +27,7 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
     let flow =
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"page expired") };
-    match try_login(&mut visit, &form).await {
+    match try_login(&mut visit, &form, &flow).await {
         Ok(Ok(())) => continue_interaction(&mut visit, flow).await,
         Ok(Err(problem)) => login_page_with_problem(&mut visit, flow, form.get("username"), problem).await,
         Err(fault) => visit.failed(&fault.into()),
@@ -58,6 +59,7 @@ async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
 async fn try_login(
     visit: &mut BrowserRequest<'_>,
     form: &Form,
+    flow: &AuthorizationState,
 ) -> Result<Result<(), LoginProblem>, LoginFault> {
     let provider = visit.provider;
     let (Some(name), Some(password)) = (form.get("username"), form.get("password")) else {
@@ -65,21 +67,31 @@ async fn try_login(
     };
     // A password of this length was never set.
     let Ok(password) = Password::new(password.to_owned()) else { return Ok(Err(LoginProblem::Wrong)) };
-    let (now, caller) = (provider.now(), visit.browser.caller());
+    let (now, address) = (provider.now(), visit.browser.caller().0);
+    let origin = LoginOrigin { address, client: started_by(provider, flow).await? };
     let place = (provider.store(), provider.secrets());
-    let verified = provider.logins().verify(place, name, password, caller.0, now).await;
+    let verified = provider.logins().verify(place, name, password, &origin, now).await;
     let user = match verified {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Err(LoginProblem::Wrong)),
         Err(LoginFault::Locked(after)) => return Ok(Err(LoginProblem::TooMany(after))),
         Err(fault) => return Err(fault),
     };
-    match visit.browser.begin(provider, &user).await {
+    match visit.browser.begin(provider, &user, &origin).await {
         Ok(true) => Ok(Ok(())),
         // The account was disabled or its password changed concurrently.
         Ok(false) => Ok(Err(LoginProblem::Wrong)),
         Err(fault) => Err(LoginFault::Session(fault.to_string())),
     }
+}
+
+/// The client whose request required the login, for the audit log.
+async fn started_by(provider: &Provider, flow: &AuthorizationState) -> Result<Option<Subject>, LoginFault> {
+    let Intent::Authorize(parameters) = &flow.intent else { return Ok(None) };
+    let form = Form::parse(parameters.as_bytes()).ok();
+    let Some(id) = form.as_ref().and_then(|form| form.get("client_id")) else { return Ok(None) };
+    let client = provider.clients().find(provider.store(), id).await?;
+    Ok(client.as_deref().map(Subject::of_client))
 }
 
 /// Continues the interaction that required the login.

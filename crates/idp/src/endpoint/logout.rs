@@ -182,7 +182,7 @@ async fn end_and_respond(
     client: Option<&Client>,
     afterwards: &PostLogout,
 ) -> Response {
-    if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
+    if let Err(fault) = visit.browser.end(visit.provider, client, "logout").await {
         return visit.failed(&fault);
     }
     if let Some(uri) = &afterwards.redirect_uri {

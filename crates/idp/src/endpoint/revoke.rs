@@ -14,12 +14,14 @@ use auth::token::opaque::{self, OpaqueKind};
 use axum::{body::Body, extract::State, response::Response};
 use store::{
     access_tokens::{RevokeAccessToken, RevokeJwt},
+    audit::Audited,
     families::RevokeFamily,
 };
 use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
 use crate::admin::followers::wait_in_force;
+use crate::audit_draft::{AuditDraft, Subject};
 use crate::client_authentication::AuthenticatedClient;
 use crate::oauth::error::OAuthFault;
 use crate::provider::Provider;
@@ -98,7 +100,14 @@ async fn revoke_family(
         return Ok(false);
     }
     let revocation = revocations::family(provider, &family.id, "refresh token revoked");
-    Ok(provider.store().write(RevokeFamily { id: family.id, revocation, now: provider.now() }).await?)
+    let now = provider.now();
+    let user = owned.user.as_ref().map(Subject::of_user);
+    let target = format!("family:{}", family.id);
+    let entry = AuditDraft::by_client(&Subject::of_client(client), "family.revoke", target, now)
+        .user(user.as_ref())
+        .finish();
+    let change = RevokeFamily { id: family.id, revocation, now };
+    Ok(provider.store().write(Audited { change, entry }).await?)
 }
 
 async fn revoke_jwt(

@@ -14,12 +14,14 @@ use crate::id_token::Authentication;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::provider::Provider;
+use crate::session::Caller;
 
 /// Issues the tokens for a code.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
+    caller: Caller,
 ) -> Result<TokenResponse, OAuthFault> {
     let digest = secret_digest(provider, form, "code", OpaqueKind::Code)?;
     let Some((code, OwnedFamily { family, user })) = provider.store().code(&digest).await? else {
@@ -60,5 +62,5 @@ pub(super) async fn redeem(
         nonce: code.nonce.as_deref(),
         authentication: &authentication,
     };
-    grant.redeem(provider, SecretKind::Code, digest).await
+    grant.redeem(provider, (SecretKind::Code, digest), caller).await
 }

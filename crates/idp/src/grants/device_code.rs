@@ -4,8 +4,10 @@
 use auth::{time::Timestamp, token::opaque::OpaqueKind};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
+    audit::AuditedBy,
     device_codes::{PollDeviceCode, PollResult, RedeemDeviceCode},
     families::Family,
+    redeem::RedeemResult,
 };
 
 use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
@@ -17,12 +19,14 @@ use crate::oauth::form::Form;
 use crate::oauth::grant_type::GrantType;
 use crate::provider::Provider;
 use crate::revocations;
+use crate::session::Caller;
 
 /// Issues the tokens for a device code that a user approved.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
+    caller: Caller,
 ) -> Result<TokenResponse, OAuthFault> {
     let digest = secret_digest(provider, form, "device_code", OpaqueKind::Device)?;
     let now = provider.now();
@@ -76,8 +80,10 @@ pub(super) async fn redeem(
     let (tokens, successors) = grant.mint(provider)?;
     let on_replay = revocations::family(provider, &family.id, "device code redeemed twice");
     let origins = origins(provider, client.id(), Some(person.id()));
-    let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
-    let redeemed = provider.store().write(redeem).await?;
+    let trail = grant.trail(provider, GrantType::DeviceCode, caller);
+    let change = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
+    let entries = move |result: &RedeemResult| trail.redeemed(*result);
+    let redeemed = provider.store().write(AuditedBy { change, entries }).await?;
     tracing::debug!(approved_in = sid, ?redeemed, "device code redemption attempted");
     tokens.into_response(client, redeemed, "device code")
 }

@@ -23,6 +23,7 @@ use auth::{
 use serde::Serialize;
 use store::{
     StoredDigest,
+    audit::AuditedBy,
     redeem::{Redeem, RedeemResult, SecretKind, Successors},
     refresh_tokens::RefreshToken,
     users::UserRow,
@@ -30,6 +31,8 @@ use store::{
 use zeroize::Zeroizing;
 
 use crate::access_token::{self, Granted, Minted};
+use crate::audit_draft::Subject;
+use crate::audit_trail::GrantTrail;
 use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::{self, Authentication, Login};
 use crate::oauth::error::OAuthFault;
@@ -85,10 +88,10 @@ pub async fn issue(
         return Err(OAuthFault::GrantNotAllowed);
     }
     match grant {
-        GrantType::AuthorizationCode => authorization_code::redeem(provider, client, form).await,
-        GrantType::RefreshToken => refresh_token::redeem(provider, client, form).await,
-        GrantType::ClientCredentials => client_credentials::grant(provider, client, form).await,
-        GrantType::DeviceCode => device_code::redeem(provider, client, form).await,
+        GrantType::AuthorizationCode => authorization_code::redeem(provider, client, form, caller).await,
+        GrantType::RefreshToken => refresh_token::redeem(provider, client, form, caller).await,
+        GrantType::ClientCredentials => client_credentials::grant(provider, client, form, caller).await,
+        GrantType::DeviceCode => device_code::redeem(provider, client, form, caller).await,
         GrantType::Password => password::grant(provider, client, form, caller).await,
     }
 }
@@ -128,7 +131,7 @@ impl Tokens {
                 tracing::debug!(client = client.id(), jti = self.jti, "{secret} redeemed");
                 Ok(self.response)
             }
-            RedeemResult::Replayed => Err(OAuthFault::Replayed(secret)),
+            RedeemResult::Replayed { .. } => Err(OAuthFault::Replayed(secret)),
             RedeemResult::Invalid => Err(OAuthFault::GrantInvalid("expired, or its family was revoked")),
         }
     }
@@ -199,8 +202,8 @@ impl Grant<'_> {
     async fn redeem(
         &self,
         provider: &Provider,
-        kind: SecretKind,
-        digest: StoredDigest,
+        (kind, digest): (SecretKind, StoredDigest),
+        caller: Caller,
     ) -> Result<TokenResponse, OAuthFault> {
         let (secret, twice) = match kind {
             SecretKind::Code => ("code", "code redeemed twice"),
@@ -209,8 +212,27 @@ impl Grant<'_> {
         let (tokens, successors) = self.mint(provider)?;
         let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("no token family"))?;
         let on_replay = revocations::family(provider, family, twice);
-        let redeem = Redeem { kind, digest, successors, on_replay, at: provider.sessions_at() };
-        tokens.into_response(self.client, provider.store().write(redeem).await?, secret)
+        let change = Redeem { kind, digest, successors, on_replay, at: provider.sessions_at() };
+        let grant = match kind {
+            SecretKind::Code => GrantType::AuthorizationCode,
+            SecretKind::RefreshToken => GrantType::RefreshToken,
+        };
+        let trail = self.trail(provider, grant, caller);
+        let entries = move |result: &RedeemResult| trail.redeemed(*result);
+        let redeemed = provider.store().write(AuditedBy { change, entries }).await?;
+        tokens.into_response(self.client, redeemed, secret)
+    }
+
+    /// What the audit log says of this grant.
+    fn trail(&self, provider: &Provider, grant: GrantType, caller: Caller) -> GrantTrail {
+        GrantTrail {
+            user: Some(Subject { id: self.person.id().to_owned(), name: self.person.name().to_owned() }),
+            family: self.family.map(|(id, _)| id.to_owned()),
+            sid: self.sid.map(str::to_owned),
+            scopes: self.scopes.to_wire(),
+            address: Some(caller.0),
+            ..GrantTrail::new(provider, grant, self.client)
+        }
     }
 }
 

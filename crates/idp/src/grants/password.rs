@@ -4,16 +4,19 @@
 //! only for clients that have the grant.
 
 use store::{
+    Change,
     access_tokens::IssueAccessToken,
+    audit::{AuditEntry, Audited},
     families::Family,
     redeem::{BeginFamily, Successors},
 };
 
 use super::{Grant, TokenResponse};
 use crate::access_token::origins;
+use crate::audit_draft::Subject;
 use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::Authentication;
-use crate::login::{ACR, LoginFault, METHOD};
+use crate::login::{ACR, LoginFault, LoginOrigin, METHOD};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::grant_type::GrantType;
@@ -37,7 +40,8 @@ pub(super) async fn grant(
     let password = Password::new(password.to_owned()).map_err(|_| LoginFault::Wrong)?;
     let began = provider.now();
     let place = (provider.store(), provider.secrets());
-    let user = provider.logins().verify(place, name, password, caller.0, began).await?;
+    let origin = LoginOrigin { address: caller.0, client: Some(Subject::of_client(client)) };
+    let user = provider.logins().verify(place, name, password, &origin, began).await?;
     let authentication = Authentication {
         at: provider.now().as_secs(),
         acr: Some(ACR.into()),
@@ -78,7 +82,8 @@ pub(super) async fn grant(
     };
     let (tokens, successors) = grant.mint(provider)?;
     let user = person.id();
-    if !store_tokens(provider, family, successors).await? {
+    let entry = grant.trail(provider, GrantType::Password, caller).issued();
+    if !store_tokens(provider, family, successors, entry).await? {
         return Err(OAuthFault::GrantInvalid("account disabled or password changed concurrently"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
@@ -91,15 +96,33 @@ async fn store_tokens(
     provider: &Provider,
     family: Option<Family>,
     successors: Successors,
+    entry: Option<AuditEntry>,
 ) -> Result<bool, OAuthFault> {
     match (family, successors) {
         (Some(family), successors) => {
             let origins = origins(provider, &family.client_id, family.user_id.as_deref());
-            Ok(provider.store().write(BeginFamily { family, origins, successors }).await?)
+            write_with(provider, BeginFamily { family, origins, successors }, entry).await
         }
         (None, Successors { access: Some(token), .. }) => {
-            Ok(provider.store().write(IssueAccessToken(token)).await?)
+            write_with(provider, IssueAccessToken(token), entry).await
         }
-        (None, Successors { access: None, .. }) => Ok(true),
+        (None, Successors { access: None, .. }) => {
+            if let Some(entry) = entry {
+                provider.store().write(entry).await?;
+            }
+            Ok(true)
+        }
     }
+}
+
+/// Makes a change, with its audit entry if it has one.
+async fn write_with<C: Change>(
+    provider: &Provider,
+    change: C,
+    entry: Option<AuditEntry>,
+) -> Result<C::Output, OAuthFault> {
+    Ok(match entry {
+        Some(entry) => provider.store().write(Audited { change, entry }).await?,
+        None => provider.store().write(change).await?,
+    })
 }

@@ -11,12 +11,14 @@ use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::scope::ScopeSet;
 use crate::provider::Provider;
+use crate::session::Caller;
 
 /// Issues the tokens for a refresh token: all granted scopes, or those that the client requests.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
+    caller: Caller,
 ) -> Result<TokenResponse, OAuthFault> {
     let digest = secret_digest(provider, form, "refresh_token", OpaqueKind::Refresh)?;
     let Some((_, OwnedFamily { family, user })) = provider.store().refresh_token(&digest).await? else {
@@ -47,5 +49,5 @@ pub(super) async fn redeem(
         nonce: None,
         authentication: &authentication,
     };
-    grant.redeem(provider, SecretKind::RefreshToken, digest).await
+    grant.redeem(provider, (SecretKind::RefreshToken, digest), caller).await
 }

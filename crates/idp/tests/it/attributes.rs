@@ -154,7 +154,8 @@ async fn users_see_and_change_what_they_may() {
     );
     let AuditRecord { entry, .. } = world.server.provider.store().audit_log(0).await.unwrap().pop().unwrap();
     assert_eq!((&*entry.actor, &*entry.action), ("user:ada-id", "user.change"));
-    assert_eq!(entry.detail, r#"{"changed":["floor","topics"]}"#, "names, not values");
+    let detail: Value = serde_json::from_str(&entry.detail).unwrap();
+    assert_eq!(detail, json!({ "changed": ["floor", "topics"], "user_name": "ada" }), "names, not values");
 
     let refused = ada.submit(&form, &[("attribute.floor", "ninth"), ("attribute.topics", "")]).await;
     assert_eq!(refused.status, 400);

@@ -4,6 +4,8 @@
 
 mod account;
 mod attributes;
+mod audit;
+mod audit_delivery;
 mod authentication;
 mod browser;
 mod client_credentials;

@@ -54,7 +54,7 @@ async fn cluster(name: &str, count: usize) -> Vec<World> {
 }
 
 /// Creates a database on the server of the tests.
-fn database(name: &str) -> String {
+pub(crate) fn database(name: &str) -> String {
     let url = postgres();
     let (server, _) = url.rsplit_once('/').unwrap();
     let output = std::process::Command::new("psql")

@@ -8,7 +8,8 @@ mod setup;
 
 use crate::process::certificates::AppliedCertificates;
 use crate::process::setup::{
-    DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources, tracer,
+    AuditMetric, DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources,
+    tracer,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -361,6 +362,8 @@ impl Process {
         self.metrics.set_provider(provider.stats());
         let deliveries = provider.event_deliveries();
         self.metrics.register(move || deliveries().into_iter().map(DeliveryMetric).collect());
+        let audit = provider.audit_receivers();
+        self.metrics.register(move || audit().into_iter().map(AuditMetric).collect());
         tracing::info!(address = %provider.address(), threads, "provider listening");
     }
 

@@ -8,6 +8,7 @@ use config::{Otlp, ProcessSettings};
 use credentials::session_store::SessionStore;
 use gateway::server::Gateway;
 use http_engine::listen::{self, Claim};
+use idp::audit_receivers::AuditSample;
 use idp::receivers::DeliverySample;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -136,6 +137,34 @@ impl Collect for DeliveryMetric {
                 &[("receiver", delivery.receiver.as_str()), ("outcome", delivery.outcome)],
                 delivery.count,
             );
+        }
+    }
+}
+
+/// State of a receiver of the audit log, as metrics.
+pub(super) struct AuditMetric(pub(super) AuditSample);
+
+impl Collect for AuditMetric {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let help = "Entries of the audit log that a receiver does not have yet.";
+        let mut family = e.family("postern_audit_receiver_lag_entries", FamilyKind::Gauge, help);
+        for AuditMetric(state) in all {
+            if let Some(lag) = state.lag {
+                family.sample(&[("receiver", state.receiver.as_str())], lag);
+            }
+        }
+        let help = "Entries of the audit log that this process delivered.";
+        let mut family = e.family("postern_audit_entries_delivered", FamilyKind::Counter, help);
+        for AuditMetric(state) in all {
+            family.sample(&[("receiver", state.receiver.as_str())], state.delivered);
+        }
+        let help = "Deliveries of audit entries that failed and are repeated.";
+        let mut family = e.family("postern_audit_deliveries_failed", FamilyKind::Counter, help);
+        for AuditMetric(state) in all {
+            family.sample(&[("receiver", state.receiver.as_str())], state.failed);
         }
     }
 }

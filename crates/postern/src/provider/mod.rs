@@ -29,6 +29,7 @@ use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
 use http_engine::outbound_proxy::OutboundProxies;
+use idp::audit_receivers::AuditSample;
 use idp::receivers::DeliverySample;
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
@@ -214,6 +215,12 @@ impl RunningProvider {
         move || provider.read().delivery_samples()
     }
 
+    /// Returns a function that reports how far the receivers of the audit log are.
+    pub fn audit_receivers(&self) -> impl Fn() -> Vec<AuditSample> + Send + Sync + 'static {
+        let provider = self.provider.clone();
+        move || provider.read().audit_samples()
+    }
+
     /// Address that the provider listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -266,7 +273,8 @@ impl RunningProvider {
     pub fn take_over(&mut self, next: NextProvider) {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.maintenance_task.abort();
-        *self.provider.write() = next.provider.clone();
+        let replaced = std::mem::replace(&mut *self.provider.write(), next.provider.clone());
+        self.runtime.spawn(async move { write_failures(&replaced).await });
         self.maintenance_task = self.runtime.spawn(maintain(next.provider, next.followed_log.clone()));
         (self.followed_log, self.answers) = (next.followed_log, next.answers);
         self.generations = next.generations;
@@ -284,10 +292,13 @@ impl RunningProvider {
     pub fn end(self, until: Instant) -> bool {
         self.begin_to_drain();
         let left = until.saturating_duration_since(Instant::now());
-        let Self { runtime, store, server_task: serving, maintenance_task: tending, .. } = self;
+        let Self { runtime, store, server_task: serving, maintenance_task: tending, provider, .. } = self;
         let clean = runtime.block_on(async {
             let clean = tokio::time::timeout(left, serving).await;
             tending.abort();
+            let provider = provider.read().clone();
+            // The store reports its own outage.
+            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, write_failures(&provider)).await;
             // Makes pending changes durable.
             let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, store.close()).await;
             matches!(clean, Ok(Ok(true)))
@@ -307,6 +318,13 @@ async fn maintain(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
         }
     };
     tokio::join!(idp::maintain(provider.clone()), heed);
+}
+
+/// Writes what a provider that ends has counted for the audit log.
+async fn write_failures(provider: &idp::Provider) {
+    if let Err(error) = provider.write_failures(true).await {
+        tracing::warn!(%error, "failed sign-ins and grants not recorded");
+    }
 }
 
 /// Logs user names from before normalization that need a decision by an operator. It changes

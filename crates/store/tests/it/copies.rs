@@ -8,6 +8,7 @@ use auth::token::security_event::EventKind;
 use sqlx::{AnyConnection, Connection as _, Row as _};
 use store::access_tokens::{AppendRevocation, IssueAccessToken};
 use store::audit::{AuditEntry, Audited};
+use store::audit_receivers::RegisterAuditReceiver;
 use store::backup::{BackupContents, BackupError, Imported};
 use store::clients::AddClient;
 use store::codes::{IssueCode, Issued};
@@ -55,6 +56,8 @@ async fn fill(store: &Store) {
         target: "group:staff".into(),
         detail: TEXT.into(),
         at: NOW,
+        user_id: None,
+        client_id: None,
     };
     let add = AddGroup { id: "g".into(), name: "staff".into(), now: NOW };
     store.write(Audited { change: add, entry: entry.clone() }).await.unwrap();
@@ -111,6 +114,7 @@ async fn fill_log(store: &Store) {
     }
     for receiver in ["r", "s"] {
         store.write(RegisterReceiver { receiver: receiver.into(), now: NOW }).await.unwrap();
+        store.write(RegisterAuditReceiver { receiver: receiver.into(), now: NOW }).await.unwrap();
     }
     for n in 0..2 {
         let what = Occurrence {
@@ -243,6 +247,8 @@ async fn goes_over(from: &Database, to: &Database) {
         target: "y".into(),
         detail: "{}".into(),
         at: NOW,
+        user_id: None,
+        client_id: None,
     };
     new.write(entry).await.unwrap();
     assert!(new.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 3));
@@ -367,7 +373,7 @@ on_both! {
         let source = Database::sqlite().open().await;
         let ada = add_user(&source, "ada").await;
         let copy = String::from_utf8(export(&source).await).unwrap();
-        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret"];
+        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret", "audit_receivers"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
         let before = of_schema(&sealed(without), 1);
@@ -377,6 +383,7 @@ on_both! {
         let before = before.replacen(r#","name_fold","email_fold""#, "", 1).replacen(r#",0,"ada",null]"#, ",0]", 1);
         let before = before.replacen(r#","read_at","client_tag","consent_tag""#, "", 1);
         let before = before.replacen(r#","read_at""#, "", 1);
+        let before = before.replacen(r#""digest","user_id","client_id"]"#, r#""digest"]"#, 1);
         // Ada's tokens are revoked up to that time.
         let row = before.lines().find(|line| line.starts_with(r#"["id-ada""#)).unwrap();
         let ended = format!("{},{}]", row.strip_suffix(",0]").unwrap(), NOW.as_millis());
@@ -418,6 +425,14 @@ on_both! {
             "DROP TABLE names_given",
             "DROP TABLE login_endings",
             "DROP TABLE login_endings_head",
+            "DROP INDEX audit_log_user",
+            "DROP INDEX audit_log_client",
+            "DROP INDEX audit_log_actor",
+            "DROP INDEX audit_log_action",
+            "DROP INDEX audit_log_at",
+            "ALTER TABLE audit_log DROP COLUMN user_id",
+            "ALTER TABLE audit_log DROP COLUMN client_id",
+            "DROP TABLE audit_receivers",
             "DELETE FROM _sqlx_migrations WHERE version > 9",
         ] {
             sqlx::query(undo).execute(&mut connection).await.unwrap();
@@ -469,6 +484,8 @@ on_both! {
             target: "database".into(),
             detail: "{}".into(),
             at: NOW,
+            user_id: None,
+            client_id: None,
         };
         let imported = store.import(&mut &copy[..], RESTORED, |_| Ok(vec![entry.clone()])).await.unwrap();
         assert_eq!(imported.rows, copied.rows);

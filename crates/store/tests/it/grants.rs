@@ -122,11 +122,11 @@ on_both! {
         assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a-1", NOW).await);
         assert_eq!(store.head().await.unwrap().seq, 0);
-        assert_eq!(store.write(redeem_code("c", "2", &ada, NOW)).await.unwrap(), RedeemResult::Replayed);
+        assert_eq!(store.write(redeem_code("c", "2", &ada, NOW)).await.unwrap(), RedeemResult::Replayed { revoked: true });
         assert!(!is_active(&store, "a-1", NOW).await, "what the first got is void");
         assert_eq!(store.access_token(&digest("a-2")).await.unwrap(), None, "the second got nothing");
         assert_eq!(store.write(redeem_refresh("r-1", "r-2", NOW)).await.unwrap(), RedeemResult::Invalid);
-        assert_eq!(store.write(redeem_code("c", "3", &ada, NOW)).await.unwrap(), RedeemResult::Replayed);
+        assert_eq!(store.write(redeem_code("c", "3", &ada, NOW)).await.unwrap(), RedeemResult::Replayed { revoked: false });
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), events[0].seq, &*events[0].tags), (1, 1, &[tag("family")][..]), "told once");
     }
@@ -151,7 +151,7 @@ on_both! {
         assert_eq!(store.write(redeem_refresh("r1", "r2", NOW)).await.unwrap(), RedeemResult::Redeemed);
         assert_eq!(store.write(redeem_refresh("r2", "r3", NOW)).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a", NOW).await);
-        assert_eq!(store.write(redeem_refresh("r1", "r4", NOW)).await.unwrap(), RedeemResult::Replayed, "stolen");
+        assert_eq!(store.write(redeem_refresh("r1", "r4", NOW)).await.unwrap(), RedeemResult::Replayed { revoked: true }, "stolen");
         assert_eq!(store.write(redeem_refresh("r3", "r5", NOW)).await.unwrap(), RedeemResult::Invalid);
         assert!(!is_active(&store, "a", NOW).await);
         assert_eq!(store.refresh_token(&digest("r4")).await.unwrap(), None);
@@ -231,7 +231,8 @@ on_both! {
         }
         for of in [|s: &(RedeemResult, RedeemResult)| s.0, |s: &(RedeemResult, RedeemResult)| s.1] {
             let count = |what| seen.iter().filter(|s| of(s) == what).count();
-            assert_eq!((count(RedeemResult::Redeemed), count(RedeemResult::Replayed)), (1, 999));
+            let replayed = [true, false].map(|revoked| count(RedeemResult::Replayed { revoked }));
+            assert_eq!((count(RedeemResult::Redeemed), replayed), (1, [1, 998]), "one attempt revokes the family");
         }
         let told: Vec<_> = stores[0].events(0, 10).await.unwrap().into_iter().flat_map(|event| event.tags).collect();
         assert_eq!(told.len(), 2, "each family is revoked once");
@@ -366,12 +367,12 @@ on_both! {
 
         assert_eq!(store.write(redeem_device("d", "1", &ada, second(45))).await.unwrap(), RedeemResult::Redeemed);
         assert!(is_active(&store, "a-1", second(45)).await);
-        assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), RedeemResult::Replayed);
+        assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), RedeemResult::Replayed { revoked: true });
         assert!(!is_active(&store, "a-1", second(46)).await, "a replay costs the family");
         // The device itself may come after its code has expired, when a thief has redeemed it: the
         // replay is detected all the same.
         assert_eq!(store.write(poll(600)).await.unwrap(), approved);
-        assert_eq!(store.write(redeem_device("d", "3", &ada, second(600))).await.unwrap(), RedeemResult::Replayed);
+        assert_eq!(store.write(redeem_device("d", "3", &ada, second(600))).await.unwrap(), RedeemResult::Replayed { revoked: false });
     }
 
     async fn a_device_that_comes_too_late_hears_that(database: Database) {

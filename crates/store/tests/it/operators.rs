@@ -246,6 +246,8 @@ on_both! {
         let entry = AuditEntry {
             actor: "operator:root".into(), action: "key.rotate".into(), target: "system".into(),
             detail: "{}".into(), at: NOW,
+            user_id: None,
+            client_id: None,
         };
         for (from, told) in [(Some(7), 0), (None, 1), (None, 1), (Some(1), 2)] {
             let audited = Audited { change: ring(from, "x", None), entry: entry.clone() };

@@ -53,7 +53,8 @@ fn read_receiver(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context
     Some(Receiver { name: raw.name.0.clone(), audience: raw.audience.clone(), events, delivery })
 }
 
-fn token(
+/// The bearer token in a file that the key names.
+pub(super) fn token(
     file: Option<&std::path::Path>,
     key: &str,
     path: &KeyPath,
@@ -69,7 +70,8 @@ fn token(
     Some(Bearer(first))
 }
 
-fn is_endpoint_valid(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
+/// Whether the URL is safe to send events or entries to. Notes the fault otherwise.
+pub(super) fn is_endpoint_valid(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
     let hint = "write the URL that receives events, such as \"https://app.example/events\"";
     match Url::parse(endpoint) {
         Ok(url) if url.is_https() || url.is_loopback() => true,

@@ -80,7 +80,8 @@ async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
     }
     assert!(bench.is_active(&kept).await);
     assert_eq!(admin.verify_audit_log().await.unwrap().entries.unwrap(), before + 9);
-    let entries = admin.audit_log(&ListEntries { after: Some(before), limit: None }).await.unwrap().items;
+    let entries =
+        admin.audit_log(&ListEntries { after: Some(before), ..ListEntries::default() }).await.unwrap().items;
     let of = |action: &str| entries.iter().filter(|entry| entry.action == action).count();
     assert_eq!((of("token.revoke"), of("family.revoke")), (8, 1));
 
@@ -135,7 +136,8 @@ async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
     for token in &kept {
         assert!(bench.is_active(token).await);
     }
-    let entries = admin.audit_log(&ListEntries { after: Some(before), limit: None }).await.unwrap().items;
+    let entries =
+        admin.audit_log(&ListEntries { after: Some(before), ..ListEntries::default() }).await.unwrap().items;
     let audited: Vec<_> = entries.iter().map(|entry| (&*entry.action, &*entry.target)).collect();
     assert_eq!((audited.len(), audited[0]), (2, ("token.revoke", "tokens")));
     assert!(jtis.iter().all(|jti| entries[0].detail.contains(jti)));
@@ -212,7 +214,7 @@ async fn the_log_is_read_exported_and_verified() {
         let add = crate::admin::users::AddUser { name: name.into(), ..Default::default() };
         bench.admin().add_user(add).await.unwrap();
     }
-    let list = ListEntries { after: Some(1), limit: Some(1) };
+    let list = ListEntries { after: Some(1), limit: Some(1), ..ListEntries::default() };
     let page = bench.admin().audit_log(&list).await.unwrap();
     assert_eq!((page.items[0].seq, page.next.as_deref()), (2, Some("2")));
     assert_eq!(page.items[0].detail, r#"{"name":"bob"}"#);
@@ -227,7 +229,35 @@ async fn the_log_is_read_exported_and_verified() {
     assert!(verdict.intact && verdict.entries == Some(3));
     assert_eq!(verdict.digest.as_deref(), end["digest"].as_str());
     assert_eq!(
-        refused_paths(bench.admin().audit_log(&ListEntries { limit: Some(0), after: None }).await),
+        refused_paths(
+            bench.admin().audit_log(&ListEntries { limit: Some(0), ..ListEntries::default() }).await
+        ),
         ["limit"]
     );
+}
+
+#[tokio::test]
+async fn the_api_filters_the_audit_log() {
+    let bench = TestProvider::start().await;
+    let ada = bench.user("ada").await;
+    bench.user("bob").await;
+    bench.log_in("desk", "ada", PASSWORD).await;
+    let authorization = format!("authorization: Bearer {}\r\n", bench.token("reader").await);
+    let list =
+        async |query: &str| bench.send("GET", &format!("/admin/v1/audit?{query}"), &authorization, "").await;
+    let all = list("user=ada&since=1h&limit=1").await;
+    assert_eq!(all.status, 200, "{all:?}");
+    assert_eq!((&all.body["items"][0]["action"], &all.body["next"]), (&"user.add".into(), &"1".into()));
+    assert_eq!(all.body["items"][0]["at"], "2027-01-15T08:00:00.250Z");
+    let issued = list(&format!("user={ada}&client=desk&action=grant.issue")).await;
+    assert_eq!(issued.body["items"].as_array().unwrap().len(), 1, "{issued:?}");
+    let issued = &issued.body["items"][0];
+    assert_eq!((&issued["user_name"], &issued["client_name"]), (&"ada".into(), &"desk".into()));
+    for (query, status, word) in
+        [("user=nobody", 404, "nobody"), ("since=soon", 422, "since"), ("who=ada", 400, "who")]
+    {
+        let refused = list(query).await;
+        assert_eq!(refused.status, status, "{refused:?}");
+        assert!(refused.body.to_string().contains(word), "{refused:?}");
+    }
 }

@@ -5,12 +5,13 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::audit::{AuditEntry, Audited};
+use store::audit::Audited;
 use store::sessions::SessionRow;
 use store::users::{ChangeUser, UserRow};
 
-use super::{Problem, begin_account_form, entry, page, redirect_done};
+use super::{Problem, begin_account_form, page, redirect_done};
 use crate::attributes::{Attribute, AttributeType, UserAccess};
+use crate::audit_draft::{AuditDraft, Subject};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::pages::{AttributeField, AttributeInput};
@@ -101,7 +102,7 @@ async fn try_change(
             };
             changed.push(&*attribute.name);
         }
-        if changed.is_empty() || write(provider, session, user, record, &changed).await? {
+        if changed.is_empty() || write(provider, user, record, &changed).await? {
             return Ok(None);
         }
     }
@@ -111,13 +112,13 @@ async fn try_change(
 /// Writes the record. `false`: the account was changed meanwhile.
 async fn write(
     provider: &Provider,
-    session: &SessionRow,
     user: UserRow,
     record: Map<String, Value>,
     changed: &[&str],
 ) -> Result<bool, OAuthFault> {
     let now = provider.now();
     let id = user.id.clone();
+    let draft = AuditDraft::by_user(&Subject::of_user(&user), "user.change", format!("user:{id}"), now);
     let change = ChangeUser {
         name: user.name.clone(),
         email: user.email.clone(),
@@ -127,8 +128,7 @@ async fn write(
         now,
         from: user,
     };
-    let detail = json!({ "changed": changed }).to_string();
-    let entry = AuditEntry { detail, ..entry(session, "user.change", format!("user:{id}"), now) };
+    let entry = draft.with("changed", json!(changed)).finish();
     let done = provider.store().write(Audited { change, entry }).await?;
     provider.logins().forget(&id);
     Ok(done)

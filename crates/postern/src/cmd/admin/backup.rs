@@ -174,6 +174,8 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
             target: "database".into(),
             detail: format!("{{\"rows\":{}}}", copied.rows),
             at: SystemClock.now().wall,
+            user_id: None,
+            client_id: None,
         }])
     };
     let imported = store.import(&mut from, Epoch(epoch), accept).await;

@@ -243,19 +243,41 @@ fn token_text(view: &TokenView) -> String {
     ])
 }
 
+/// Which entries of the audit log to show.
+#[derive(Debug, clap::Args)]
+pub(super) struct AuditFilter {
+    /// Only entries about this user, by name or ID; a deleted account by its ID.
+    #[arg(long, value_name = "USER", allow_hyphen_values = true)]
+    user: Option<String>,
+    /// Only entries about this client.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    client: Option<String>,
+    /// Only actions of this actor: `user:ID`, `client:ID`, `operator:NAME` or `anonymous`.
+    #[arg(long, value_name = "ACTOR")]
+    actor: Option<String>,
+    /// Only entries with this action, such as `login.failure`.
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Only entries since a time (RFC 3339), or of the last `90s`, `15m`, `2h` or `7d`.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only entries before this time, in the same forms.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only entries after this number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    after: u64,
+    /// Largest number of entries.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    limit: u32,
+}
+
 /// Commands for the audit log.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum AuditVerb {
     /// Show entries, the oldest first; long details are cut here, but complete in JSON and in an
     /// export.
-    List {
-        /// Only entries after this number.
-        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-        after: u64,
-        /// Largest number of entries.
-        #[arg(long, value_name = "NUMBER", default_value_t = 100)]
-        limit: u32,
-    },
+    List(AuditFilter),
     /// Write entries as JSON, one per line, the oldest first.
     Export {
         /// A new file, or - for standard output.
@@ -268,16 +290,32 @@ pub(super) enum AuditVerb {
     Verify,
 }
 
+/// The details of an entry without the names, which have columns of their own.
+fn without_names(detail: &str) -> String {
+    let Ok(serde_json::Value::Object(mut members)) = serde_json::from_str(detail) else {
+        return detail.to_owned();
+    };
+    members.remove("user_name");
+    members.remove("client_name");
+    if members.is_empty() { String::new() } else { serde_json::Value::Object(members).to_string() }
+}
+
 pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
     let admin = desk.admin();
     match verb {
-        AuditVerb::List { after, limit } => {
-            let page = admin.audit_log(&ListEntries { after: Some(after), limit: Some(limit) }).await?;
+        AuditVerb::List(filter) => {
+            let AuditFilter { user, client, actor, action, since, until, after, limit } = filter;
+            let (after, limit) = (Some(after), Some(limit));
+            let list = ListEntries { after, limit, user, client, actor, action, since, until };
+            let page = admin.audit_log(&list).await?;
             let row = |entry: &AuditEntry| {
-                let AuditEntry { seq, at_millis, actor, action, target, detail, .. } = entry.clone();
-                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, show::cut(detail)]
+                let AuditEntry { seq, at, actor, action, target, user_name, client_name, detail, .. } =
+                    entry.clone();
+                let named = |name: Option<String>| name.unwrap_or_default();
+                let (user, client) = (named(user_name), named(client_name));
+                [seq.to_string(), at, actor, action, target, user, client, show::cut(without_names(&detail))]
             };
-            let heading = ["number", "when", "who", "what", "to whom", "detail"];
+            let heading = ["number", "when", "who", "what", "to whom", "user", "client", "detail"];
             let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;
             if let Some(next) = &page.next {
                 anstream::eprintln!("more follow: --after {next}");

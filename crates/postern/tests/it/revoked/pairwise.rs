@@ -32,10 +32,12 @@ fn admin(town: &Town, arguments: &[&str], input: &str) {
 }
 
 fn token_of(node: &Node, client: &str, user: &str) -> String {
-    let form = format!("grant_type=password&username={user}&password=plough%20the%20winter%20dunes&scope=openid");
+    let form =
+        format!("grant_type=password&username={user}&password=plough%20the%20winter%20dunes&scope=openid");
     let answer = node.post(client, "/token", &form);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    let body: serde_json::Value =
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
     body["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
