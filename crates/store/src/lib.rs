@@ -31,9 +31,11 @@
 //!   answer: `proof`.
 //! - Events for other services, in readable form: [`security_events`].
 //! - A gateway's own sessions, in the same database or in a separate one: [`login_sessions`].
-//! - The whole database as text: [`mod@backup`].
+//! - The whole database as text: [`mod@backup`]. The accounts of another provider, added to those
+//!   that exist: [`account_import`].
 
 pub mod access_tokens;
+pub mod account_import;
 mod announcements;
 pub mod audit;
 pub mod audit_receivers;

@@ -1,4 +1,5 @@
-//! Operations on a whole database: opening it, deleting expired rows, exporting and importing it.
+//! Operations on a whole database: opening it, deleting expired rows, exporting and importing it,
+//! and adding the accounts of another provider.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use auth::time::Timestamp;
 use outage::Outage;
 use tokio::time::Instant;
 
+use crate::account_import::{AccountImportError, ImportCounts, ImportEnd, ImportedRow};
 use crate::audit::AuditEntry;
 use crate::backup::{BackupContents, BackupError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
@@ -123,5 +125,21 @@ impl Store {
         accept: impl FnOnce(&BackupContents) -> Result<Vec<AuditEntry>, String> + Send,
     ) -> Result<Imported, BackupError> {
         crate::backup::import(&self.writers, self.dialect, from, epoch, accept).await
+    }
+
+    /// Adds the accounts, groups, clients and consents of another provider, in one transaction: see
+    /// [`crate::account_import`]. The iterator may block. Without conflicts, `decide` receives the
+    /// counts and says whether the import is committed.
+    ///
+    /// # Errors
+    /// [`AccountImportError`]; nothing was changed then, except after
+    /// [`AccountImportError::CommitUnknown`].
+    pub async fn import_accounts(
+        &self,
+        rows: &mut (dyn Iterator<Item = Result<ImportedRow, String>> + Send),
+        now: Timestamp,
+        decide: impl FnOnce(&ImportCounts) -> ImportEnd + Send,
+    ) -> Result<ImportCounts, AccountImportError> {
+        crate::account_import::run((&self.writers, self.dialect), rows, now, decide).await
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod account_import;
 mod audit;
 mod copies;
 mod crash;
