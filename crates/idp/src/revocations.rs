@@ -148,7 +148,7 @@ pub(crate) fn end_user(
     now: Timestamp,
 ) -> RevokeUser {
     let kind = match ending {
-        UserRevocation::Password(_) => EventKind::CredentialChange,
+        UserRevocation::Password(_) | UserRevocation::TemporaryPassword(_) => EventKind::CredentialChange,
         UserRevocation::Disabled => EventKind::AccountDisabled,
         UserRevocation::Everything => EventKind::SessionRevoked,
     };

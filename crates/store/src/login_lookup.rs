@@ -212,6 +212,7 @@ mod tests {
             created_at: at,
             updated_at: at,
             disabled_at: None,
+            must_change_password_at: None,
             tokens_not_before: at,
             read_at: at,
         };

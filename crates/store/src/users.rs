@@ -32,6 +32,9 @@ pub struct UserRow {
     pub updated_at: Timestamp,
     /// When it was disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
+    /// Since when the user must choose a new password before the next session or token; `None`: the
+    /// password is theirs to keep.
+    pub must_change_password_at: Option<Timestamp>,
     /// When all tokens and sessions so far were last revoked, in log time
     /// ([`crate::revocation_log`]). Ignored when the row is written.
     pub tokens_not_before: Timestamp,
@@ -55,9 +58,9 @@ impl std::fmt::Debug for StoredPassword {
 }
 
 pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.claims, u.created_at, u.updated_at, \
-     u.disabled_at, u.tokens_not_before, (SELECT at FROM invalidation_head WHERE id = 1)";
+     u.disabled_at, u.tokens_not_before, (SELECT at FROM invalidation_head WHERE id = 1), u.must_change_password_at";
 /// Number of [`COLUMNS`].
-pub(crate) const COLUMN_COUNT: usize = 10;
+pub(crate) const COLUMN_COUNT: usize = 11;
 
 impl UserRow {
     /// Reads a row that begins with [`COLUMNS`].
@@ -80,6 +83,7 @@ impl UserRow {
             created_at: timestamp(row.try_get(at + 5)?),
             updated_at: timestamp(row.try_get(at + 6)?),
             disabled_at: row.try_get::<Option<i64>, _>(at + 7)?.map(timestamp),
+            must_change_password_at: row.try_get::<Option<i64>, _>(at + 10)?.map(timestamp),
             tokens_not_before,
             // A node of a version before log time may have revoked tokens without advancing it.
             // This read has seen that revocation.
@@ -193,8 +197,9 @@ impl Change for AddUser {
         tx.claim_names(&user.id, &names).await?;
         sqlx::query(
             "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
-             password_changed_at, created_at, updated_at, disabled_at, tokens_not_before, name_fold, email_fold) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, $13, $14)",
+             password_changed_at, created_at, updated_at, disabled_at, tokens_not_before, name_fold, email_fold, \
+             must_change_password_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, $13, $14, $15)",
         )
         .bind(&user.id)
         .bind(&user.name)
@@ -210,6 +215,7 @@ impl Change for AddUser {
         .bind(user.disabled_at.map(millis))
         .bind(comparison_form(&user.name))
         .bind(user.email.as_deref().map(comparison_form))
+        .bind(user.must_change_password_at.map(millis))
         .execute(&mut *tx.connection)
         .await
         .map_err(|error| StoreError::from(error).with_name("the user's name or address"))?;
@@ -250,8 +256,11 @@ impl Change for UpgradePassword {
 /// What else changes when a user's sessions and tokens are revoked.
 #[derive(Debug, Clone)]
 pub enum UserRevocation {
-    /// The password is replaced; sessions of the old one end.
+    /// The password is replaced by one that the user may keep; sessions of the old one end.
     Password(StoredPassword),
+    /// The password is replaced by one that the user must change at the next login; sessions of the
+    /// old one end.
+    TemporaryPassword(StoredPassword),
     /// The account is disabled.
     Disabled,
     /// Nothing else: sign out everywhere.
@@ -280,14 +289,18 @@ impl Change for RevokeUser {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let now = millis(self.now);
         let (password, disabled) = match &self.account_change {
-            UserRevocation::Password(password) => (Some(password), None),
+            UserRevocation::Password(password) | UserRevocation::TemporaryPassword(password) => {
+                (Some(password), None)
+            }
             UserRevocation::Disabled => (None, Some(now)),
             UserRevocation::Everything => (None, None),
         };
+        let temporary = matches!(self.account_change, UserRevocation::TemporaryPassword(_)).then_some(now);
         let changed = sqlx::query(
             "UPDATE users SET password = COALESCE($3, password), \
              password_changed_at = COALESCE($4, password_changed_at), disabled_at = COALESCE($5, disabled_at), \
-             updated_at = $2, tokens_not_before = $6 WHERE id = $1",
+             updated_at = $2, tokens_not_before = $6, \
+             must_change_password_at = CASE WHEN $3 IS NULL THEN must_change_password_at ELSE $7 END WHERE id = $1",
         )
         .bind(&self.user_id)
         .bind(now)
@@ -295,6 +308,7 @@ impl Change for RevokeUser {
         .bind(password.map(|p| millis(p.changed_at)))
         .bind(disabled)
         .bind(VOIDED)
+        .bind(temporary)
         .execute(&mut *tx.connection)
         .await?;
         if changed.rows_affected() == 0 {
@@ -371,6 +385,38 @@ impl Change for EnableUser {
         .execute(&mut *tx.connection)
         .await?;
         Ok(enabled.rows_affected() == 1)
+    }
+
+    fn took_effect(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Requires a user to choose a new password at the next login, or withdraws that. Sessions and tokens
+/// stay valid. `false`: there is no such user.
+#[derive(Debug, Clone)]
+pub struct RequirePasswordChange {
+    /// Id of the user.
+    pub user_id: String,
+    /// Whether a new password is required.
+    pub required: bool,
+    /// Time of the change.
+    pub now: Timestamp,
+}
+
+impl Change for RequirePasswordChange {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let now = millis(self.now);
+        let changed =
+            sqlx::query("UPDATE users SET must_change_password_at = $3, updated_at = $2 WHERE id = $1")
+                .bind(&self.user_id)
+                .bind(now)
+                .bind(self.required.then_some(now))
+                .execute(&mut *tx.connection)
+                .await?;
+        Ok(changed.rows_affected() == 1)
     }
 
     fn took_effect(output: &Self::Output) -> bool {

@@ -240,6 +240,7 @@ impl Admin<'_> {
             created_at: now,
             updated_at: now,
             disabled_at: None,
+            must_change_password_at: None,
             // No token exists yet. With the current time, a token issued in this second would get
             // the `iat` of the next second.
             tokens_not_before: Timestamp::from_millis(0),

@@ -151,6 +151,7 @@ pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> UserRow {
         created_at: now,
         updated_at: now,
         disabled_at: None,
+        must_change_password_at: None,
         tokens_not_before: auth::time::Timestamp::from_millis(0),
         read_at: auth::time::Timestamp::from_millis(0),
     }

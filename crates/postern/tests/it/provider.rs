@@ -269,6 +269,7 @@ fn what_a_command_keeps_is_there_when_the_provider_runs() {
             created_at: now(),
             updated_at: now(),
             disabled_at: None,
+            must_change_password_at: None,
             tokens_not_before: Timestamp::from_millis(0),
             read_at: Timestamp::from_millis(0),
         };

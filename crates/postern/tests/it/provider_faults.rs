@@ -87,6 +87,7 @@ impl Served {
                 created_at: now,
                 updated_at: now,
                 disabled_at: None,
+                must_change_password_at: None,
                 tokens_not_before: auth::time::Timestamp::from_millis(0),
                 read_at: auth::time::Timestamp::from_millis(0),
             };

@@ -122,6 +122,7 @@ pub(crate) fn user(name: &str) -> UserRow {
         created_at: NOW,
         updated_at: NOW,
         disabled_at: None,
+        must_change_password_at: None,
         tokens_not_before: Timestamp::from_millis(0),
         read_at: Timestamp::from_millis(0),
     }

@@ -8,7 +8,9 @@ use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::groups::{AddGroup, AddMember, RemoveMember};
 use store::login_attempts::{Attempts, DeleteAttempts, RecordAttempt};
 use store::sessions::{BeginSession, EndSession, SessionRow, TouchSession};
-use store::users::{AddUser, EnableUser, RevokeUser, UpgradePassword, UserRevocation, UserRow};
+use store::users::{
+    AddUser, EnableUser, RequirePasswordChange, RevokeUser, UpgradePassword, UserRevocation, UserRow,
+};
 use store::{Store, StoreError, StoredDigest};
 
 use crate::databases::{
@@ -105,6 +107,35 @@ on_both! {
         assert!(!store.write(upgrade("another")).await.unwrap());
         assert!(store.write(upgrade("old")).await.unwrap());
         assert_eq!(store.user_by_login("ada").await.unwrap().unwrap().1, Some(password("stronger")));
+    }
+
+    async fn a_temporary_password_must_be_changed_until_its_user_sets_another(database: Database) {
+        let store = database.open().await;
+        let since = async || store.user("id-eve").await.unwrap().unwrap().must_change_password_at;
+        let eve = UserRow { must_change_password_at: Some(NOW), ..user("eve") };
+        store.write(AddUser { user: eve, password: Some(password("first")) }).await.unwrap();
+        assert_eq!(since().await, Some(NOW));
+        assert_eq!(store.user_by_login("eve").await.unwrap().unwrap().0.must_change_password_at, Some(NOW));
+
+        let now = NOW.plus(LATER);
+        let end = |account_change| RevokeUser {
+            user_id: "id-eve".into(), account_change, revocation: revocation("eve"), deliver_until: None, now,
+        };
+        let upgrade = UpgradePassword { user_id: "id-eve".into(), from: password("first"), to_phc: "hash".into() };
+        assert!(store.write(upgrade).await.unwrap());
+        assert!(store.write(end(UserRevocation::Everything)).await.unwrap());
+        assert_eq!(since().await, Some(NOW), "a stronger hash is no new password, and a revocation neither");
+        assert!(store.write(end(UserRevocation::Password(password("own")))).await.unwrap());
+        assert_eq!(since().await, None);
+        assert!(store.write(end(UserRevocation::TemporaryPassword(password("again")))).await.unwrap());
+        assert_eq!(since().await, Some(now));
+
+        let require = |user_id: &str, required| RequirePasswordChange { user_id: user_id.into(), required, now };
+        assert!(store.write(require("id-eve", false)).await.unwrap());
+        assert_eq!(since().await, None);
+        assert!(store.write(require("id-eve", true)).await.unwrap());
+        assert_eq!(since().await, Some(now));
+        assert!(!store.write(require("nobody", true)).await.unwrap());
     }
 
     async fn another_password_ends_everything(database: Database) {
