@@ -130,10 +130,9 @@ impl GrantTrail {
     pub(crate) fn redeemed(&self, result: RedeemResult) -> Vec<AuditEntry> {
         match result {
             RedeemResult::Redeemed => self.issued().into_iter().collect(),
-            // Otherwise whoever holds a used secret could fill the log.
-            RedeemResult::Replayed { revoked: false } => Vec::new(),
             RedeemResult::Replayed { revoked: true } => vec![self.draft("grant.replay").finish()],
-            RedeemResult::Invalid => Vec::new(),
+            // Whoever holds a used secret could fill the log with further attempts.
+            RedeemResult::Replayed { revoked: false } | RedeemResult::Invalid => Vec::new(),
         }
     }
 }

@@ -347,7 +347,9 @@ fn chained_digest(before: &StoredDigest, seq: u64, entry: &AuditEntry) -> Stored
         context.update(&(text.len() as u64).to_be_bytes());
         context.update(text.as_bytes());
     };
-    [&entry.actor, &entry.action, &entry.target, &entry.detail].into_iter().for_each(|text| update(text));
+    for text in [&entry.actor, &entry.action, &entry.target, &entry.detail] {
+        update(text);
+    }
     // Entries of older programs have neither.
     if entry.user_id.is_some() || entry.client_id.is_some() {
         for id in [&entry.user_id, &entry.client_id] {

@@ -110,7 +110,8 @@ impl Admin<'_> {
     /// fails.
     pub async fn audit_log(&self, list: &ListEntries) -> Result<Page<AuditEntry>, AdminFault> {
         let limit = paging::limit(list.limit)?;
-        let (since, until) = (self.time("since", &list.since)?, self.time("until", &list.until)?);
+        let (since, until) =
+            (self.time("since", list.since.as_deref())?, self.time("until", list.until.as_deref())?);
         let user_id = match &list.user {
             Some(user) => Some(self.audited_user(user).await?),
             None => None,
@@ -129,7 +130,7 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |entry: &AuditEntry| entry.seq.to_string()))
     }
 
-    fn time(&self, path: &str, text: &Option<String>) -> Result<Option<Timestamp>, AdminFault> {
+    fn time(&self, path: &str, text: Option<&str>) -> Result<Option<Timestamp>, AdminFault> {
         let Some(text) = text else { return Ok(None) };
         let Some(at) = rfc3339::parse(text, self.now()) else {
             let why = format!(

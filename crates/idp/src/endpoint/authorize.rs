@@ -419,12 +419,11 @@ async fn record_denial(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Re
 async fn store_consent(visit: &BrowserRequest<'_>, parsed: &ParsedRequest) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
     let (store, client_id) = (visit.provider.store(), parsed.client.id());
-    let trail = match visit.provider.audit_events().consents {
-        true => Some((
-            audit_trail::user(visit.provider, &session.user_id).await?,
-            Subject::of_client(&parsed.client),
-        )),
-        false => None,
+    let trail = if visit.provider.audit_events().consents {
+        let user = audit_trail::user(visit.provider, &session.user_id).await?;
+        Some((user, Subject::of_client(&parsed.client)))
+    } else {
+        None
     };
     for _ in 0..MAX_ATTEMPTS {
         let before = store.consent(&session.user_id, client_id).await?;

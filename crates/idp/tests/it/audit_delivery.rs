@@ -1,5 +1,6 @@
 //! Delivery of the audit log: to a file and to an endpoint, through failures and crashes.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,10 +53,10 @@ impl Siem {
     fn entries(&self) -> Vec<Value> {
         let bodies = self.bodies.lock().unwrap();
         let entries = bodies.iter().flat_map(|body| -> Vec<Value> {
-            match body.starts_with('[') {
-                true => serde_json::from_str(body).unwrap(),
-                false => body.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+            if body.starts_with('[') {
+                return serde_json::from_str(body).unwrap();
             }
+            body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         });
         entries.collect()
     }
@@ -134,7 +135,11 @@ fn documented_digest(before: &[u8], entry: &Value) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
 }
 
 #[tokio::test]
