@@ -1,4 +1,4 @@
-//! Password hashes: Argon2id (RFC 9106), version 1.3.
+//! Password hashes: Argon2id (RFC 9106), version 1.3; and the older ones that imports bring.
 //!
 //! Owns: the computation in memory of the caller, the comparison in constant time, the decoy that
 //! an unknown user is verified against, and the verdict.
@@ -6,17 +6,17 @@
 //! Does not own: the threads ([`super::pool`]), the text ([`super::phc`]), the cost
 //! ([`super::parameters`]).
 //!
-//! A verification uses the parameters stored with the hash. So an account with an outdated hash
-//! responds faster than an unknown one, until a login upgrades the hash.
+//! A verification uses the algorithm and the parameters stored with the hash. So an account with an
+//! outdated hash responds faster or slower than an unknown one, until a login upgrades the hash.
 
-use argon2::{Algorithm, Argon2, Block, Version};
-use aws_lc_rs::constant_time;
+use argon2::{Argon2, Block};
+use aws_lc_rs::{constant_time, pbkdf2};
 use zeroize::Zeroize as _;
 
 use super::{
     parameters::Parameters,
     password::Password,
-    phc::{DIGEST, Phc, PhcFault, SALT},
+    phc::{DIGEST, Pbkdf2Hash, Phc, PhcFault, SALT, Scheme},
 };
 use crate::{Entropy, EntropyFailed};
 
@@ -110,7 +110,7 @@ impl Hasher {
         let (mut salt, mut digest) = (vec![0; SALT], vec![0; DIGEST]);
         entropy.fill(&mut salt)?;
         entropy.fill(&mut digest)?;
-        Ok(Self { parameters, decoy: Phc { parameters, salt, digest }.encode() })
+        Ok(Self { parameters, decoy: Phc { scheme: Scheme::new(parameters), salt, digest }.encode() })
     }
 
     /// The parameters of new hashes.
@@ -131,8 +131,9 @@ impl Hasher {
         let mut salt = vec![0; SALT];
         entropy.fill(&mut salt)?;
         let mut digest = vec![0; DIGEST];
-        compute(password.form(), self.parameters, &salt, &mut digest, memory)?;
-        Ok(Phc { parameters: self.parameters, salt, digest })
+        let scheme = Scheme::new(self.parameters);
+        compute(password.form(), scheme, &salt, &mut digest, memory)?;
+        Ok(Phc { scheme, salt, digest })
     }
 
     /// Compares `password` with a stored hash, in its normalized form and, if that differs, as
@@ -151,11 +152,12 @@ impl Hasher {
         memory: &mut Memory,
     ) -> Result<Verdict, HashFault> {
         let phc = Phc::parse(stored.unwrap_or(&self.decoy))?;
-        let mut digest = vec![0; phc.digest.len()];
+        let stored_digest = phc.decisive_digest();
+        let mut digest = vec![0; stored_digest.len()];
         let (mut by_form, mut as_typed) = (false, false);
         for (at, text) in password.candidates().enumerate() {
-            compute(text, phc.parameters, &phc.salt, &mut digest, memory)?;
-            let same = constant_time::verify_slices_are_equal(&digest, &phc.digest).is_ok();
+            compute(text, phc.scheme, &phc.salt, &mut digest, memory)?;
+            let same = constant_time::verify_slices_are_equal(&digest, stored_digest).is_ok();
             *(if at == 0 { &mut by_form } else { &mut as_typed }) = same;
         }
         digest.zeroize();
@@ -169,11 +171,23 @@ impl Hasher {
 
 fn compute(
     text: &str,
-    parameters: Parameters,
+    scheme: Scheme,
     salt: &[u8],
     digest: &mut [u8],
     memory: &mut Memory,
 ) -> Result<(), HashFault> {
+    let (algorithm, version, parameters) = match scheme {
+        Scheme::Argon2 { algorithm, version, parameters } => (algorithm, version, parameters),
+        Scheme::Pbkdf2 { hash, iterations } => {
+            let algorithm = match hash {
+                Pbkdf2Hash::Sha1 => pbkdf2::PBKDF2_HMAC_SHA1,
+                Pbkdf2Hash::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+                Pbkdf2Hash::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+            };
+            pbkdf2::derive(algorithm, iterations, salt, text.as_bytes(), digest);
+            return Ok(());
+        }
+    };
     let params = argon2::Params::new(
         parameters.memory_kib(),
         parameters.iterations(),
@@ -182,7 +196,7 @@ fn compute(
     )
     .map_err(|_| HashFault::Refused)?;
     let blocks = memory.blocks(params.block_count())?;
-    let done = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+    let done = Argon2::new(algorithm, version, params)
         .hash_password_into_with_memory(text.as_bytes(), salt, digest, &mut *blocks)
         .map_err(|_| HashFault::Refused);
     blocks.iter_mut().for_each(zeroize::Zeroize::zeroize);
@@ -248,8 +262,9 @@ mod tests {
         assert_eq!(verdict(&stored, "cafe au lait"), Verdict::Wrong);
         let mut digest = vec![0; DIGEST];
         let salt = vec![7; SALT];
-        compute(apart, Parameters::TINY, &salt, &mut digest, &mut Memory::new()).unwrap();
-        let raw = Phc { parameters: Parameters::TINY, salt, digest }.encode();
+        let scheme = Scheme::new(Parameters::TINY);
+        compute(apart, scheme, &salt, &mut digest, &mut Memory::new()).unwrap();
+        let raw = Phc { scheme, salt, digest }.encode();
         assert_eq!(
             verdict(&raw, apart),
             Verdict::Right { is_outdated: true },
@@ -297,6 +312,39 @@ mod tests {
     }
 
     #[test]
+    fn imported_hashes_verify_as_they_are_and_are_outdated() {
+        // Made with Python's hashlib and the reference implementation of Argon2 (argon2-cffi).
+        let mut memory = Memory::new();
+        for stored in [
+            "$pbkdf2-sha1$i=1000,l=64$c29tZXNhbHRzb21lc2FsdA$0V7Jgtl9/HI18jg0vt86562FCc18loQfkbwdMRirhuB4l0zcgjwPmSHwk66XWOcepxwiwLwqE74yBsLywSF4ow",
+            "$pbkdf2-sha256$i=1000,l=64$c29tZXNhbHRzb21lc2FsdA$s5LQUeAEZUMuFVrnmF3OMNPXs3QWnF8SO/5BXmCj6QRRoqV45sk0paBc59MTSTbnRiqZ2rZHiLqodQ/j4M4wFA",
+            "$pbkdf2-sha512$i=1000,l=64$c29tZXNhbHRzb21lc2FsdA$a5wgoWFIPKuJOEszqMEKfpxJMYmocERsHXaC6CvdkdaTNCkO6JxcKuDoNYXi3iPDLnjgJCAVtWtsfscGAZC0PQ",
+            "$pbkdf2-sha256$i=2,l=16$c29tZXNhbHRzb21lc2FsdA$PBOy6RsK1j8+q2tmvcJVCw",
+            "$argon2d$v=16$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$BFkM0Yv9i+DY7t5kXpguWGh76AXIVXpLsoopqSJjbCg",
+            "$argon2d$v=19$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$t13GzjdJLu97jhRO8GwpZFfp75TLiguKy6zStiGfxFk",
+            "$argon2i$v=16$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$Hf+BdBMnWLFWFb97EWaSdTJFRxmDFvZPEptsMkh8V8E",
+            "$argon2i$v=19$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$MQDO5xTPHJK3f5WKYkrSGTJt5h6/krVWUJI4FcKhq6I",
+            "$argon2id$v=16$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$6s0GNrPjEv/ll7kB2DDKvOOyMrRZu028p6xMBKxMTgY",
+            "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHRzb21lc2FsdA$wRLS7mudUUQT+AYkMYeVIYbo8Zysq4DyCoI9VJ8RHSw",
+        ] {
+            let mut verdict = |text: &str| tiny().verify(&password(text), Some(stored), &mut memory);
+            // The parameters of the last one are above those of this hasher.
+            let is_outdated = !stored.starts_with("$argon2id$v=19");
+            assert_eq!(verdict("password"), Ok(Verdict::Right { is_outdated }), "{stored}");
+            assert_eq!(verdict("passwore"), Ok(Verdict::Wrong), "{stored}");
+            // The first bytes of the digest decide.
+            let (scheme, digest) = stored.rsplit_once('$').unwrap();
+            let other = if digest.starts_with('A') { "B" } else { "A" };
+            let changed = format!("{scheme}${other}{}", &digest[1..]);
+            assert_eq!(
+                tiny().verify(&password("password"), Some(&changed), &mut memory),
+                Ok(Verdict::Wrong),
+                "{changed}"
+            );
+        }
+    }
+
+    #[test]
     fn a_hash_made_with_less_is_outdated_and_one_made_with_more_is_not() {
         let more = Hasher::new(Parameters::stored(16, 1, 1).unwrap(), &SystemRandom::new()).unwrap();
         let (weak, strong) = (hashed(&tiny(), "x"), hashed(&more, "x"));
@@ -319,7 +367,7 @@ mod tests {
         let mut fault = |text: &str| hasher.verify(&password("x"), Some(text), &mut memory).unwrap_err();
         assert_eq!(fault(""), HashFault::Stored(PhcFault::Malformed));
         assert_eq!(fault("x"), HashFault::Stored(PhcFault::Malformed));
-        assert_eq!(fault(&stored.replace("argon2id", "argon2i")), HashFault::Stored(PhcFault::Algorithm));
+        assert_eq!(fault(&stored.replace("argon2id", "scrypt")), HashFault::Stored(PhcFault::Algorithm));
         assert_eq!(
             fault(&stored.replace("m=8", "m=4194304")),
             HashFault::Stored(PhcFault::Parameters(ParameterFault::Memory(4_194_304)))
