@@ -17,6 +17,7 @@ pub mod flags;
 mod go;
 pub mod input_fault;
 pub mod istio;
+pub mod keycloak;
 pub mod kube_rbac_proxy;
 pub mod manifest;
 pub mod oauth2_proxy;

@@ -4,6 +4,7 @@
 
 mod envoy;
 mod istio;
+mod keycloak;
 mod kube_rbac_proxy;
 mod oauth2_proxy;
 mod oauth_proxy;

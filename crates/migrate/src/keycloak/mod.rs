@@ -1,0 +1,146 @@
+//! Keycloak: a realm as `kc.sh export` writes it.
+//!
+//! Owns: reading the export ([`export`]), the configuration of the provider (`realm`, `clients`,
+//! `claims`), and the people with their passwords and groups (`people`). Does not own: what is
+//! accepted where the result goes ([`TargetRules`]), the database.
+//!
+//! Keycloak's roles become groups: `role:NAME` for those of the realm, `CLIENT:NAME` for those of a
+//! client. Claims of the configuration give tokens the shape that Keycloak's have.
+
+mod attributes;
+mod claims;
+mod clients;
+pub mod export;
+mod passwords;
+mod people;
+mod realm;
+mod roles;
+mod rules;
+
+use std::collections::BTreeMap;
+
+pub use self::export::{ExportFile, RealmExport, is_export_file};
+pub use self::people::{ImportedConsent, ImportedPassword, People, PeopleNote, PeopleOptions, Person};
+pub use self::realm::ProviderPlace;
+pub use self::rules::TargetRules;
+
+use self::attributes::Attributes;
+use self::people::Translator;
+use self::roles::RoleGraph;
+use crate::Migration;
+use crate::draft::Draft;
+use crate::report::{MigrationReport, Translation};
+
+/// Name of the program, for messages.
+pub const PROGRAM: &str = "Keycloak";
+
+/// What a realm becomes.
+#[derive(Debug)]
+pub struct RealmMigration {
+    /// The configuration and its report.
+    pub migration: Migration,
+    /// The people, for the import.
+    pub people: People,
+}
+
+/// Translates an export.
+pub fn translate(
+    export: &RealmExport,
+    place: &ProviderPlace,
+    rules: &dyn TargetRules,
+    options: PeopleOptions,
+) -> RealmMigration {
+    let roles = RoleGraph::new(&export.realm);
+    let attributes = Attributes::of(export, rules);
+    let mut output = Output {
+        draft: Draft::default(),
+        report: MigrationReport::default(),
+        attribute_names: attributes.iter().map(|(name, d)| (name.to_owned(), d.name.clone())).collect(),
+        role_prefixes: roles
+            .clients()
+            .map(|(client, prefix)| (client.to_owned(), prefix.to_owned()))
+            .collect(),
+        rules,
+    };
+    realm::translate(export, place, &mut output);
+    claims::of_attributes(&attributes, &mut output);
+    claims::of_roles(&roles, rules, &mut output);
+    claims::of_scopes(export, &mut output);
+    let scopes = clients::translate(export, &roles, rules, &mut output);
+    let translator =
+        Translator { export, roles: &roles, attributes: &attributes, scopes: &scopes, rules, options };
+    let people = translator.translate();
+    let head = [
+        format!("Translated from the realm {} of Keycloak.", export.realm.realm),
+        "Check it: postern check FILE".to_owned(),
+    ];
+    let Output { draft, mut report, .. } = output;
+    report.notes = notes(export, &roles, &people);
+    let migration = Migration { configuration: draft.render(&head), secrets: Vec::new(), report };
+    RealmMigration { migration, people }
+}
+
+/// Differences that belong to no setting.
+fn notes(export: &RealmExport, roles: &RoleGraph, people: &People) -> Vec<String> {
+    let version = export.realm.keycloak_version.as_deref().unwrap_or("an unknown version");
+    let mut notes = vec![
+        format!(
+            "exported by Keycloak {version}: {} people, {} groups, {} of them for roles",
+            people.people.len(),
+            people.groups.len(),
+            people.groups.len() - roles.group_paths().count(),
+        ),
+        "`default-roles-REALM`, `offline_access`, `uma_authorization` and the roles of Keycloak's own clients are left out".into(),
+        "the endpoints have other paths: clients that use discovery find them, others need the new URLs".into(),
+    ];
+    if export.has_no_people() {
+        notes.push(NO_PEOPLE.into());
+    }
+    if export.is_masked() {
+        notes.push(MASKED.into());
+    }
+    notes.extend(people.notes.iter().map(|note| {
+        let shown: Vec<&str> = note.names.iter().take(MAX_SHOWN).map(String::as_str).collect();
+        let more = if note.names.len() > shown.len() { ", and more" } else { "" };
+        format!("{} people {}: {}{more}", note.names.len(), note.text, shown.join(", "))
+    }));
+    notes
+}
+
+/// Most names that one line shows.
+const MAX_SHOWN: usize = 50;
+/// What to do about an export without people.
+pub const NO_PEOPLE: &str = "the export has no people: export with `kc.sh export --dir DIR --realm NAME --users \
+     different_files` while Keycloak is stopped, because the administration console exports none";
+/// What to do about masked secrets.
+pub const MASKED: &str = "the export has stars in place of secrets, so clients with a secret are left out: export with \
+     `kc.sh export`, because the administration console never shows them";
+
+/// What the translation builds.
+struct Output<'r> {
+    draft: Draft,
+    report: MigrationReport,
+    /// Names of declared attributes, by those in Keycloak.
+    attribute_names: BTreeMap<String, String>,
+    /// Prefixes of the groups of clients' roles, by the client.
+    role_prefixes: BTreeMap<String, String>,
+    rules: &'r dyn TargetRules,
+}
+
+impl Output<'_> {
+    fn translated(&mut self, setting: &str) {
+        self.report.add(setting, Translation::Translated);
+    }
+
+    fn different(&mut self, setting: &str, text: &str) {
+        self.report.add(setting, Translation::Different(text.to_owned()));
+    }
+
+    fn no_equal(&mut self, setting: &str, text: &str) {
+        self.report.add(setting, Translation::NoEqual(text.to_owned()));
+    }
+
+    fn is_reserved(&self, claim: &str) -> bool {
+        self.rules.is_reserved_claim(claim)
+    }
+}
