@@ -1,5 +1,5 @@
-//! Account import: adds the accounts, groups, clients and consents of another provider to this
-//! database, in one transaction.
+//! Account import: adds the accounts, groups and consents of another provider to this database, in
+//! one transaction.
 //!
 //! Owns: the rows that can be imported, the order in which they arrive, the search for conflicts
 //! with accounts that exist, and the transaction. Does not own: where the rows come from, and what
@@ -9,8 +9,8 @@
 //! cannot assign names until it ends.
 //!
 //! 1. The lock of names is taken.
-//! 2. Groups and clients arrive, then users. They are checked and written in batches, so the
-//!    transaction takes little memory here whatever their number.
+//! 2. Groups arrive, then users. They are checked and written in batches, so the transaction takes
+//!    little memory here whatever their number.
 //! 3. An account with the id, a name or an address of another one is a conflict. It is not written,
 //!    but the rest is still checked, so that all conflicts are known at once.
 //! 4. Without conflicts, the caller sees the counts and decides: commit, or roll back.
@@ -46,15 +46,6 @@ pub enum ImportedRow {
         id: String,
         /// The name that access rules use, in its stored form ([`crate::names::group_name`]).
         name: String,
-    },
-    /// A client.
-    Client {
-        /// `client_id` (RFC 6749 §2.2).
-        id: String,
-        /// All other settings, in the format of [`crate::clients::ClientRow`].
-        settings: String,
-        /// When it was disabled; `None`: it is enabled.
-        disabled_at: Option<Timestamp>,
     },
     /// A user.
     User(Box<ImportedUser>),
@@ -97,8 +88,6 @@ pub struct ImportCounts {
     pub groups: u64,
     /// Memberships of the new accounts.
     pub memberships: u64,
-    /// Clients.
-    pub clients: u64,
     /// Consents.
     pub consents: u64,
 }
@@ -127,8 +116,8 @@ pub enum AccountImportError {
     /// A user is in a group that was neither imported before nor exists; its name.
     #[error("no group {0:?}: import it before its members")]
     UnknownGroup(String),
-    /// Accounts or clients exist already; all of them.
-    #[error("{} of the accounts and clients conflict with others", .0.len())]
+    /// Ids, names or addresses are in use; all of them.
+    #[error("{} ids, names or addresses are in use", .0.len())]
     Conflicts(Vec<ImportConflict>),
 }
 
@@ -218,9 +207,6 @@ impl Import<'_, '_> {
         let dialect = self.tx.dialect;
         match row {
             ImportedRow::Group { id, name } => Ok(run_step(dialect, self.add_group(id, name)).await?),
-            ImportedRow::Client { id, settings, disabled_at } => {
-                Ok(run_step(dialect, self.add_client(&id, &settings, disabled_at)).await?)
-            }
             ImportedRow::User(user) => {
                 self.users.push(*user);
                 if self.users.len() == BATCH {

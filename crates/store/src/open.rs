@@ -127,7 +127,7 @@ impl Store {
         crate::backup::import(&self.writers, self.dialect, from, epoch, accept).await
     }
 
-    /// Adds the accounts, groups, clients and consents of another provider, in one transaction: see
+    /// Adds the accounts, groups and consents of another provider, in one transaction: see
     /// [`crate::account_import`]. The iterator may block. Without conflicts, `decide` receives the
     /// counts and says whether the import is committed.
     ///

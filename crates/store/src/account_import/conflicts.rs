@@ -16,16 +16,13 @@ use crate::writer::Tx;
 /// Something that cannot be imported beside what exists, or what was imported before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportConflict {
-    /// The id of an account is in use, by an account or by a client.
+    /// The id of an account is in use, by an account or by a client: a client that gets tokens for
+    /// itself is their subject.
     SameId(ConflictingAccount),
     /// The name of the first account is equivalent to a name or an address of the second.
     Name(ConflictingAccount, ConflictingAccount),
     /// The same for the address of the first.
     Address(ConflictingAccount, ConflictingAccount),
-    /// A client with this id exists.
-    SameClient(String),
-    /// A user with the id of this client exists.
-    ClientIsUser(String),
 }
 
 impl fmt::Display for ImportConflict {
@@ -44,10 +41,6 @@ impl fmt::Display for ImportConflict {
                 f,
                 "the address of user {user} is a name or an address of user {other}: change one of them"
             ),
-            Self::SameClient(id) => write!(f, "a client {id:?} exists: delete or rename one of them"),
-            Self::ClientIsUser(id) => {
-                write!(f, "the id of client {id:?} is that of a user: rename the client")
-            }
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Rows of an import, as statements for many of them.
 
-use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use super::conflicts::CheckedUser;
-use super::{Import, ImportConflict, ImportedConsent};
+use super::{Import, ImportedConsent};
 use crate::columns::{batches, millis, value_tuples};
 use crate::error::StoreError;
 use crate::names::lowercase;
@@ -38,40 +37,6 @@ impl Import<'_, '_> {
         let id: String = row.try_get(0)?;
         self.groups.insert(name.to_owned(), id.clone());
         Ok(Some(id))
-    }
-
-    /// Adds a client, unless one with this id exists, or a user: a client that gets tokens for
-    /// itself is their subject.
-    pub(super) async fn add_client(
-        &mut self,
-        id: &str,
-        settings: &str,
-        disabled_at: Option<Timestamp>,
-    ) -> Result<(), StoreError> {
-        let of_user = sqlx::query("SELECT 1 FROM users WHERE id = $1")
-            .bind(id)
-            .fetch_optional(&mut *self.tx.connection)
-            .await?;
-        if of_user.is_some() {
-            self.conflicts.push(ImportConflict::ClientIsUser(id.to_owned()));
-            return Ok(());
-        }
-        let added = sqlx::query(
-            "INSERT INTO clients (id, settings, version, created_at, updated_at, disabled_at) \
-             VALUES ($1, $2, 1, $3, $3, $4) ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(id)
-        .bind(settings)
-        .bind(millis(self.now))
-        .bind(disabled_at.map(millis))
-        .execute(&mut *self.tx.connection)
-        .await?;
-        if added.rows_affected() == 0 {
-            self.conflicts.push(ImportConflict::SameClient(id.to_owned()));
-        } else {
-            self.counts.clients += 1;
-        }
-        Ok(())
     }
 }
 

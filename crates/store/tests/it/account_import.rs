@@ -34,16 +34,14 @@ fn group(name: &str) -> ImportedRow {
     ImportedRow::Group { id: format!("g-{name}"), name: name.to_owned() }
 }
 
-fn client(id: &str) -> ImportedRow {
-    ImportedRow::Client { id: id.to_owned(), settings: "{}".into(), disabled_at: None }
-}
-
 fn entry() -> AuditEntry {
     AuditEntry {
         actor: "operator:root".into(),
         action: "import".into(),
         target: "realm:shop".into(),
         detail: "{}".into(),
+        client_id: None,
+        user_id: None,
         at: NOW,
     }
 }
@@ -100,11 +98,11 @@ on_both! {
         let mut bob = row("bob");
         bob.password = None;
         bob.user.disabled_at = Some(NOW);
-        let mut rows = vec![group("staff"), group("role:admin"), client("shop")];
+        let mut rows = vec![group("staff"), group("role:admin")];
         rows.extend([ada.clone(), bob].map(|user| ImportedRow::User(Box::new(user))));
         let counts = commit(&store, rows).await.unwrap();
         let expected = ImportCounts {
-            users: 2, passwords: 1, disabled: 1, groups: 1, memberships: 3, clients: 1, consents: 1,
+            users: 2, passwords: 1, disabled: 1, groups: 1, memberships: 3, consents: 1,
         };
         assert_eq!(counts, expected, "the group \"staff\" exists already");
         let (found, stored) = store.user_by_login("ADA").await.unwrap().unwrap();
@@ -115,7 +113,6 @@ on_both! {
         assert_eq!(store.group("staff").await.unwrap().unwrap().id, "old");
         let consent = Consent { user_id: "id-Ada".into(), client_id: "shop".into(), scopes: "openid email".into(), given_at: NOW };
         assert_eq!(store.consents_of("id-Ada").await.unwrap(), [consent]);
-        assert_eq!(store.client("shop").await.unwrap().unwrap().version, 1);
         let entries = store.audit_log(0).await.unwrap();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].entry, entry());
@@ -143,8 +140,7 @@ on_both! {
         as_client.user.id = "robot".into();
         let mut again = row("new name");
         again.user.id = "id-mail".into();
-        let mut rows = vec![client("robot"), client("id-mail"), client("new")];
-        rows.extend(users(vec![
+        let rows = users(vec![
             row("fine"),
             row("ZOE\u{308}"),
             row("ADA\u{ff20}example.com"),
@@ -152,11 +148,9 @@ on_both! {
             as_client,
             again,
             with_email("self@example.com", "Self@Example.com"),
-        ]));
+        ]);
         let found = conflicts(&store, rows).await;
         let expected = [
-            ImportConflict::SameClient("robot".into()),
-            ImportConflict::ClientIsUser("id-mail".into()),
             ImportConflict::Name(account("id-ZOE\u{308}", "ZOE\u{308}"), account("id-Zo\u{eb}", "Zo\u{eb}")),
             ImportConflict::Name(
                 account("id-ADA\u{ff20}example.com", "ADA\u{ff20}example.com"),
@@ -168,7 +162,6 @@ on_both! {
         ];
         assert_eq!(found, expected);
         assert_eq!(store.user("id-fine").await.unwrap(), None);
-        assert_eq!(store.client("new").await.unwrap(), None);
         assert_eq!(store.audit_log(0).await.unwrap(), []);
     }
 
