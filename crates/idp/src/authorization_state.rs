@@ -13,6 +13,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
+use store::users::UserRow;
 
 use crate::{EntropyFailed, provider::Provider, secrets::Purpose, session::Browser};
 
@@ -48,6 +49,23 @@ pub struct PostLogout {
     pub(crate) state: Option<String>,
 }
 
+/// A user who gave the right password and must choose a new one before a session begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingPasswordChange {
+    /// Id of the user.
+    pub(crate) user_id: String,
+    /// When the account was read during the check of the password, in milliseconds of log time. A
+    /// later change of the password, or a revocation, makes the state worthless.
+    read_at: u64,
+}
+
+impl PendingPasswordChange {
+    /// When the account was read, in log time.
+    pub(crate) fn read_at(&self) -> Timestamp {
+        Timestamp::from_millis(self.read_at)
+    }
+}
+
 /// The state of one unfinished interaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorizationState {
@@ -56,6 +74,9 @@ pub struct AuthorizationState {
     /// Id of the user for whom the page was made: no other user may submit it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     user: Option<String>,
+    /// The user who gave the right password and must choose a new one first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    password_change: Option<PendingPasswordChange>,
     /// What continues after login.
     pub intent: Intent,
 }
@@ -63,7 +84,7 @@ pub struct AuthorizationState {
 impl AuthorizationState {
     /// Begins an interaction at the current time.
     pub fn begin(provider: &Provider, intent: Intent) -> Self {
-        Self { began: provider.now().as_millis(), user: None, intent }
+        Self { began: provider.now().as_millis(), user: None, password_change: None, intent }
     }
 
     /// Binds the state to a page that is shown to this user.
@@ -75,6 +96,24 @@ impl AuthorizationState {
     /// Whether the page was shown to this user.
     pub fn is_for_user(&self, user_id: &str) -> bool {
         self.user.as_deref() == Some(user_id)
+    }
+
+    /// Records that this user gave the right password and must choose a new one first.
+    #[must_use]
+    pub fn with_password_change(self, user: &UserRow) -> Self {
+        let pending = PendingPasswordChange { user_id: user.id.clone(), read_at: user.read_at.as_millis() };
+        Self { password_change: Some(pending), ..self }
+    }
+
+    /// The user who must choose a new password before the interaction continues.
+    pub fn password_change(&self) -> Option<&PendingPasswordChange> {
+        self.password_change.as_ref()
+    }
+
+    /// The interaction after the password was changed.
+    #[must_use]
+    pub fn without_password_change(self) -> Self {
+        Self { password_change: None, ..self }
     }
 
     /// When the interaction began.

@@ -62,6 +62,9 @@ pub enum LoginFault {
     /// Too many failures: nothing was verified. Holds the time until the lock ends.
     #[error("account or network locked for {} s", .0.as_secs())]
     Locked(Duration),
+    /// The password is right, but the user must choose a new one before any session or token.
+    #[error("the user must choose a new password first")]
+    PasswordChangeRequired(Box<UserRow>),
     /// The hashing threads are busy or failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -78,6 +81,7 @@ impl From<LoginFault> for crate::oauth::error::OAuthFault {
         match fault {
             LoginFault::Wrong => Self::LoginFailed,
             LoginFault::Locked(after) => Self::LoginLocked(after),
+            LoginFault::PasswordChangeRequired(_) => Self::PasswordChangeRequired,
             LoginFault::Pool(error) => error.into(),
             LoginFault::Store(error) => error.into(),
             LoginFault::Session(why) => Self::Store(why),
@@ -203,7 +207,9 @@ impl Logins {
     ///
     /// # Errors
     /// [`LoginFault::Wrong`] for a wrong name or password or a disabled account,
-    /// [`LoginFault::Locked`] when account or network is locked, otherwise the failure of pool or
+    /// [`LoginFault::Locked`] when account or network is locked,
+    /// [`LoginFault::PasswordChangeRequired`] after the right password of a user who must choose a
+    /// new one, otherwise the failure of pool or
     /// store.
     pub async fn verify(
         &self,
@@ -241,7 +247,10 @@ impl Logins {
                 if let (true, Some(from)) = (outdated, stored) {
                     self.upgrade_hash(store, &user, from, password).await;
                 }
-                Ok(user)
+                match user.must_change_password_at {
+                    Some(_) => Err(LoginFault::PasswordChangeRequired(Box::new(user))),
+                    None => Ok(user),
+                }
             }
             (known, _) => {
                 let [account, network] = subjects;

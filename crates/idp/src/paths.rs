@@ -24,6 +24,8 @@ pub const DEVICE: &str = "/device";
 pub const DEVICE_DECISION: &str = "/device/decision";
 /// Path that the login form is posted to.
 pub const LOGIN: &str = "/login";
+/// Path that the form with a new password is posted to, which a login requires.
+pub const NEW_PASSWORD: &str = "/login/password";
 /// Path that the consent form is posted to.
 pub const CONSENT: &str = "/consent";
 /// Path that the logout confirmation form is posted to.

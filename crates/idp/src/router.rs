@@ -66,6 +66,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
     let pages = Router::new()
         .route(&below(paths::AUTHORIZE), allow_only(get(authorize::get).post(authorize::post)))
         .route(&below(paths::LOGIN), allow_only(get(login::resume).post(login::login)))
+        .route(&below(paths::NEW_PASSWORD), allow_only(post(login::new_password::submit)))
         .route(&below(paths::CONSENT), allow_only(get(login::resume).post(authorize::consent)))
         .route(&below(paths::END_SESSION), allow_only(get(logout::logout).post(logout::logout)))
         .route(&below(paths::LOGOUT_DECISION), allow_only(post(logout::decide)))

@@ -6,10 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{
     login_attempts::DeleteAttempts,
-    users::{self as rows, ChangeUser, DeleteUser, EnableUser, StoredPassword, UserRevocation, UserRow},
+    users::{
+        self as rows, ChangeUser, DeleteUser, EnableUser, RequirePasswordChange, StoredPassword,
+        UserRevocation, UserRow,
+    },
 };
 
-use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, Refused, Secret, check, paging, seconds};
+use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, check, paging, seconds};
 use crate::attributes::Attributes;
 use crate::login::account_subject;
 use crate::passwords::Password;
@@ -27,6 +30,8 @@ pub struct UserView {
     pub email: Option<String>,
     /// Whether the address is verified; only then can the user log in with it.
     pub email_verified: bool,
+    /// Whether the user must choose a new password at the next login.
+    pub must_change_password: bool,
     /// Further claims of the user (OpenID Connect Core 1.0 §5.1).
     #[schema(value_type = Object)]
     pub claims: Map<String, Value>,
@@ -46,6 +51,7 @@ impl From<UserRow> for UserView {
             name: user.name,
             email_verified: user.email.is_some() && user.email_verified_at.is_some(),
             email: user.email,
+            must_change_password: user.must_change_password_at.is_some(),
             claims: serde_json::from_str(&user.claims).unwrap_or_default(),
             created_at: seconds(user.created_at),
             updated_at: seconds(user.updated_at),
@@ -93,6 +99,9 @@ pub struct AddUser {
     /// Whether to generate a password and return it once.
     #[serde(default)]
     pub generate_password: bool,
+    /// Whether the user must choose a new password at the first login.
+    #[serde(default)]
+    pub must_change_password: bool,
 }
 
 /// Result of the creation of an account.
@@ -117,6 +126,9 @@ pub struct UserChange {
     pub email: Option<Option<String>>,
     /// Whether the address is verified.
     pub email_verified: Option<bool>,
+    /// Whether the user must choose a new password at the next login. Sessions and tokens stay
+    /// valid.
+    pub must_change_password: Option<bool>,
     /// The complete new claims.
     #[schema(value_type = Option<Object>)]
     pub claims: Option<Map<String, Value>>,
@@ -136,6 +148,8 @@ pub struct SetPassword {
     pub password: Option<Secret>,
     /// Whether to generate a password and return it once.
     pub generate: bool,
+    /// Whether the user must choose a new password at the next login.
+    pub temporary: bool,
 }
 
 /// Result of setting a password.
@@ -240,7 +254,7 @@ impl Admin<'_> {
             created_at: now,
             updated_at: now,
             disabled_at: None,
-            must_change_password_at: None,
+            must_change_password_at: add.must_change_password.then_some(now),
             // No token exists yet. With the current time, a token issued in this second would get
             // the `iat` of the next second.
             tokens_not_before: Timestamp::from_millis(0),
@@ -263,6 +277,12 @@ impl Admin<'_> {
         let detail = changed_members(&change);
         for _ in 0..MAX_ATTEMPTS {
             let row = self.user_change(self.user_row(id).await?, &change)?;
+            let required: Vec<_> = change
+                .must_change_password
+                .map(|required| RequirePasswordChange { user_id: id.to_owned(), required, now: row.now })
+                .into_iter()
+                .collect();
+            let row = Chained(row, required);
             if self.write(row, self.entry("user.change", target(id), &detail)).await? {
                 self.provider.logins().forget(id);
                 return Ok(self.user_row(id).await?.into());
@@ -318,8 +338,14 @@ impl Admin<'_> {
         let (password, made) = wanted
             .ok_or_else(|| AdminFault::refused("password", "password missing: send one or set `generate`"))?;
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
-        let change = revocations::change_password(self.provider, id, stored);
-        let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
+        let ending = if set.temporary {
+            UserRevocation::TemporaryPassword(stored)
+        } else {
+            UserRevocation::Password(stored)
+        };
+        let change = revocations::end_user(self.provider, id, ending, "password changed", self.now());
+        let detail = json!({ "generated": made, "temporary": set.temporary });
+        let entry = self.entry("user.password", target(id), &detail);
         AdminFault::found_if(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(PasswordSet { password: made.then_some(password) })
@@ -447,6 +473,7 @@ fn changed_members(change: &UserChange) -> Value {
         ("name", change.name.is_some()),
         ("email", change.email.is_some()),
         ("email_verified", change.email_verified.is_some()),
+        ("must_change_password", change.must_change_password.is_some()),
         ("claims", change.claims.is_some()),
     ];
     json!({ "changed": members.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect::<Vec<_>>() })

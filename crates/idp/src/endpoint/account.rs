@@ -24,7 +24,8 @@ use super::{authorize, logout as signing_out};
 use crate::audit_draft::{AuditDraft, Subject};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
-use crate::login::{LoginFault, LoginOrigin, SetFault};
+use crate::endpoint::password_problem::password_problem;
+use crate::login::{LoginFault, LoginOrigin};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::scope::ScopeSet;
@@ -33,7 +34,6 @@ use crate::pages::{
     PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 use crate::passwords::Password;
-use crate::passwords::rules::Refusal;
 use crate::paths;
 use crate::provider::Provider;
 use crate::{audit_trail, revocations, session};
@@ -478,17 +478,14 @@ async fn try_password(
     let place = (provider.store(), provider.secrets());
     let user = match logins.verify(place, &user.name, current, &origin, provider.now()).await {
         Ok(user) => user,
+        Err(LoginFault::PasswordChangeRequired(user)) => *user,
         Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
         Err(LoginFault::Locked(after)) => return Ok(Some(PasswordProblem::TooMany(after))),
         Err(fault) => return Err(fault.into()),
     };
     let stored = match logins.hash(&new, &user.name, user.email.as_deref(), provider.now()).await {
         Ok(stored) => stored,
-        Err(SetFault::Refused(Refusal::TooShort { .. })) => return Ok(Some(PasswordProblem::TooShort)),
-        Err(SetFault::Refused(Refusal::Characters)) => return Ok(Some(PasswordProblem::Characters)),
-        Err(SetFault::Refused(_) | SetFault::TooLong(_)) => return Ok(Some(PasswordProblem::TooCommon)),
-        Err(SetFault::Pool(error)) => return Err(error.into()),
-        Err(SetFault::Store(error)) => return Err(error.into()),
+        Err(fault) => return password_problem(fault).map(Some),
     };
     // This browser stays logged in, with a new session.
     let (begins, token) = visit.browser.draw_session(provider, &user)?;

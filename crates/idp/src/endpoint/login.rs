@@ -1,5 +1,7 @@
 //! Login form: authenticates a user and continues the interaction that required the login.
 
+pub mod new_password;
+
 use std::sync::Arc;
 
 use axum::{
@@ -30,6 +32,9 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
     match try_login(&mut visit, &form, &flow).await {
         Ok(Ok(())) => continue_interaction(&mut visit, flow).await,
         Ok(Err(problem)) => login_page_with_problem(&mut visit, flow, form.get("username"), problem).await,
+        Err(LoginFault::PasswordChangeRequired(user)) => {
+            new_password::page(&mut visit, &flow.with_password_change(&user), &user.name, None).await
+        }
         Err(fault) => visit.failed(&fault.into()),
     }
 }

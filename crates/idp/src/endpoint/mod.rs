@@ -25,6 +25,7 @@ pub mod logout;
 pub mod metadata;
 pub mod not_found;
 pub mod par;
+mod password_problem;
 pub mod revoke;
 pub mod signals;
 pub mod token;

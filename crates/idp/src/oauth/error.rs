@@ -95,6 +95,9 @@ pub enum OAuthFault {
     /// The account or network is locked after too many failures; holds the remaining time.
     #[error("account or network locked for {} s", .0.as_secs())]
     LoginLocked(Duration),
+    /// The password is right, but the user must choose a new one first, in a browser.
+    #[error("the user must choose a new password first")]
+    PasswordChangeRequired,
     /// The user has not decided about the device yet (RFC 8628 §3.5).
     #[error("authorization pending")]
     AuthorizationPending,
@@ -224,6 +227,7 @@ impl OAuthFault {
             Self::Replayed(_) => row(bad, "invalid_grant", Warn, "the code or token is expired, revoked, of another client, or does not fit the request"),
             Self::LoginFailed => row(bad, "invalid_grant", Info, "wrong user name or password"),
             Self::LoginLocked(after) => later(row(StatusCode::TOO_MANY_REQUESTS, "invalid_grant", Warn, "too many attempts: try again later"), *after),
+            Self::PasswordChangeRequired => row(bad, "invalid_grant", Info, "the password must be changed: log in with a browser and choose a new one"),
             Self::AuthorizationPending => row(bad, "authorization_pending", Debug, "no decision yet: poll again after the interval"),
             Self::SlowDown => row(bad, "slow_down", Debug, "poll less often: add five seconds to the interval"),
             Self::AccessDenied => row(bad, "access_denied", Info, "denied by the user"),
@@ -336,6 +340,7 @@ mod tests {
             Replayed("x"),
             LoginFailed,
             LoginLocked(Duration::from_secs(1)),
+            PasswordChangeRequired,
             AuthorizationPending,
             SlowDown,
             AccessDenied,

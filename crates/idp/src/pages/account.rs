@@ -275,7 +275,8 @@ fn done_message(done: AccountDone, w: &Words) -> Filled<'_> {
     .filled()
 }
 
-fn problem_message(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
+/// Why a new password was not accepted, in words.
+pub(super) fn problem_message(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
     let a = &w.account;
     match problem {
         PasswordProblem::WrongCurrent => a.wrong_current.filled(),

@@ -17,6 +17,7 @@ pub const BUILTIN: [(&str, &str); 2] =
         minutes(count), hour, hours(count) }
     common: CommonWords { back(client), signed_in(user) }
     login: LoginWords { title, lead(client), user, password, submit, wrong, too_many(wait), expired, incomplete }
+    new_password: NewPasswordWords { title, lead, submit }
     consent: ConsentWords { title, lead(client), asks, new, had, allow, deny, returns(host), note }
     scope: ScopeWords { openid, profile, email, address, phone, groups, offline_access, other(scope) }
     device: DeviceWords {

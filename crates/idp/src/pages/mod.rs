@@ -1,6 +1,6 @@
 //! Pages for users: server-rendered, with plain CSS, usable without scripts.
 //!
-//! Owns: the view of each page ([`login`], [`consent`], [`device`], [`logout`], [`account`],
+//! Owns: the view of each page ([`login`], [`new_password`], [`consent`], [`device`], [`logout`], [`account`],
 //! [`form_post`], [`error`]) and its messages ([`messages`]).
 //!
 //! Does not own: the document around a view, brand, languages and response headers (crate
@@ -22,6 +22,7 @@ pub mod form_post;
 pub mod login;
 pub mod logout;
 pub mod messages;
+pub mod new_password;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub use form_post::FormPost;
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
 use messages::Words;
+pub use new_password::NewPassword;
 
 /// Target and hidden fields of a form. It renders as the opening tag with the hidden fields.
 #[derive(Debug, Clone, Copy, Template)]
@@ -66,6 +68,8 @@ pub struct Form<'a> {
 pub enum Page<'a> {
     /// Asks for user name and password.
     Login(Login<'a>),
+    /// Asks for a new password before a login continues.
+    NewPassword(NewPassword<'a>),
     /// Asks whether the client may have the requested scopes.
     Consent(Consent<'a>),
     /// Asks for a user code.
@@ -168,6 +172,7 @@ impl Page<'_> {
     fn view<'w>(&self, w: &'w Words) -> View<'w> {
         match self {
             Self::Login(page) => page.view(w),
+            Self::NewPassword(page) => page.view(w),
             Self::Consent(page) => page.view(w),
             Self::DeviceCode(page) => page.view(w),
             Self::DeviceConfirm(page) => page.view(w),
@@ -184,6 +189,7 @@ impl Page<'_> {
     fn form_targets(&self) -> &[FormTarget] {
         match self {
             Self::Login(page) => page.form_targets,
+            Self::NewPassword(page) => page.form_targets,
             Self::Consent(page) => page.form_targets,
             Self::Logout(page) => page.form_targets,
             Self::FormPost(page) => page.form_targets,

@@ -7,7 +7,7 @@ use ::pages::{FormTarget, Href, Link};
 use super::{
     Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
     DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
-    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
+    LogoutDone, NewPassword, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 /// Texts in the samples.
@@ -183,6 +183,14 @@ impl<'a> Sample<'a> {
             back,
             form_targets: &self.targets,
         };
+        let fresh = NewPassword {
+            form: form("/login/password"),
+            user: t.user,
+            min_length: 12,
+            problem: None,
+            form_targets: &self.targets,
+        };
+        let refused = NewPassword { problem: Some(PasswordProblem::TooShort), ..fresh };
         let consent = Consent {
             form: form("/consent"),
             client: t.client,
@@ -210,6 +218,8 @@ impl<'a> Sample<'a> {
         vec![
             ("login", Page::Login(login)),
             ("login-wrong", Page::Login(wrong)),
+            ("login-new-password", Page::NewPassword(fresh)),
+            ("login-new-password-short", Page::NewPassword(refused)),
             ("consent", Page::Consent(consent)),
             ("consent-first", Page::Consent(Consent { scopes: &self.scopes[2..], ..consent })),
             ("device", Page::DeviceCode(code)),

@@ -210,7 +210,12 @@ async fn statuses_follow_the_tables() {
     for (name, status, _, _) in every(Texts::ordinary()).await {
         let expected = match name.split('.').next().unwrap() {
             "login-wrong" => 403,
-            "device-unknown" | "account-bare" | "account-refused" | "error" | "error-back" => 400,
+            "login-new-password-short"
+            | "device-unknown"
+            | "account-bare"
+            | "account-refused"
+            | "error"
+            | "error-back" => 400,
             "error-server" => 500,
             _ => 200,
         };

@@ -15,6 +15,7 @@ mod devices;
 mod discovery;
 mod keys;
 mod logs;
+mod must_change_password;
 mod openid;
 mod outage;
 mod pages;

@@ -101,7 +101,8 @@ async fn a_password_that_is_set_has_characters_that_can_be_typed() {
     let bench = TestProvider::start().await;
     let (admin, id) = (bench.admin(), bench.user("ada").await);
     for text in ["wolken kratzen\0", "wolken\u{200b} kratzen", "wolken\nkratzen"] {
-        let set = SetPassword { password: Some(Secret::new(text.to_owned())), generate: false };
+        let set =
+            SetPassword { password: Some(Secret::new(text.to_owned())), generate: false, temporary: false };
         assert_eq!(refused_paths(admin.set_password(&id, set).await), ["password"], "{text:?}");
     }
 }
@@ -161,8 +162,11 @@ async fn what_ends_an_account_ends_its_tokens() {
     let bench = TestProvider::start().await;
     let admin = bench.admin();
     let id = bench.user("ada").await;
-    let given =
-        SetPassword { password: Some(Secret::new("umbrella violet orbit".to_owned())), generate: false };
+    let given = SetPassword {
+        password: Some(Secret::new("umbrella violet orbit".to_owned())),
+        generate: false,
+        temporary: false,
+    };
     for (format, action) in
         [("desk", "disable"), ("safe", "disable"), ("desk", "end"), ("safe", "end"), ("desk", "password")]
     {

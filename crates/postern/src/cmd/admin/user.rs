@@ -24,6 +24,9 @@ pub(super) enum Verb {
         /// JSON file with further claims (`name`, `given_name`, `phone_number`, ...), or -.
         #[arg(long, value_name = "FILE")]
         claims: Option<String>,
+        /// The user must choose a new password at the first login.
+        #[arg(long)]
+        must_change_password: bool,
         #[command(flatten)]
         password: PasswordFrom,
     },
@@ -55,6 +58,9 @@ pub(super) enum Verb {
         /// Whether the address is verified.
         #[arg(long, value_name = "BOOL", group = "changes")]
         verified: Option<bool>,
+        /// Whether the user must choose a new password at the next login; sessions stay valid.
+        #[arg(long, value_name = "BOOL", group = "changes")]
+        must_change_password: Option<bool>,
         /// JSON file with all new claims, or -.
         #[arg(long, value_name = "FILE", group = "changes")]
         claims: Option<String>,
@@ -64,6 +70,9 @@ pub(super) enum Verb {
         /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
+        /// The user must choose another password at the next login.
+        #[arg(long)]
+        temporary: bool,
         #[command(flatten)]
         password: PasswordFrom,
     },
@@ -102,7 +111,7 @@ pub(super) enum Verb {
 pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
-        Verb::Add { name, email, verified, claims, password } => {
+        Verb::Add { name, email, verified, claims, must_change_password, password } => {
             let claims = claims.map(|file| input::json(&file, "claims")).transpose()?.unwrap_or_default();
             let add = AddUser {
                 name,
@@ -111,6 +120,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 claims,
                 password: password.read()?,
                 generate_password: password.generate_password,
+                must_change_password,
             };
             let without = if password.is_absent() { ", without a password" } else { "" };
             let added = admin.add_user(add).await?;
@@ -136,21 +146,22 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             };
             Ok(desk.show(&admin.name_conflicts().await?, lines)?)
         }
-        Verb::Change { user, name, email, no_email, verified, claims } => {
+        Verb::Change { user, name, email, no_email, verified, must_change_password, claims } => {
             let change = UserChange {
                 name,
                 email: if no_email { Some(None) } else { email.map(Some) },
                 email_verified: verified,
+                must_change_password,
                 claims: claims.map(|file| input::json(&file, "claims")).transpose()?,
             };
             let changed = admin.change_user(&id(desk, &user).await?, change).await?;
             Ok(desk.report_change(&changed, &format!("user {} is changed", changed.name))?)
         }
-        Verb::Password { user, password } => {
+        Verb::Password { user, temporary, password } => {
             let id = id(desk, &user).await?;
             let given =
                 if password.is_absent() { Some(input::prompt_password()?) } else { password.read()? };
-            let set = SetPassword { password: given, generate: password.generate_password };
+            let set = SetPassword { password: given, generate: password.generate_password, temporary };
             let set = admin.set_password(&id, set).await?;
             let description = format!("user {user} has a new password, and is logged out everywhere");
             Ok(desk.report_change_with_secret(
@@ -230,6 +241,14 @@ pub(super) fn table(users: &[UserView]) -> String {
     show::table(["name", "id", "address", "state", "made"], users.iter().map(row))
 }
 
+fn password_state(details: &UserDetails) -> &'static str {
+    match (details.has_password, details.user.must_change_password) {
+        (true, true) => "set; must be changed at the next login",
+        (true, false) => "set",
+        (false, _) => "none",
+    }
+}
+
 fn details(details: &UserDetails) -> String {
     let user = &details.user;
     let claims = if user.claims.is_empty() {
@@ -243,7 +262,7 @@ fn details(details: &UserDetails) -> String {
         ("address", address(user)),
         ("state", state(user)),
         ("groups", details.groups.join(", ")),
-        ("password", if details.has_password { "set" } else { "none" }.into()),
+        ("password", password_state(details).into()),
         ("failed logins", details.failed_logins.to_string()),
         ("locked until", show::optional_time(details.locked_until)),
         ("claims", claims),
