@@ -60,8 +60,8 @@ impl Flag {
 pub struct Syntax {
     /// The program, for messages.
     pub program: &'static str,
-    /// Its flags.
-    pub flags: &'static [Flag],
+    /// Its flags, in one table or several.
+    pub tables: &'static [&'static [Flag]],
     /// Letters that stand for flags.
     pub letters: &'static [(char, &'static str)],
     /// Whether `-name` is the same as `--name` (Go's package `flag`).
@@ -71,6 +71,11 @@ pub struct Syntax {
 }
 
 impl Syntax {
+    /// Its flags.
+    pub fn flags(&self) -> impl Iterator<Item = &'static Flag> + use<> {
+        self.tables.iter().copied().flatten()
+    }
+
     /// Reads arguments. Each value of a list is an item of its own.
     ///
     /// # Errors
@@ -125,7 +130,7 @@ impl Syntax {
     pub fn environment(&self, prefix: &str, variables: &[(String, String)]) -> Vec<(&'static str, Given)> {
         let read = |(name, value): &(String, String)| {
             let key = name.strip_prefix(prefix)?.to_lowercase();
-            let flag = self.flags.iter().find(|flag| !flag.key.is_empty() && flag.key == key)?;
+            let flag = self.flags().find(|flag| !flag.key.is_empty() && flag.key == key)?;
             Some(flag.values(value, name))
         };
         variables.iter().filter_map(read).flatten().collect()
@@ -140,7 +145,7 @@ impl Syntax {
         let file: toml::Table = text.parse().map_err(|error: toml::de::Error| fault(error.to_string()))?;
         let mut given = Vec::new();
         for (key, value) in &file {
-            let flag = self.flags.iter().find(|flag| flag.key == key);
+            let flag = self.flags().find(|flag| !flag.key.is_empty() && flag.key == key);
             let flag = flag.ok_or_else(|| fault(format!("{} has no key `{key}`", self.program)))?;
             let origin = format!("{key} of {name}");
             let text = |value: &toml::Value| match value {
@@ -159,7 +164,7 @@ impl Syntax {
 
     fn known(&self, name: &str) -> Option<Flag> {
         let name = if self.underscores { name.replace('_', "-") } else { name.to_owned() };
-        self.flags.iter().copied().find(|flag| flag.name == name)
+        self.flags().copied().find(|flag| flag.name == name)
     }
 }
 
@@ -169,13 +174,13 @@ mod tests {
 
     const SYNTAX: Syntax = Syntax {
         program: "example",
-        flags: &[
+        tables: &[&[
             Flag::new("on", FlagKind::Switch),
             Flag::new("one-name", FlagKind::Text),
             Flag::new("list", FlagKind::List),
             Flag::new("repeated", FlagKind::Repeated),
             Flag::new("v", FlagKind::Text),
-        ],
+        ]],
         letters: &[('v', "v")],
         single_dash: false,
         underscores: true,

@@ -5,7 +5,7 @@ use crate::flags::{Flag, FlagKind, Syntax};
 /// How the program reads its command line.
 pub const SYNTAX: Syntax = Syntax {
     program: "kube-rbac-proxy",
-    flags: &FLAGS,
+    tables: &[&FLAGS],
     letters: &[('h', "help"), ('v', "v")],
     single_dash: false,
     underscores: true,

@@ -53,7 +53,7 @@ pub(super) fn translate(
 }
 
 /// Flags that say who may, and whose answer no claim has.
-const NARROWING: [&str; 9] = [
+const NARROWING: [&str; 10] = [
     "google-group",
     "gitlab-project",
     "github-org",
@@ -61,6 +61,7 @@ const NARROWING: [&str; 9] = [
     "github-repo",
     "github-user",
     "bitbucket-team",
+    "bitbucket-workspace",
     "bitbucket-repository",
     "entra-id-allowed-tenant",
 ];
@@ -100,6 +101,8 @@ fn groups(settings: &mut ProgramSettings, from: &mut Vec<String>) -> Option<Valu
             "google-service-account-json",
             "google-use-application-default-credentials",
             "google-target-principal",
+            "google-admin-api-user-scope",
+            "google-use-organization-id",
             "gitlab-project",
             "github-org",
             "github-team",
@@ -107,6 +110,7 @@ fn groups(settings: &mut ProgramSettings, from: &mut Vec<String>) -> Option<Valu
             "github-token",
             "github-user",
             "bitbucket-team",
+            "bitbucket-workspace",
             "bitbucket-repository",
             "azure-graph-group-field",
         ],
@@ -219,6 +223,9 @@ fn tokens(settings: &mut ProgramSettings, draft: &mut Draft, provider: &Provider
     table.set("audiences", audiences, "--client-id, --oidc-extra-audience");
     table.set("id_tokens", true, &given.shown()).set("token_types", "untyped", &given.shown());
     table.set_some("ca", provider.ca.as_deref(), "--provider-ca-file");
+    if !provider.algorithms.is_empty() {
+        table.set("algorithms", provider.algorithms.clone(), "--oidc-enabled-signing-alg");
+    }
     for claim in &audience_claims {
         if claim.value == "aud" {
             settings.translated(claim);

@@ -106,7 +106,7 @@ struct Output {
 }
 
 /// Settings that have no equal, or need none, and what to do.
-const WITHOUT_EQUAL: [(&[&str], &str); 16] = [
+const WITHOUT_EQUAL: [(&[&str], &str); 17] = [
     (
         &[
             "auth-logging-format",
@@ -150,7 +150,8 @@ const WITHOUT_EQUAL: [(&[&str], &str); 16] = [
         &["cookie-domain"],
         "a session is for one host; people sign in at each, without a password as long as the provider knows them",
     ),
-    (&["cookie-samesite"], "cookies are `SameSite=Lax`"),
+    (&["cookie-samesite", "cookie-csrf-samesite"], "cookies are `SameSite=Lax`"),
+    (&["disable-keep-alives"], "connections to upstreams are kept open between requests"),
     (&["session-cookie-minimal"], "sessions do not fit into a cookie with many groups: set `login.database`"),
     (
         &[
@@ -187,7 +188,7 @@ const WITHOUT_EQUAL: [(&[&str], &str); 16] = [
         &["ssl-insecure-skip-verify", "ssl-upstream-insecure-skip-verify"],
         "certificates are always verified: name the authority, or the certificate itself, with `ca`",
     ),
-    (&["convert-config-to-alpha", "version", "help"], "nothing to do: it printed something"),
+    (&["convert-config-to-alpha", "config-test", "version", "help"], "nothing to do: it printed something"),
 ];
 
 /// A value as it may be shown: not if it is a secret.

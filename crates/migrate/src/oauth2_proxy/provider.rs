@@ -23,7 +23,13 @@ pub(super) struct Provider {
     pub(super) email_claim: Option<Given>,
     pub(super) groups_claim: Option<Given>,
     pub(super) unverified_email: Option<Given>,
+    /// The signature algorithms of its tokens; empty: the usual ones.
+    pub(super) algorithms: Vec<String>,
 }
+
+/// Signature algorithms that are accepted from a provider.
+const ALGORITHMS: [&str; 10] =
+    ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"];
 
 pub(super) fn translate(
     settings: &mut ProgramSettings,
@@ -65,9 +71,15 @@ pub(super) fn translate(
     }
     client_secret(settings, table, &mut output.secrets);
     authorization_request(settings, output.draft.last("[[login.provider]]"), issuer.2)?;
+    let algorithms = algorithms(settings);
+    if !algorithms.is_empty() {
+        let table = output.draft.last("[[login.provider]]");
+        table.set("algorithms", algorithms.clone(), "--oidc-enabled-signing-alg");
+    }
     let (issuer, _, is_openshift) = issuer;
     let ca = ca.map(|given| given.value);
-    let provider = claims(settings, (issuer, is_openshift), client.value, ca)?;
+    let mut provider = claims(settings, (issuer, is_openshift), client.value, ca)?;
+    provider.algorithms = algorithms;
     if !provider.is_openshift {
         set_claims(output.draft.table("[login.provider.claims]"), &provider);
     }
@@ -323,7 +335,31 @@ fn claims(
     for given in [&email_claim, &groups_claim, &unverified_email].into_iter().flatten() {
         settings.translated(given);
     }
-    Ok(Provider { issuer, is_openshift, client_id, ca, email_claim, groups_claim, unverified_email })
+    let algorithms = Vec::new();
+    Ok(Provider {
+        issuer,
+        is_openshift,
+        client_id,
+        ca,
+        email_claim,
+        groups_claim,
+        unverified_email,
+        algorithms,
+    })
+}
+
+/// The signature algorithms of the provider's tokens. Symmetric ones do not exist here.
+fn algorithms(settings: &mut ProgramSettings) -> Vec<String> {
+    let mut known = Vec::new();
+    for given in settings.list("oidc-enabled-signing-alg") {
+        if ALGORITHMS.contains(&&*given.value) {
+            settings.translated(&given);
+            known.push(given.value);
+        } else {
+            settings.no_equal(&given, "only signatures with a public key are accepted: let the provider sign with RS256, PS256, ES256 or EdDSA");
+        }
+    }
+    known
 }
 
 /// Sets the claims, of the login or of tokens.

@@ -74,14 +74,31 @@ fn stripped(given: &Given) -> Given {
 
 fn proxies(settings: &mut ProgramSettings, draft: &mut Draft) -> Result<(), InputFault> {
     let header = settings.text("real-client-ip-header");
-    if let Some(given) = settings.switch("reverse-proxy")? {
-        let from = PRIVATE.to_vec();
-        draft.last("[[listener]]").set("trusted_proxies", inline([("from", from.into())]), &given.shown());
-        settings.different(
-            &given,
-            "only private networks are trusted: write those of your proxies into `trusted_proxies.from`; a forwarded \
-             host chooses no route here",
-        );
+    let networks = settings.list("trusted-proxy-ip");
+    match settings.switch("reverse-proxy")? {
+        Some(given) if networks.is_empty() => {
+            let from = inline([("from", PRIVATE.to_vec().into())]);
+            draft.last("[[listener]]").set("trusted_proxies", from, &given.shown());
+            settings.different(
+                &given,
+                "only private networks are trusted: write those of your proxies into `trusted_proxies.from`; a forwarded \
+                 host chooses no route here",
+            );
+        }
+        Some(given) => {
+            let from: Vec<String> = networks.iter().map(|network| network.value.clone()).collect();
+            let from = inline([("from", from.into())]);
+            let origin = format!("{}, {}", given.origin, networks[0].origin);
+            draft.last("[[listener]]").set("trusted_proxies", from, &origin);
+            settings.different(&given, "a forwarded host chooses no route here");
+            networks.iter().for_each(|network| settings.translated(network));
+        }
+        None => {
+            for network in &networks {
+                let why = "without --reverse-proxy no proxy is trusted, so nothing is lost";
+                settings.different(network, why);
+            }
+        }
     }
     if let Some(given) = header {
         if given.value.eq_ignore_ascii_case("X-Forwarded-For") {

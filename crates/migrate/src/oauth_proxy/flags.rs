@@ -4,7 +4,7 @@ use crate::flags::{Flag, FlagKind, Syntax};
 
 /// How the program reads its command line: with Go's package `flag`.
 pub const SYNTAX: Syntax =
-    Syntax { program: "oauth-proxy", flags: &FLAGS, letters: &[], single_dash: true, underscores: false };
+    Syntax { program: "oauth-proxy", tables: &[&FLAGS], letters: &[], single_dash: true, underscores: false };
 
 /// Its variables of the environment; others have no effect.
 pub(super) const VARIABLES: [&str; 11] = [
