@@ -23,6 +23,7 @@ use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig,
 use http_engine::field_edits::FieldEdits;
 use http_engine::tls::{ClientCas, ServerCertificates};
 use ipnet::IpNet;
+use login::config::LoginRedirect;
 
 use crate::error_page::ErrorPages;
 
@@ -289,6 +290,11 @@ pub struct Route {
     /// Whether a browser's session is a credential on this route, and browsers without one are sent
     /// to log in.
     pub login: bool,
+    /// Which clients without a credential are sent to log in, with `login`.
+    pub login_redirect: LoginRedirect,
+    /// Whether the route answers in place of the login's `auth`: for the conditions of its query,
+    /// too.
+    pub is_login_auth: bool,
     /// Whether a user name and a password are a credential on this route. `None`: they are not.
     pub basic_auth: Option<BasicAuthUse>,
     /// Whether the client's `Authorization` passes to the upstream. Default false.

@@ -29,6 +29,7 @@ use http_engine::head::Framing;
 use http_engine::local_reply::LocalReply;
 use http_engine::parsed_request::ParsedRequest;
 use login::Login;
+use login::auth_conditions;
 use login::call::{AccountAddresses, LoginCall, MAX_BODY};
 use telemetry::phases::Phase;
 
@@ -321,7 +322,7 @@ fn try_admit(
         });
     }
     if let Some(login) = &running.login
-        && let Some(call) = login.call(&request, inbound.fields, inbound.is_original)
+        && let Some(call) = login_call(login, config, inbound, &request)
     {
         return Ok(match call {
             Ok(call) => ServedHere::login(login, call),
@@ -440,6 +441,12 @@ fn decide(
         permit
     };
     record.end(Phase::Decide);
+    if route.is_login_auth
+        && let Some(verified) = verified
+        && !auth_conditions::are_met(request, &verified.facts.identity)
+    {
+        return Err(Refusal::Denied(Denial::Forbidden { deny_rule: None }));
+    }
     if route.response_headers.as_ref().is_some_and(|headers| !headers.from_caller.is_empty()) {
         let values = template_values(verified, inbound, request, forwarded);
         record.response_edits = response_edits::of_route(route, request.scheme(), inbound.fields, &values);
@@ -482,6 +489,20 @@ fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_
     }
 }
 
+/// The request for an address of the login. A route may answer in place of the login's `auth`; the
+/// checks of other proxies have no use for that.
+fn login_call(
+    login: &Login,
+    config: &Config,
+    inbound: &ParsedRequest<'_>,
+    request: &Canonical<'_>,
+) -> Option<Result<LoginCall, LocalReply>> {
+    let call = login.call(request, inbound.fields, inbound.is_original)?;
+    let is_taken = !inbound.is_original
+        && matches!(route_of(config, inbound, request), Ok(index) if config.routes[index].is_login_auth);
+    (!is_taken).then_some(call)
+}
+
 /// Whether a login would help: there is no credential, or the session has expired just now.
 fn login_would_help(denial: &Denial, caller: Option<&Verified>) -> bool {
     match denial {
@@ -500,7 +521,7 @@ fn login_redirect(
     request: &Canonical<'_>,
 ) -> Option<LocalReply> {
     let login = running.login.as_ref().filter(|_| route.login)?;
-    login.login_redirect(request, inbound.fields, inbound.upgrade.is_some())
+    login.login_redirect(request, inbound.fields, inbound.upgrade.is_some(), route.login_redirect)
 }
 
 /// Records the user of a refused browser session, and where to sign in as another one, for the page.

@@ -14,6 +14,7 @@ use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
 use super::Login;
+use super::config::LoginRedirect;
 use super::login_state::{AccountChoice, AccountRequest};
 use super::navigation::{self, Navigation};
 use super::pages::PageNotice;
@@ -234,8 +235,9 @@ impl Login {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         upgrades: bool,
+        redirect: LoginRedirect,
     ) -> Option<LocalReply> {
-        self.config.invite(request, fields, upgrades)
+        self.config.invite(request, fields, upgrades, redirect)
     }
 }
 
@@ -304,9 +306,10 @@ impl crate::config::LoginConfig {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         upgrades: bool,
+        redirect: LoginRedirect,
     ) -> Option<LocalReply> {
         let here = self.named_origin(request.authority())?;
-        match navigation::classify(request.method(), fields, upgrades) {
+        match navigation::classify(request.method(), fields, upgrades, redirect) {
             Navigation::Program => None,
             Navigation::Navigate => {
                 // Shortens or drops a target that is too long, or the address would become too

@@ -52,6 +52,18 @@ pub struct LoginConfig {
     pub version: u64,
 }
 
+/// Which clients without a credential a route sends to log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoginRedirect {
+    /// Browsers that navigate to a page.
+    #[default]
+    Browsers,
+    /// All but those that say that they are programs.
+    All,
+    /// None: every client gets 401.
+    None,
+}
+
 /// A web origin at which browsers reach this gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {

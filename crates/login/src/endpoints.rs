@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use auth::headers::IdentityHeaders;
-use credentials::authenticate::Verified;
 use credentials::cookies::Cookie;
 use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
+use super::auth_conditions;
 use super::call::{LoginAction, LoginCall, redirect_to};
 use super::lifecycle::BeginFault;
 use super::pages::{LocalizedPages, PageNotice};
@@ -303,7 +303,9 @@ impl Login {
                 return LocalReply::from_code(401, "login_required", Outcome::Unauthenticated);
             }
         };
-        if !meets_conditions(call, &verified) {
+        let values = |name| call.all(name).map(str::to_owned).collect();
+        let identity = &verified.facts.identity;
+        if !auth_conditions::are_met_by(values, &identity.groups, identity.email.as_deref()) {
             return LocalReply::from_code(403, "forbidden", Outcome::Forbidden);
         }
         let mut answer = LocalReply::from_code(202, "allowed", Outcome::Allowed);
@@ -403,30 +405,6 @@ async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(),
             Err(ProviderFault::Identity("the authorization response has a wrong or missing `iss`".to_owned()))
         }
     }
-}
-
-/// Whether the user has one of the groups and one of the addresses in the query.
-fn meets_conditions(call: &LoginCall, verified: &Verified) -> bool {
-    let identity = &verified.facts.identity;
-    let list = |name: &'static str| {
-        let all: Vec<&str> = call.all(name).flat_map(|value| value.split(',')).map(str::trim).collect();
-        (call.all(name).next().is_some()).then_some(all)
-    };
-    let groups = list("allowed_groups");
-    if groups.is_some_and(|allowed| !identity.groups.iter().any(|group| allowed.contains(&&**group))) {
-        return false;
-    }
-    let email = identity.email.as_deref();
-    let emails = list("allowed_emails");
-    if emails.is_some_and(|allowed| {
-        !email.is_some_and(|email| allowed.iter().any(|a| a.eq_ignore_ascii_case(email)))
-    }) {
-        return false;
-    }
-    let domain = email.and_then(|email| email.split_once('@')).map(|(_, domain)| domain);
-    list("allowed_email_domains").is_none_or(|allowed| {
-        domain.is_some_and(|domain| allowed.iter().any(|a| a.eq_ignore_ascii_case(domain)))
-    })
 }
 
 fn unavailable() -> LocalReply {

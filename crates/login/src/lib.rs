@@ -22,6 +22,7 @@
 //! I/O runs on the control runtime, and continues when the request is dropped: a refresh token that
 //! was used must not be lost with the request that happened to need it.
 
+pub mod auth_conditions;
 mod backchannel;
 pub mod call;
 pub mod config;

@@ -7,6 +7,8 @@
 
 use auth::request::Field;
 
+use crate::config::LoginRedirect;
+
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Navigation {
@@ -18,16 +20,28 @@ pub(crate) enum Navigation {
     Program,
 }
 
-/// Classifies a request.
-pub(crate) fn classify(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navigation {
+/// Classifies a request. `redirect`: which clients count as browsers.
+pub(crate) fn classify(
+    method: &str,
+    fields: &[Field<'_>],
+    upgrades: bool,
+    redirect: LoginRedirect,
+) -> Navigation {
     let value =
         |name: &str| fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value);
-    if upgrades || value("authorization").is_some() || value("x-requested-with").is_some() {
+    let leads_all = redirect == LoginRedirect::All;
+    if redirect == LoginRedirect::None
+        || upgrades
+        || value("authorization").is_some()
+        || value("x-requested-with").is_some()
+    {
         return Navigation::Program;
     }
-    let goes = match value("sec-fetch-mode") {
-        Some(mode) => mode.eq_ignore_ascii_case(b"navigate"),
-        None => value("accept").is_some_and(wants_html),
+    let goes = match (value("sec-fetch-mode"), value("accept")) {
+        (Some(mode), _) => mode.eq_ignore_ascii_case(b"navigate"),
+        (None, Some(accept)) => wants_html(accept) || leads_all && !wants_json(accept),
+        // Only a GET is led on: what a form would lose is not known here.
+        (None, None) => leads_all && method != "POST",
     };
     match (goes, method) {
         (true, "GET" | "HEAD") => Navigation::Navigate,
@@ -55,13 +69,18 @@ fn wants_html(accept: &[u8]) -> bool {
     })
 }
 
+fn wants_json(accept: &[u8]) -> bool {
+    let mut types = accept.split(|byte| *byte == b',');
+    types.any(|range| range.trim_ascii().starts_with(b"application/json"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn judged(method: &str, fields: &[(&str, &str)]) -> Navigation {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        classify(method, &fields, false)
+        classify(method, &fields, false, LoginRedirect::Browsers)
     }
 
     const HTML: (&str, &str) = ("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
@@ -102,9 +121,23 @@ mod tests {
         assert_eq!(judged("GET", &[HTML, ("X-Requested-With", "XMLHttpRequest")]), Navigation::Program);
         assert_eq!(judged("GET", &[HTML, ("Authorization", "Bearer x")]), Navigation::Program);
         assert_eq!(judged("PUT", &[HTML]), Navigation::Program);
-        assert_eq!(
-            classify("GET", &[Field { name: "accept", value: b"text/html" }], true),
-            Navigation::Program
-        );
+        let html = [Field { name: "accept", value: b"text/html" }];
+        assert_eq!(classify("GET", &html, true, LoginRedirect::Browsers), Navigation::Program);
+        assert_eq!(classify("GET", &html, false, LoginRedirect::None), Navigation::Program);
+    }
+
+    #[test]
+    fn clients_that_say_nothing_are_led_on_where_all_are() {
+        let judged = |method: &str, fields: &[(&str, &str)]| {
+            let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+            classify(method, &fields, false, LoginRedirect::All)
+        };
+        assert_eq!(judged("GET", &[]), Navigation::Navigate);
+        assert_eq!(judged("GET", &[("user-agent", "x"), ("cookie", "a=b")]), Navigation::Navigate);
+        assert_eq!(judged("GET", &[("accept", "*/*")]), Navigation::Navigate);
+        assert_eq!(judged("POST", &[]), Navigation::Program);
+        assert_eq!(judged("GET", &[("accept", "application/json, */*")]), Navigation::Program);
+        assert_eq!(judged("GET", &[("authorization", "Bearer x")]), Navigation::Program);
+        assert_eq!(judged("GET", &[("sec-fetch-mode", "cors")]), Navigation::Program);
     }
 }

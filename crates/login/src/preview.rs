@@ -9,6 +9,7 @@ use credentials::cookies::Cookie;
 use http_engine::local_reply::LocalReply;
 
 use super::call::LoginAction;
+use super::config::LoginRedirect;
 
 /// A predicted response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub fn own_response(
 /// The response of a route with `login = true` to a request without a credential; `None`: the plain
 /// refusal.
 pub fn login_redirect(
-    login: &crate::config::LoginConfig,
+    (login, redirect): (&crate::config::LoginConfig, LoginRedirect),
     denial: &Denial,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
@@ -64,7 +65,7 @@ pub fn login_redirect(
     if !matches!(denial, Denial::Unauthenticated) {
         return None;
     }
-    let answer = login.invite(request, fields, upgrades)?;
+    let answer = login.invite(request, fields, upgrades, redirect)?;
     let description = match answer.status {
         302 => "a browser that navigates to a page: redirected to log in, then back",
         _ => {

@@ -154,6 +154,10 @@ fn check_routes(
                 "add `login = true`, or remove it",
             );
         }
+        if route.login_redirect != raw::LoginRedirect::Browsers && !route.login {
+            let message = "the key has no effect: no client is sent to log in on this route";
+            context.faults.add(&path.key("login_redirect"), message, "add `login = true`, or remove it");
+        }
         let here = |host: &String| origins.is_some_and(|origins| origins.serve(host));
         if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
             let message = "none of the route's hosts is an origin, so no user could log in";
@@ -167,11 +171,19 @@ fn check_routes(
             let rest = path.strip_prefix(raw.path.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
-        if let Some(shadowed) = shadowed {
+        if let Some(shadowed) = shadowed.filter(|_| !answers_auth(raw, route)) {
             let message = format!("{shadowed:?} is used by the login at its origins");
             context.faults.warn(&path.key("path"), message, "move the login with `login.path`");
         }
     }
+}
+
+/// Whether a route answers in place of the login's `auth`: it has exactly its path, a fixed response,
+/// and sessions as a credential.
+pub(super) fn answers_auth(raw: &raw::Login, route: &raw::Route) -> bool {
+    let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
+    let rest = exact.and_then(|exact| exact.strip_prefix(raw.path.as_str()));
+    rest == Some("/auth") && route.login && route.respond.is_some()
 }
 
 /// Warns when sessions are in cookies and a proxy sends authorization requests over HTTP. A renewed
@@ -198,7 +210,12 @@ fn refuse_login_keys(sound: &Partial, context: &mut Context<'_>) {
         return;
     }
     for (path, route) in sound.paths("route", &sound.file.route) {
-        for (key, is_set) in [("login", route.login), ("forward_access_token", route.forward_access_token)] {
+        let redirects = route.login_redirect != raw::LoginRedirect::Browsers;
+        for (key, is_set) in [
+            ("login", route.login),
+            ("login_redirect", redirects),
+            ("forward_access_token", route.forward_access_token),
+        ] {
             if is_set {
                 let message = "browsers cannot log in: there is no [login]";
                 context.faults.add(&path.key(key), message, "add [login]");

@@ -61,8 +61,9 @@ pub use provider_claims::{
 };
 pub use revocation::{Addressing, Revocation};
 pub use route::{
-    Affinity, BasicAuthUse, Choice, Credential, Day, HeaderValue, OnExpiry, Path, Paths, Policy,
-    PolicyChoice, Present, Redirect, ReplacePrefix, Respond, Route, Rule, Sets, TimeWindow, UrlScheme,
+    Affinity, BasicAuthUse, Choice, Credential, Day, HeaderValue, LoginRedirect, OnExpiry, Path, Paths,
+    Policy, PolicyChoice, Present, Redirect, ReplacePrefix, Respond, Route, Rule, Sets, TimeWindow,
+    UrlScheme,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -97,6 +97,9 @@ pub struct Route {
     /// a route for programs only. Needs `[login]`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub login: bool,
+    /// Which clients without a credential are sent to log in. Needs `login`.
+    #[serde(default)]
+    pub login_redirect: LoginRedirect,
     /// Whether a user name and a password of `[basic_auth]` are a credential here (HTTP Basic).
     /// Browsers send a password again with every request that any page triggers. Default: they are
     /// not.
@@ -183,6 +186,20 @@ pub enum Paths {
     Consistent,
     /// None with an escaped `/ \ ; ? #`, an empty segment or a dot segment.
     Strict,
+}
+
+/// Which clients without a credential are redirected to log in. Others get 401.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LoginRedirect {
+    /// Browsers that navigate to a page.
+    #[default]
+    Browsers,
+    /// All but those that say that they are programs. For checks of a proxy that passes on neither
+    /// `Accept` nor `Sec-Fetch-Mode`.
+    All,
+    /// None. For routes of an API, and for a route in place of the login's `auth`.
+    None,
 }
 
 /// How a route uses user names and passwords.

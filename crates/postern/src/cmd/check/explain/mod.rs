@@ -199,6 +199,7 @@ fn explain_local_reply(
     }
     if let Some(login) = &config.login
         && let Some(own) = preview::own_response(login, request, fields, is_queried)
+        && (is_queried || !is_login_auth(config, request, fields))
     {
         explain_login_response(story, &own);
         return true;
@@ -212,6 +213,12 @@ fn explain_local_reply(
         return true;
     }
     false
+}
+
+/// Whether a route answers in place of the login's `auth`.
+fn is_login_auth(config: &Config, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+    let matched = config.table.lookup(request, fields, Repeats::Separate);
+    matches!(matched, Ok(Some(index)) if config.routes[index].is_login_auth)
 }
 
 fn explain_login_response(story: &mut Outline, own: &Preview) {
@@ -394,7 +401,9 @@ impl<'b> RouteExplainer<'b> {
     fn denied(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>, denial: &Denial) {
         let login = self.loaded.config.login.as_ref().filter(|_| route.login);
         let upgrades = upgrade_protocol(self.fields).is_some();
-        match login.and_then(|login| preview::login_redirect(login, denial, request, self.fields, upgrades)) {
+        match login.and_then(|login| {
+            preview::login_redirect((login, route.login_redirect), denial, request, self.fields, upgrades)
+        }) {
             None => {
                 let answer = denial.answer();
                 story.refuse(answer.status, answer.code, answer.text);

@@ -4,6 +4,7 @@ use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
 use config::{LoadedConfig, raw};
+use login::config::LoginRedirect;
 use serde::Serialize;
 
 use crate::cmd::check::overview::settings;
@@ -37,7 +38,11 @@ pub(super) fn describe(loaded: &LoadedConfig) -> Vec<RouteRow> {
             _ => who_may(&route.policy, raw),
         };
         if route.login {
-            who_may.push("browsers log in".into());
+            who_may.push(match route.login_redirect {
+                LoginRedirect::Browsers => "browsers log in".into(),
+                LoginRedirect::All => "clients log in".into(),
+                LoginRedirect::None => "also with a session".into(),
+            });
         }
         if let Some(name) = authorizer.filter(|_| !is_public) {
             who_may.push(format!("if {name} permits it too"));
