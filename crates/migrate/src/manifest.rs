@@ -3,6 +3,8 @@
 //! Owns: finding the container in a workload, its arguments, and the files that `ConfigMap`s of the
 //! same manifests mount into it. Does not own: the meaning of the arguments.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::files::{ContainerFiles, first_line};
@@ -42,8 +44,13 @@ pub fn find(
     }
     match found[..] {
         [(pod, container)] => {
-            let environment = variables(container, |variable| variable["value"].as_str().map(str::to_owned));
+            let mut environment =
+                variables(container, |variable| variable["value"].as_str().map(str::to_owned));
+            environment.extend(variables(container, |variable| public_value(&objects, variable)));
             let secrets = variables(container, |variable| {
+                if public_value(&objects, variable).is_some() {
+                    return None;
+                }
                 let reference = variable["valueFrom"]["secretKeyRef"].as_object()?;
                 Some(format!("{}/{}", text(reference.get("name")?), text(reference.get("key")?)))
             });
@@ -128,6 +135,27 @@ fn arguments(container: &Value) -> Vec<String> {
 fn variables(container: &Value, value: impl Fn(&Value) -> Option<String>) -> Vec<(String, String)> {
     let all = container["env"].as_array().into_iter().flatten();
     all.filter_map(|variable| Some((text(&variable["name"]).to_owned(), value(variable)?))).collect()
+}
+
+/// The value of a variable that is no secret although it is a key of a `Secret`, such as the ID of a
+/// client: if the `Secret` is in the manifests.
+fn public_value(objects: &[Value], variable: &Value) -> Option<String> {
+    if text(&variable["name"]).contains("SECRET") {
+        return None;
+    }
+    let reference = &variable["valueFrom"]["secretKeyRef"];
+    let is_meant = |object: &&Value| {
+        text(&object["kind"]) == "Secret" && object["metadata"]["name"] == reference["name"]
+    };
+    let secret = objects.iter().find(is_meant)?;
+    let key = text(&reference["key"]);
+    let plain = || secret["stringData"][key].as_str().map(str::to_owned);
+    let encoded = STANDARD.decode(secret["data"][key].as_str().unwrap_or_default());
+    encoded
+        .ok()
+        .filter(|bytes| !bytes.is_empty())
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .or_else(plain)
 }
 
 /// An argument with its `$(NAME)` replaced, as Kubernetes does; unknown ones stay.

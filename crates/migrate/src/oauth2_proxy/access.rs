@@ -16,6 +16,8 @@ pub(super) struct Access {
     pub(super) from: String,
     /// The flag of the file with passwords.
     pub(super) basic_auth: Option<String>,
+    /// The path of the login; `None`: its default.
+    pub(super) login_path: Option<String>,
 }
 
 pub(super) fn translate(
@@ -27,7 +29,7 @@ pub(super) fn translate(
     let mut from = Vec::new();
     let groups = groups(settings, &mut from);
     let people = people(settings, files, &mut from)?;
-    let basic_auth = passwords(settings, draft);
+    let (basic_auth, has_group) = passwords(settings, draft, groups.as_ref());
     let mut rules: Vec<Value> = people
         .into_iter()
         .map(|condition| {
@@ -36,7 +38,8 @@ pub(super) fn translate(
         })
         .collect();
     if basic_auth.is_some() {
-        rules.push(inline([("issuers", vec!["passwords"].into())]));
+        let groups = groups.clone().filter(|_| !has_group).map(|groups| ("groups", groups));
+        rules.push(inline([("issuers", vec!["passwords"].into())].into_iter().chain(groups)));
     }
     tokens(settings, draft, provider)?;
     if token_reviews(settings, draft)? {
@@ -49,7 +52,12 @@ pub(super) fn translate(
         "an address is no credential: a route for such callers can be `public` behind a network policy, or have a rule \
          with `addresses` beside a credential",
     );
-    Ok(Access { policy: inline([("allow", Value::Array(rules))]), from: from.join(", "), basic_auth })
+    Ok(Access {
+        policy: inline([("allow", Value::Array(rules))]),
+        from: from.join(", "),
+        basic_auth,
+        login_path: provider.login_path.clone(),
+    })
 }
 
 /// Flags that say who may, and whose answer no claim has.
@@ -170,17 +178,32 @@ fn people(
     Ok(conditions)
 }
 
-/// Passwords of a file.
-fn passwords(settings: &mut ProgramSettings, draft: &mut Draft) -> Option<String> {
-    let remedy = "write the groups of each user into `[basic_auth] groups`";
-    settings.none_equal(&["htpasswd-user-group"], remedy);
-    let given = settings.text("htpasswd-file")?;
+/// Passwords of a file. Returns from what they came, and whether all of its users have one of the
+/// groups that a caller needs.
+fn passwords(
+    settings: &mut ProgramSettings,
+    draft: &mut Draft,
+    needed: Option<&Value>,
+) -> (Option<String>, bool) {
+    let own = settings.list("htpasswd-user-group");
+    let is_needed = |given: &Given| {
+        let needed = needed.and_then(Value::as_array).into_iter().flatten();
+        needed.filter_map(Value::as_str).any(|group| group == given.value)
+    };
+    let has_group = own.iter().any(is_needed);
+    for given in &own {
+        settings.different(
+            given,
+            "rules let the users of the file pass as members; the service is not told the group: write it into `[basic_auth] groups`",
+        );
+    }
+    let Some(given) = settings.text("htpasswd-file") else { return (None, has_group) };
     draft.table("[basic_auth]").set("name", "passwords", "").set("file", &*given.value, &given.shown());
     settings.different(
         &given,
         "bcrypt and Argon2 only: SHA-1 is refused, write such users anew with `htpasswd -B`",
     );
-    Some(given.shown())
+    (Some(given.shown()), has_group)
 }
 
 /// Tokens that programs send.

@@ -25,6 +25,8 @@ pub(super) struct Provider {
     pub(super) unverified_email: Option<Given>,
     /// The signature algorithms of its tokens; empty: the usual ones.
     pub(super) algorithms: Vec<String>,
+    /// The path of the login; `None`: its default.
+    pub(super) login_path: Option<String>,
 }
 
 /// Signature algorithms that are accepted from a provider.
@@ -36,7 +38,7 @@ pub(super) fn translate(
     output: &mut Output,
     program: Oauth2ProxyKind,
 ) -> Result<Provider, InputFault> {
-    login(settings, output)?;
+    let login_path = login(settings, output)?;
     let issuer = issuer(settings, program);
     let account = settings.text("openshift-service-account");
     let client = match (settings.text("client-id"), &account) {
@@ -80,6 +82,7 @@ pub(super) fn translate(
     let ca = ca.map(|given| given.value);
     let mut provider = claims(settings, (issuer, is_openshift), client.value, ca)?;
     provider.algorithms = algorithms;
+    provider.login_path = login_path;
     if !provider.is_openshift {
         set_claims(output.draft.table("[login.provider.claims]"), &provider);
     }
@@ -107,8 +110,8 @@ pub(super) fn translate(
     Ok(provider)
 }
 
-/// `[login]`: origins, keys, times.
-fn login(settings: &mut ProgramSettings, output: &mut Output) -> Result<(), InputFault> {
+/// `[login]`: origins, keys, times. Returns its path, if it is not the default.
+fn login(settings: &mut ProgramSettings, output: &mut Output) -> Result<Option<String>, InputFault> {
     let table = output.draft.table("[login]");
     match settings.text("redirect-url") {
         Some(given) if given.value.contains("://") => {
@@ -126,9 +129,10 @@ fn login(settings: &mut ProgramSettings, output: &mut Output) -> Result<(), Inpu
             );
         }
     }
-    if let Some(given) = settings.text("proxy-prefix") {
+    let path = settings.text("proxy-prefix");
+    if let Some(given) = &path {
         table.set("path", &*given.value, &given.shown());
-        settings.translated(&given);
+        settings.translated(given);
     }
     table.set("keys_file", "login.keys", "a new key");
     output.secrets.push(SecretFile { name: "login.keys", content: None });
@@ -165,7 +169,7 @@ fn login(settings: &mut ProgramSettings, output: &mut Output) -> Result<(), Inpu
             _ => settings.no_equal(&given, "sessions are kept in SQLite or PostgreSQL: set `login.database`"),
         }
     }
-    Ok(())
+    Ok(path.map(|given| given.value))
 }
 
 /// The issuer of the provider, from what it came, and whether it is `OpenShift`.
@@ -335,7 +339,6 @@ fn claims(
     for given in [&email_claim, &groups_claim, &unverified_email].into_iter().flatten() {
         settings.translated(given);
     }
-    let algorithms = Vec::new();
     Ok(Provider {
         issuer,
         is_openshift,
@@ -344,7 +347,8 @@ fn claims(
         email_claim,
         groups_claim,
         unverified_email,
-        algorithms,
+        algorithms: Vec::new(),
+        login_path: None,
     })
 }
 

@@ -36,9 +36,13 @@ pub(super) fn translate(
 ) -> Result<(), InputFault> {
     headers(settings, draft)?;
     let shared = shared(settings)?;
+    let answer = answer_headers(settings, &shared)?;
+    let json_errors = settings.switch("force-json-errors")?;
     let servers = servers(settings, draft)?;
     health(settings, draft);
+    auth_route(draft, access, answer.as_ref());
     let open = open_paths(settings);
+    let apis = api_paths(settings, json_errors.is_some());
     let preflight = settings.switch("skip-auth-preflight")?;
     for server in &servers {
         if let Some(given) = &preflight {
@@ -49,7 +53,7 @@ pub(super) fn translate(
                 &given.shown(),
             );
             table.set("path", path_of(&server.path), "").set("public", true, "");
-            server.finish(table, &shared);
+            server.finish(table, &shared, None);
         }
     }
     if let Some(given) = &preflight {
@@ -57,31 +61,116 @@ pub(super) fn translate(
             .different(given, "every OPTIONS request passes; `cors` of a route answers preflights itself");
     }
     open_routes(draft, &servers, &open, &shared);
+    for (at, (path, given)) in apis.iter().enumerate() {
+        let Some(server) = server_of(&servers, path) else { continue };
+        let table = draft.table("[[route]]");
+        table.set("name", format!("api-{}", at + 1), "").set("path", path.clone(), &given.shown());
+        access.set(table, Some(("none", given)));
+        server.finish(table, &shared, answer.as_ref());
+    }
+    let behind_a_proxy = Given::new("", "a proxy's check does not say which client is a browser");
     for server in &servers {
         let table = draft.table("[[route]]");
         table.set("name", &*server.name, "").set("path", path_of(&server.path), &server.given.shown());
-        table.set("login", true, "");
-        if let Some(from) = &access.basic_auth {
-            table.set("basic_auth", "accept", from);
-        }
-        table.set("policy", access.policy.clone(), &access.from);
-        server.finish(table, &shared);
+        let redirect = match (&json_errors, &server.target) {
+            (Some(given), _) => Some(("none", given)),
+            (None, Target::Status(_)) => Some(("all", &behind_a_proxy)),
+            (None, Target::Upstream) => None,
+        };
+        access.set(table, redirect);
+        server.finish(table, &shared, answer.as_ref());
     }
-    for given in settings.list("api-route") {
-        settings.different(
-            &given,
-            "nothing to do: every client that is not a browser gets 401 instead of a redirect",
-        );
-    }
-    if let Some(given) = settings.switch("force-json-errors")? {
-        settings
-            .different(&given, "browsers are sent to sign in; a route without `login` answers 401 to all");
+    if let Some(given) = json_errors {
+        settings.different(&given, "401 and 403 are problem documents (RFC 9457)");
     }
     Ok(())
 }
 
+impl Access {
+    /// Sets who passes a route, and which clients without a credential it redirects.
+    fn set(&self, table: &mut DraftTable, redirect: Option<(&'static str, &Given)>) {
+        table.set("login", true, "");
+        if let Some((clients, given)) = redirect {
+            table.set("login_redirect", clients, &given.shown());
+        }
+        if let Some(from) = &self.basic_auth {
+            table.set("basic_auth", "accept", from);
+        }
+        table.set("policy", self.policy.clone(), &self.from);
+    }
+}
+
+/// Headers of an answer to another proxy: the value of `response_headers`, and from what it came.
+type AnswerHeaders = (Value, String);
+
+/// What answers to another proxy say of the caller.
+fn answer_headers(
+    settings: &mut ProgramSettings,
+    shared: &Shared,
+) -> Result<Option<AnswerHeaders>, InputFault> {
+    let mut set = Vec::new();
+    let mut from = Vec::new();
+    let difference = "answers to another proxy have it, not responses of upstreams, which browsers see";
+    if let Some(given) = settings.switch("set-xauthrequest")? {
+        set.extend([
+            ("X-Auth-Request-User", "{subject}".into()),
+            ("X-Auth-Request-Email", "{email}".into()),
+            ("X-Auth-Request-Groups", "{groups}".into()),
+            ("X-Auth-Request-Preferred-Username", "{preferred_username}".into()),
+        ]);
+        if shared.lines.iter().any(|(key, ..)| *key == "forward_access_token") {
+            set.push(("X-Auth-Request-Access-Token", "{access_token}".into()));
+        }
+        settings.different(&given, difference);
+        from.push(given.origin);
+    }
+    if let Some(given) = settings.switch("set-authorization-header")? {
+        set.push(("Authorization", "Bearer {id_token}".into()));
+        settings.different(&given, difference);
+        from.push(given.origin);
+    }
+    if let Some(given) = settings.switch("set-basic-auth")? {
+        settings.different(&given, "`auth` does not answer with a password");
+    }
+    Ok((!set.is_empty()).then(|| (inline([("set", inline(set))]), from.join(", "))))
+}
+
+/// The route of the checks of another proxy, in place of the login's own `auth`, which knows no rules.
+fn auth_route(draft: &mut Draft, access: &Access, answer: Option<&AnswerHeaders>) {
+    let prefix = access.login_path.as_deref().unwrap_or("/oauth2");
+    let table = draft.table("[[route]]");
+    let from = Given::new("", "checks of nginx and other proxies, which take no redirect");
+    table.set("name", "auth", "");
+    table.set("path", inline([("exact", format!("{}/auth", prefix.trim_end_matches('/')).into())]), "");
+    access.set(table, Some(("none", &from)));
+    table.set("respond", inline([("status", 202.into())]), "");
+    if let Some((headers, from)) = answer {
+        table.set("response_headers", headers.clone(), from);
+    }
+}
+
+/// Paths where no client is redirected.
+fn api_paths(settings: &mut ProgramSettings, is_always: bool) -> Vec<(Value, Given)> {
+    let mut paths = Vec::new();
+    for given in settings.list("api-route") {
+        match go::regex_path(&given.value) {
+            _ if is_always => settings.translated(&given),
+            Some(path) => {
+                settings.translated(&given);
+                paths.push((path, given));
+            }
+            None => settings.different(
+                &given,
+                "a regular expression has no equal: browsers are redirected there, and every other client gets 401",
+            ),
+        }
+    }
+    paths
+}
+
 impl Server {
-    fn finish(&self, table: &mut DraftTable, shared: &Shared) {
+    /// Sets where the requests of a route go. `answer`: headers, where it answers another proxy.
+    fn finish(&self, table: &mut DraftTable, shared: &Shared, answer: Option<&AnswerHeaders>) {
         match self.target {
             Target::Upstream => {
                 table.set("upstream", &*self.name, "").set_shared(&shared.lines);
@@ -90,6 +179,9 @@ impl Server {
                 let body = if status == 200 { "Authenticated" } else { "" };
                 let respond = inline([("status", i64::from(status).into()), ("body", body.into())]);
                 table.set("respond", respond, &self.given.shown());
+                if let Some((headers, from)) = answer {
+                    table.set("response_headers", headers.clone(), from);
+                }
             }
         }
     }
@@ -194,21 +286,6 @@ fn headers(settings: &mut ProgramSettings, draft: &mut Draft) -> Result<(), Inpu
     if let Some(given) = settings.off("skip-auth-strip-headers")? {
         settings.different(&given, "headers of a client that name a user are always removed");
     }
-    for (flag, text) in [
-        (
-            "set-xauthrequest",
-            "`auth` below the login's path always answers with `X-Auth-Request-*`; responses of upstreams do not get them",
-        ),
-        (
-            "set-authorization-header",
-            "`auth` does not answer with the ID token; a gateway that forwards can set it (`request_headers`)",
-        ),
-        ("set-basic-auth", "`auth` does not answer with a password"),
-    ] {
-        if let Some(given) = settings.switch(flag)? {
-            settings.different(&given, text);
-        }
-    }
     Ok(())
 }
 
@@ -299,22 +376,22 @@ fn open_routes(
     open: &[(Option<String>, Value, Given)],
     shared: &Shared,
 ) {
-    let path_text = |path: &Value| {
-        let member = path.get("exact").or_else(|| path.get("prefix")).or_else(|| path.get("template"));
-        let text = member.and_then(Value::as_str).unwrap_or_default();
-        text.split('{').next().unwrap_or_default().to_owned()
-    };
     for (at, (method, path, given)) in open.iter().enumerate() {
-        let text = path_text(path);
-        let owns = |server: &&Server| {
-            text == server.path || (server.path.ends_with('/') && text.starts_with(&*server.path))
-        };
-        let Some(server) = servers.iter().filter(owns).max_by_key(|server| server.path.len()) else {
-            continue;
-        };
+        let Some(server) = server_of(servers, path) else { continue };
         let table = draft.table("[[route]]");
         table.set("name", format!("open-{}", at + 1), "").set("path", path.clone(), &given.shown());
         table.set_some("methods", method.clone().map(|method| vec![method]), "").set("public", true, "");
-        server.finish(table, shared);
+        server.finish(table, shared, None);
     }
+}
+
+/// The server that has a route's path.
+fn server_of<'s>(servers: &'s [Server], path: &Value) -> Option<&'s Server> {
+    let member = path.get("exact").or_else(|| path.get("prefix")).or_else(|| path.get("template"));
+    let text = member.and_then(Value::as_str).unwrap_or_default();
+    let text = text.split('{').next().unwrap_or_default();
+    let owns = |server: &&Server| {
+        text == server.path || (server.path.ends_with('/') && text.starts_with(&*server.path))
+    };
+    servers.iter().filter(owns).max_by_key(|server| server.path.len())
 }

@@ -47,7 +47,7 @@ pub fn translate(
     }
     let (mut draft, mut secrets) = (Draft::default(), Vec::new());
     listeners(&mut settings, &mut draft)?;
-    login(&mut settings, &mut draft, &mut secrets)?;
+    let login_path = login(&mut settings, &mut draft, &mut secrets)?;
     let reviews = Reviews::take(&mut settings)?;
     if !reviews.delegated.is_empty() {
         tokens(&mut draft);
@@ -59,7 +59,7 @@ pub fn translate(
             table.set("token_authorities", vec!["cluster"], "");
         }
     }
-    routes(&mut settings, &mut draft, &reviews)?;
+    routes(&mut settings, &mut draft, &reviews, &login_path)?;
     for (names, remedy) in WITHOUT_EQUAL {
         settings.none_equal(names, remedy);
     }
@@ -136,12 +136,12 @@ fn listeners(settings: &mut ProgramSettings, draft: &mut Draft) -> Result<(), In
     Ok(())
 }
 
-/// The login at `OpenShift`.
+/// The login at `OpenShift`. Returns its path.
 fn login(
     settings: &mut ProgramSettings,
     draft: &mut Draft,
     secrets: &mut Vec<SecretFile>,
-) -> Result<(), InputFault> {
+) -> Result<String, InputFault> {
     let table = draft.table("[login]");
     match settings.text("redirect-url") {
         Some(given) => {
@@ -162,7 +162,8 @@ fn login(
         }
     }
     let prefix = settings.text("proxy-prefix");
-    table.set("path", prefix.as_ref().map_or("/oauth", |given| &*given.value), "-proxy-prefix");
+    let path = prefix.as_ref().map_or("/oauth", |given| &*given.value).to_owned();
+    table.set("path", &*path, "-proxy-prefix");
     table.set("keys_file", "login.keys", "a new key");
     secrets.push(SecretFile { name: "login.keys", content: None });
     for name in ["cookie-secret", "cookie-secret-file"] {
@@ -191,7 +192,7 @@ fn login(
         settings.translated(&given);
     }
     provider(settings, draft.table("[[login.provider]]"), secrets);
-    Ok(())
+    Ok(path)
 }
 
 fn provider(settings: &mut ProgramSettings, table: &mut DraftTable, secrets: &mut Vec<SecretFile>) {
@@ -268,8 +269,14 @@ fn tokens(draft: &mut Draft) {
     table.set("prefixes", vec!["sha256~"], "").set("any_audience", true, "");
 }
 
-fn routes(settings: &mut ProgramSettings, draft: &mut Draft, reviews: &Reviews) -> Result<(), InputFault> {
+fn routes(
+    settings: &mut ProgramSettings,
+    draft: &mut Draft,
+    reviews: &Reviews,
+    login_path: &str,
+) -> Result<(), InputFault> {
     headers(settings, draft)?;
+    auth_route(settings, draft, reviews, login_path)?;
     let upstreams = upstreams(settings, draft)?;
     let mut common: Vec<SharedLine> = Vec::new();
     for (flag, key) in
@@ -407,8 +414,29 @@ fn headers(settings: &mut ProgramSettings, draft: &mut Draft) -> Result<(), Inpu
             "no password is sent in the name of a user; `request_headers` sends fixed values",
         );
     }
+    Ok(())
+}
+
+/// The route of the checks of another proxy, in place of the login's own `auth`, which knows no
+/// reviews.
+fn auth_route(
+    settings: &mut ProgramSettings,
+    draft: &mut Draft,
+    reviews: &Reviews,
+    login_path: &str,
+) -> Result<(), InputFault> {
+    let table = draft.table("[[route]]");
+    let path = format!("{}/auth", login_path.trim_end_matches('/'));
+    table.set("name", "auth", "").set("path", inline([("exact", path.into())]), "");
+    table.set("login", true, "");
+    table.set("login_redirect", "none", "checks of nginx and other proxies, which take no redirect");
+    reviews.set_sessions(table);
+    table.set("respond", inline([("status", 202.into())]), "");
     if let Some(given) = settings.switch("set-xauthrequest")? {
-        settings.different(&given, "`auth` below the login's path always answers with `X-Auth-Request-*`; responses of upstreams do not get them");
+        let set =
+            inline([("X-Auth-Request-User", "{user}".into()), ("X-Auth-Request-Email", "{user}".into())]);
+        draft.last("[[route]]").set("response_headers", inline([("set", set)]), &given.shown());
+        settings.different(&given, "answers to another proxy have it, not responses of upstreams");
     }
     Ok(())
 }

@@ -195,8 +195,14 @@ impl Source {
         let mut notes = Vec::new();
         for (variable, reference) in std::mem::take(&mut input.secrets) {
             let file = format!("/etc/postern/secrets/{reference}");
-            notes.push(format!("{variable} is the key {reference} of a Secret: mount it as {file}"));
             let is_secret = ["_CLIENT_SECRET", "_COOKIE_SECRET"].iter().any(|end| variable.ends_with(end));
+            notes.push(if is_secret {
+                format!("{variable} is the key {reference} of a Secret: mount it as {file}")
+            } else {
+                format!(
+                    "{variable} is the key {reference} of a Secret: write its value in place of that name"
+                )
+            });
             let named = if is_secret { (format!("{variable}_FILE"), file) } else { (variable, reference) };
             input.environment.push(named);
         }

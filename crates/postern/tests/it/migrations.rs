@@ -1,5 +1,8 @@
 //! Migrations: the translated configurations are accepted, and serve what the program served.
 
+mod deployed;
+mod operator;
+mod signed_in;
 mod toured;
 
 use migrate::files::ContainerFiles;

@@ -40,7 +40,8 @@ fn cluster(seen: &Seen, socket: &mut TcpStream) -> bool {
         ("TokenReview", json!({"authenticated": is_known, "user": user}))
     } else {
         let attributes = &spec["resourceAttributes"];
-        let is_there = attributes.is_null() || attributes["namespace"] == "team-a";
+        let is_there =
+            attributes.is_null() || attributes["namespace"] == "team-a" || attributes["resource"] == "nodes";
         ("SubjectAccessReview", json!({"allowed": spec["user"] == "ada" && is_there}))
     };
     respond(socket, 201, &json!({"kind": kind, "status": status}).to_string())
@@ -198,6 +199,55 @@ fn sidecars_of_metrics() {
         ("GET /other", "ada", 200),
     ];
     sidecar(rules, &[]).tour("static rules", &steps);
+}
+
+/// The sidecar of a manifest.
+fn deployed(name: &str, text: &str) -> Place {
+    let found = manifest::find(&[(name.to_owned(), text.to_owned())], None, kube_rbac_proxy::SYNTAX.program);
+    let found = found.unwrap_or_else(|fault| panic!("{name}: {fault}"));
+    place(&kube_rbac_proxy::translate(&found.arguments, &found.files).unwrap().configuration)
+}
+
+#[test]
+fn sidecars_of_an_operator() {
+    let model = deployed("kserve.yaml", include_str!("../../../../migrate/tests/it/kserve.yaml"));
+    let steps = [
+        ("POST /v1/models/sklearn:predict", "", 401),
+        ("POST /v1/models/sklearn:predict", "nobody", 401),
+        ("POST /v1/models/sklearn:predict", "bob", 403),
+        ("POST /v1/models/sklearn:predict", "ada", 200),
+        ("GET /healthz", "", 200),
+    ];
+    model.tour("a model server", &steps);
+    let last = model.f.upstream.seen().pop().unwrap();
+    assert_eq!(last.values("x-remote-user"), ["ada"]);
+    assert_eq!(last.values("x-remote-groups"), ["staff,system:authenticated"]);
+    assert_eq!(last.values("authorization"), [""; 0]);
+    assert_eq!(last.values("x-auth-request-user"), [""; 0], "the client's own");
+
+    let cluster = deployed(
+        "prometheus-cluster.yaml",
+        include_str!("../../../../migrate/tests/it/prometheus-cluster.yaml"),
+    );
+    let steps = [
+        ("GET /metrics", "", 401),
+        ("GET /metrics", "bob", 403),
+        ("GET /metrics", "ada", 200),
+        ("GET /api/v1/query", "ada", 404),
+    ];
+    cluster.tour("metrics of a cluster", &steps);
+
+    let namespace = deployed(
+        "prometheus-namespace.yaml",
+        include_str!("../../../../migrate/tests/it/prometheus-namespace.yaml"),
+    );
+    let steps = [
+        ("GET /api/v1/query?namespace=team-a", "ada", 200),
+        ("GET /api/v1/query?namespace=team-b", "ada", 403),
+        ("GET /api/v1/query?namespace=team-a", "bob", 403),
+        ("GET /api/v1/query", "ada", 400),
+    ];
+    namespace.tour("metrics of a namespace", &steps);
 }
 
 fn mesh(policy: &str) -> Place {
