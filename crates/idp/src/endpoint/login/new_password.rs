@@ -18,10 +18,11 @@ use axum::{
     response::Response,
 };
 use store::{
-    audit::{AuditEntry, Audited},
+    audit::Audited,
     users::ChangeOwnPassword,
 };
 
+use crate::audit_draft::{AuditDraft, Subject};
 use crate::authorization_state::{AuthorizationState, Intent, PendingPasswordChange};
 use crate::endpoint::authorize::{self, ParsedRequest};
 use crate::endpoint::browser_request::BrowserRequest;
@@ -123,13 +124,8 @@ async fn try_change(
     };
     let (session, token) = visit.browser.draw_session(provider, &user)?;
     let end = revocations::change_password(provider, &user.id, stored);
-    let entry = AuditEntry {
-        actor: format!("user:{}", user.id),
-        action: "user.password".into(),
-        target: format!("user:{}", user.id),
-        detail: String::new(),
-        at: end.now,
-    };
+    let target = format!("user:{}", user.id);
+    let entry = AuditDraft::by_user(&Subject::of_user(&user), "user.password", target, end.now).finish();
     let sid = session.sid.clone();
     let change = ChangeOwnPassword { end, read_at: pending.read_at(), session };
     if !store.write(Audited { change, entry }).await? {
