@@ -91,7 +91,9 @@ fn proxies(settings: &mut ProgramSettings, draft: &mut Draft) -> Result<(), Inpu
             let origin = format!("{}, {}", given.origin, networks[0].origin);
             draft.last("[[listener]]").set("trusted_proxies", from, &origin);
             settings.different(&given, "a forwarded host chooses no route here");
-            networks.iter().for_each(|network| settings.translated(network));
+            for network in &networks {
+                settings.translated(network);
+            }
         }
         None => {
             for network in &networks {
