@@ -380,7 +380,8 @@ on_both! {
         let before = before.replacen(r#","not_before","until""#, "", 1);
         let before = before.replacen(r#""seq","incarnation","at"]"#, r#""seq"]"#, 1);
         let before = before.replacen(",0,null,0]", ",0]", 1);
-        let before = before.replacen(r#","name_fold","email_fold""#, "", 1).replacen(r#",0,"ada",null]"#, ",0]", 1);
+        let before = before.replacen(r#","name_fold","email_fold","must_change_password_at""#, "", 1);
+        let before = before.replacen(r#",0,"ada",null,null]"#, ",0]", 1);
         let before = before.replacen(r#","read_at","client_tag","consent_tag""#, "", 1);
         let before = before.replacen(r#","read_at""#, "", 1);
         let before = before.replacen(r#""digest","user_id","client_id"]"#, r#""digest"]"#, 1);
@@ -422,6 +423,7 @@ on_both! {
             "DROP INDEX users_email_fold",
             "ALTER TABLE users DROP COLUMN name_fold",
             "ALTER TABLE users DROP COLUMN email_fold",
+            "ALTER TABLE users DROP COLUMN must_change_password_at",
             "DROP TABLE names_given",
             "DROP TABLE login_endings",
             "DROP TABLE login_endings_head",

@@ -99,11 +99,11 @@ on_both! {
         assert!(took < 200, "{took} transactions for 1200 names");
         let bare = String::from_utf8(copy).unwrap();
         let bare: Vec<String> = bare.lines().map(|line| match line.split_once(",0,\"zo\u{eb}") {
-            Some((row, _)) => format!("{row},0,null,null]"),
+            Some((row, _)) => format!("{row},0,null,null,null]"),
             None => line.to_owned(),
         }).collect();
         let copy = crate::copies::sealed(bare.iter().map(String::as_str));
-        assert_eq!(copy.matches(",0,null,null]").count(), 1200);
+        assert_eq!(copy.matches(",0,null,null,null]").count(), 1200);
         let other = Database::sqlite().open().await;
         other.import(&mut copy.as_bytes(), crate::databases::EPOCH, |_| Ok(Vec::new())).await.unwrap();
         assert_eq!(who(&other, "ZO\u{cb}1199").await.as_deref(), Some("01199"));
@@ -249,7 +249,7 @@ on_both! {
         let from = source.open().await;
         from.export(&mut copy).await.unwrap();
         let copy = String::from_utf8(copy).unwrap();
-        let (bare, folded) = (",0,null,null]", ",0,\"zo\u{eb}\",null]");
+        let (bare, folded) = (",0,null,null,null]", ",0,\"zo\u{eb}\",null,null]");
         assert_eq!(copy.matches(folded).count(), 2, "{copy}");
         let copy = crate::copies::sealed(copy.replace(folded, bare).lines());
         let store = database.open().await;
