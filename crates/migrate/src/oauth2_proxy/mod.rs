@@ -5,6 +5,7 @@
 //! its upstreams, and further routes for paths that need no login.
 
 mod access;
+mod cookies;
 mod flags;
 mod provider;
 mod routes;
@@ -106,7 +107,7 @@ struct Output {
 }
 
 /// Settings that have no equal, or need none, and what to do.
-const WITHOUT_EQUAL: [(&[&str], &str); 17] = [
+const WITHOUT_EQUAL: [(&[&str], &str); 14] = [
     (
         &[
             "auth-logging-format",
@@ -146,11 +147,6 @@ const WITHOUT_EQUAL: [(&[&str], &str); 17] = [
         ],
         "nothing to do: cookies and `state` have fixed names and attributes, one cookie for all logins of a browser",
     ),
-    (
-        &["cookie-domain"],
-        "a session is for one host; people sign in at each, without a password as long as the provider knows them",
-    ),
-    (&["cookie-samesite", "cookie-csrf-samesite"], "cookies are `SameSite=Lax`"),
     (&["disable-keep-alives"], "connections to upstreams are kept open between requests"),
     (&["session-cookie-minimal"], "sessions do not fit into a cookie with many groups: set `login.database`"),
     (
@@ -183,7 +179,6 @@ const WITHOUT_EQUAL: [(&[&str], &str); 17] = [
         "nothing to do: a query is forwarded as it is, and only routes with query rules read it",
     ),
     (&["gcp-healthchecks", "ping-user-agent"], "let the prober use the path of `--ping-path`"),
-    (&["whitelist-domain"], "after a sign-in, people return to the host where it began, never to another"),
     (
         &["ssl-insecure-skip-verify", "ssl-upstream-insecure-skip-verify"],
         "certificates are always verified: name the authority, or the certificate itself, with `ca`",

@@ -116,12 +116,16 @@ fn login(settings: &mut ProgramSettings, output: &mut Output) -> Result<Option<S
     match settings.text("redirect-url") {
         Some(given) if given.value.contains("://") => {
             let (origin, _) = go::origin(&given)?;
-            table.set("origins", vec![origin], &given.shown());
+            super::cookies::translate(settings, table, &given, &origin);
             settings.translated(&given);
         }
         other => {
             let from = "write the address at which people open the application";
             table.set("origins", vec!["https://app.example"], from);
+            settings.none_equal(
+                &["cookie-domain", "whitelist-domain", "cookie-samesite", "cookie-csrf-samesite"],
+                "write the hosts into `login.origins`, and see `login.cookie_domain` and `login.frame_ancestors`",
+            );
             let given = other.unwrap_or_else(|| Given::new("", "no --redirect-url"));
             settings.no_equal(
                 &given,

@@ -127,6 +127,34 @@ fn a_structured_file_is_read_as_flags() {
 
 /// Who a flag lets in is asked by nobody here, so nobody passes.
 #[test]
+fn a_cookie_of_a_domain_is_one_session_for_its_hosts() {
+    let with = |more: &[&str]| translated(Oauth2Proxy, &[&MINIMAL, more].concat(), &[]);
+    let shared = with(&[
+        "--cookie-domain=.example,example.com",
+        "--cookie-domain=.app.example",
+        "--whitelist-domain=.app.example,other.example",
+        "--cookie-samesite=none",
+    ]);
+    let written = text(&shared);
+    for line in [
+        r#"origins = ["https://app.example", "https://*.app.example"]"#,
+        r#"cookie_domain = "app.example""#,
+        r#"callback_origin = "https://app.example""#,
+    ] {
+        assert!(written.lines().any(|l| l == line), "{line}: {written}");
+    }
+    let report = shared.report.to_string();
+    for expected in
+        ["trust all of them", "any of `login.origins`", "which the callback is in", "frame_ancestors"]
+    {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
+    let apart = text(&with(&["--cookie-domain=other.example", "--whitelist-domain=.example"]));
+    assert!(apart.contains(r#"origins = ["https://app.example"]"#), "{apart}");
+    assert!(!apart.contains("cookie_domain") && !apart.contains("callback_origin"), "{apart}");
+}
+
+#[test]
 fn a_narrowing_that_has_no_equal_closes() {
     for flag in
         ["--google-group=admins@x", "--github-org=x", "--gitlab-project=a/b", "--entra-id-allowed-tenant=t"]

@@ -17,10 +17,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use store::{
-    audit::Audited,
-    users::ChangeOwnPassword,
-};
+use store::{audit::Audited, users::ChangeOwnPassword};
 
 use crate::audit_draft::{AuditDraft, Subject};
 use crate::authorization_state::{AuthorizationState, Intent, PendingPasswordChange};
