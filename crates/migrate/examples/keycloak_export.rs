@@ -51,7 +51,7 @@ fn person(number: usize) -> Value {
         "id": format!("00000000-0000-4000-8000-{number:012}"),
         "username": format!("person-{number}"),
         "email": format!("person-{number}@example.test"),
-        "emailVerified": true, "enabled": number % 100 != 0,
+        "emailVerified": true, "enabled": !number.is_multiple_of(100),
         "firstName": "Person", "lastName": number.to_string(),
         "createdTimestamp": 1_700_000_000_000_u64 + number as u64,
         "attributes": {"department": [format!("department {}", number % 20)]},

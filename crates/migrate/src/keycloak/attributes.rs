@@ -76,7 +76,7 @@ pub(super) struct Attributes {
 
 impl Attributes {
     /// Finds the attributes that people have, and those that a mapper puts into a claim.
-    pub(super) fn of(export: &RealmExport, rules: &dyn TargetRules) -> Self {
+    pub(super) fn of(export: &RealmExport, target: &dyn TargetRules) -> Self {
         // For each name the number of people, and whether one of them has several values.
         let mut found: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for user in export.users.iter().filter(|user| user.service_account_client_id.is_none()) {
@@ -95,12 +95,12 @@ impl Attributes {
         let mut by_use: Vec<_> = found.into_iter().collect();
         by_use.sort_by_key(|(name, (people, _))| (!mappers.contains_key(name), usize::MAX - people));
         for (name, (people, several)) in by_use {
-            if attributes.declared.len() == rules.max_attributes() {
+            if attributes.declared.len() == target.max_attributes() {
                 attributes.left_out.push(name.to_owned());
                 continue;
             }
             let kind = kind_of(export, name, several, mappers.get(name).copied());
-            let declared = Declared { name: free_name(name, rules, &mut names), kind, people };
+            let declared = Declared { name: free_name(name, target, &mut names), kind, people };
             attributes.declared.insert(name.to_owned(), declared);
         }
         attributes
@@ -163,7 +163,8 @@ fn is_standard(name: &str) -> bool {
 
 /// Mappers that put an attribute into a claim, by the attribute.
 fn attribute_mappers(export: &RealmExport) -> BTreeMap<&str, &Mapper> {
-    let of_scopes = export.realm.client_scopes.iter().flat_map(|scope| &scope.protocol_mappers);
+    let own_scopes = export.realm.client_scopes.iter().filter(|scope| !scope.is_built_in());
+    let of_scopes = own_scopes.flat_map(|scope| &scope.protocol_mappers);
     let of_clients = export.realm.clients.iter().flat_map(|client| &client.protocol_mappers);
     let all = of_scopes.chain(of_clients).filter(|m| m.protocol_mapper == "oidc-usermodel-attribute-mapper");
     all.filter_map(|mapper| Some((mapper.setting("user.attribute")?, mapper))).collect()
@@ -183,11 +184,11 @@ fn kind_of(export: &RealmExport, name: &str, several: bool, mapper: Option<&Mapp
 }
 
 /// The name in the configuration: that of Keycloak, if it is allowed and free.
-fn free_name(name: &str, rules: &dyn TargetRules, taken: &mut BTreeSet<String>) -> String {
+fn free_name(name: &str, target: &dyn TargetRules, taken: &mut BTreeSet<String>) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     let mut free: String =
         name.chars().map(|c| if allowed(c) { c } else { '_' }).take(MAX_NAME - 16).collect();
-    if rules.is_reserved_claim(&free) || free.is_empty() {
+    if target.is_reserved_claim(&free) || free.is_empty() {
         free.insert_str(0, "keycloak_");
     }
     while !taken.insert(free.clone()) {

@@ -1,6 +1,6 @@
 //! Claims: `[[provider.claim]]` and `[[provider.client.claim]]`, from roles and protocol mappers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
@@ -25,18 +25,18 @@ const BUILT_IN_MAPPERS: [&str; 9] = [
 ];
 
 /// Writes the claims of roles for all clients, in the shape of Keycloak's tokens.
-pub(super) fn of_roles(roles: &RoleGraph, rules: &dyn TargetRules, output: &mut Output<'_>) {
+pub(super) fn of_roles(roles: &RoleGraph, target: &dyn TargetRules, output: &mut Output<'_>) {
     let mut claim = |path: &[&str], prefix: &str, from: &str| {
         let path: Vec<Value> = path.iter().map(|name| Value::from(*name)).collect();
         let table = output.draft.table("[[provider.claim]]");
         table.set("claim", path, from).set("group_prefix", prefix, from).set("tokens", vec!["access"], "");
     };
     claim(&["realm_access", "roles"], roles.realm_prefix(), "realm roles: the groups that begin with this");
-    for (client, prefix) in roles.clients().take(rules.max_claims() / 2) {
+    for (client, prefix) in roles.clients().take(target.max_claims() / 2) {
         let from = format!("roles of client {client}: the groups that begin with this");
         claim(&["resource_access", client, "roles"], prefix, &from);
     }
-    for (client, _) in roles.clients().skip(rules.max_claims() / 2) {
+    for (client, _) in roles.clients().skip(target.max_claims() / 2) {
         output.no_equal(
             &format!("roles of client {client}"),
             "there are too many clients with roles for a claim each: give those clients that need it a [[provider.client.claim]]",
@@ -54,12 +54,12 @@ pub(super) fn of_client(
     client: &Client,
     export: &RealmExport,
     roles: &RoleGraph,
-    rules: &dyn TargetRules,
+    target: &dyn TargetRules,
     output: &mut Output<'_>,
 ) {
     let origin = format!("client {}", client.client_id);
     if client.full_scope_allowed != Some(true) {
-        limited_roles(client, export, roles, rules, output);
+        limited_roles(client, export, roles, target, output);
     }
     for mapper in &client.protocol_mappers {
         of_mapper(mapper, ("[[provider.client.claim]]", &origin, &[]), output);
@@ -68,14 +68,7 @@ pub(super) fn of_client(
 
 /// Writes the claims of the realm's scopes.
 pub(super) fn of_scopes(export: &RealmExport, output: &mut Output<'_>) {
-    let own =
-        ["profile", "email", "address", "phone", "roles", "web-origins", "acr", "basic", "offline_access"];
-    for scope in export.realm.client_scopes.iter().filter(|scope| !own.contains(&&*scope.name)) {
-        let is_structural =
-            ["microprofile-jwt", "organization", "role_list", "saml_organization", "service_account"];
-        if is_structural.contains(&&*scope.name) {
-            continue;
-        }
+    for scope in export.realm.client_scopes.iter().filter(|scope| !scope.is_built_in()) {
         let needed = [Value::from(scope.name.as_str())];
         let origin = format!("client scope {}", scope.name);
         for mapper in &scope.protocol_mappers {
@@ -91,7 +84,7 @@ fn limited_roles(
     client: &Client,
     export: &RealmExport,
     roles: &RoleGraph,
-    rules: &dyn TargetRules,
+    target: &dyn TargetRules,
     output: &mut Output<'_>,
 ) {
     let realm = &export.realm;
@@ -101,7 +94,7 @@ fn limited_roles(
     };
     let mut seen: Vec<RoleName> = Vec::new();
     for mapping in realm.scope_mappings.iter().filter(applies) {
-        seen.extend(named(&mapping.roles, &Default::default()));
+        seen.extend(named(&mapping.roles, &BTreeMap::default()));
     }
     for (owner, mappings) in &realm.client_scope_mappings {
         for mapping in mappings.iter().filter(applies) {
@@ -138,7 +131,7 @@ fn limited_roles(
         table.set("tokens", vec!["access"], "");
     };
     claim(&["realm_access", "roles"], None);
-    for (owner, _) in roles.clients().take(rules.max_claims() / 2) {
+    for (owner, _) in roles.clients().take(target.max_claims() / 2) {
         claim(&["resource_access", owner, "roles"], Some(owner));
     }
 }
@@ -171,7 +164,6 @@ fn of_mapper(
             return;
         }
         kind if BUILT_IN_MAPPERS.contains(&kind) => return,
-        "oidc-usersessionmodel-note-mapper" if origin.starts_with("client ") => None,
         _ => None,
     };
     let (Some(source), Some(name)) = (source, mapper.setting("claim.name")) else {

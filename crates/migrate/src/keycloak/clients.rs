@@ -1,6 +1,7 @@
 //! Clients: `[[provider.client]]` of those that Keycloak has not created itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
 use toml::Value;
@@ -51,7 +52,7 @@ const MAX_REDIRECTS: usize = 64;
 pub(super) fn translate(
     export: &RealmExport,
     roles: &RoleGraph,
-    rules: &dyn TargetRules,
+    target: &dyn TargetRules,
     output: &mut Output<'_>,
 ) -> KeptScopes {
     let mut kept = KeptScopes::new();
@@ -69,7 +70,7 @@ pub(super) fn translate(
             output
                 .no_equal(&origin, "it is disabled and left out: enable it and export again if it is needed");
         } else {
-            let translator = ClientTranslator { client, export, roles, rules, origin };
+            let translator = ClientTranslator { client, export, roles, target, origin };
             if let Some(scopes) = translator.translate(output) {
                 kept.insert(id.clone(), scopes);
             }
@@ -113,7 +114,7 @@ struct ClientTranslator<'e> {
     client: &'e Client,
     export: &'e RealmExport,
     roles: &'e RoleGraph,
-    rules: &'e dyn TargetRules,
+    target: &'e dyn TargetRules,
     /// How the report and the comments name it.
     origin: String,
 }
@@ -171,7 +172,7 @@ impl ClientTranslator<'_> {
         self.service_account(&grants, output);
         output.translated(&self.origin);
         self.differences(&grants, output);
-        claims::of_client(self.client, self.export, self.roles, self.rules, output);
+        claims::of_client(self.client, self.export, self.roles, self.target, output);
         Some(scopes)
     }
 
@@ -192,7 +193,7 @@ impl ClientTranslator<'_> {
             }
             "client-secret" => match client.shown_secret() {
                 Some(secret) => {
-                    if let Some(fault) = self.rules.secret_fault(secret) {
+                    if let Some(fault) = self.target.secret_fault(secret) {
                         let text = format!("it is kept, but {fault}");
                         output.different(&format!("{}, secret", self.origin), &text);
                     }
@@ -244,7 +245,7 @@ impl ClientTranslator<'_> {
                     &setting,
                     "patterns are not supported: register each URI that the application uses",
                 );
-            } else if let Some(fault) = self.rules.redirect_fault(&uri) {
+            } else if let Some(fault) = self.target.redirect_fault(&uri) {
                 output.no_equal(&setting, &fault);
             } else if kept.len() == MAX_REDIRECTS {
                 output.no_equal(&setting, "a client has at most 64");
@@ -439,5 +440,9 @@ fn shortened(text: &str, most: usize) -> String {
 
 fn sha256_hex(secret: &str) -> String {
     let digest = digest::digest(&digest::SHA256, secret.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }

@@ -3,6 +3,12 @@
 //! Owns: which files belong together, and their members. Members that are not known are passed over,
 //! because each version of Keycloak adds some.
 
+#![allow(
+    clippy::struct_excessive_bools,
+    clippy::struct_field_names,
+    reason = "members are named as in the export"
+)]
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -121,7 +127,6 @@ pub(super) struct Group {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each member of the export")]
 pub(super) struct Client {
     pub client_id: String,
     pub name: Option<String>,
@@ -315,6 +320,31 @@ fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, InputFault> 
         let why = format!("it is no file of `kc.sh export`: {error}");
         InputFault::File { name: name.to_owned(), why }
     })
+}
+
+/// Scopes that Keycloak creates in every realm. What they put into tokens is standard here.
+const BUILT_IN_SCOPES: [&str; 14] = [
+    "acr",
+    "address",
+    "basic",
+    "email",
+    "microprofile-jwt",
+    "offline_access",
+    "organization",
+    "phone",
+    "profile",
+    "role_list",
+    "roles",
+    "saml_organization",
+    "service_account",
+    "web-origins",
+];
+
+impl ClientScope {
+    /// Whether Keycloak has created the scope itself.
+    pub(super) fn is_built_in(&self) -> bool {
+        BUILT_IN_SCOPES.contains(&&*self.name)
+    }
 }
 
 impl Client {

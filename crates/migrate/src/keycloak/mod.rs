@@ -47,11 +47,11 @@ pub struct RealmMigration {
 pub fn translate(
     export: &RealmExport,
     place: &ProviderPlace,
-    rules: &dyn TargetRules,
+    target: &dyn TargetRules,
     options: PeopleOptions,
 ) -> RealmMigration {
     let roles = RoleGraph::new(&export.realm);
-    let attributes = Attributes::of(export, rules);
+    let attributes = Attributes::of(export, target);
     let mut output = Output {
         draft: Draft::default(),
         report: MigrationReport::default(),
@@ -60,15 +60,15 @@ pub fn translate(
             .clients()
             .map(|(client, prefix)| (client.to_owned(), prefix.to_owned()))
             .collect(),
-        rules,
+        target,
     };
     realm::translate(export, place, &mut output);
     claims::of_attributes(&attributes, &mut output);
-    claims::of_roles(&roles, rules, &mut output);
+    claims::of_roles(&roles, target, &mut output);
     claims::of_scopes(export, &mut output);
-    let scopes = clients::translate(export, &roles, rules, &mut output);
+    let scopes = clients::translate(export, &roles, target, &mut output);
     let translator =
-        Translator { export, roles: &roles, attributes: &attributes, scopes: &scopes, rules, options };
+        Translator { export, roles: &roles, attributes: &attributes, scopes: &scopes, target, options };
     let people = translator.translate();
     let head = [
         format!("Translated from the realm {} of Keycloak.", export.realm.realm),
@@ -102,7 +102,7 @@ fn notes(export: &RealmExport, roles: &RoleGraph, people: &People) -> Vec<String
     notes.extend(people.notes.iter().map(|note| {
         let shown: Vec<&str> = note.names.iter().take(MAX_SHOWN).map(String::as_str).collect();
         let more = if note.names.len() > shown.len() { ", and more" } else { "" };
-        format!("{} people {}: {}{more}", note.names.len(), note.text, shown.join(", "))
+        format!("people ({}) {}: {}{more}", note.names.len(), note.text, shown.join(", "))
     }));
     notes
 }
@@ -124,7 +124,7 @@ struct Output<'r> {
     attribute_names: BTreeMap<String, String>,
     /// Prefixes of the groups of clients' roles, by the client.
     role_prefixes: BTreeMap<String, String>,
-    rules: &'r dyn TargetRules,
+    target: &'r dyn TargetRules,
 }
 
 impl Output<'_> {
@@ -141,6 +141,6 @@ impl Output<'_> {
     }
 
     fn is_reserved(&self, claim: &str) -> bool {
-        self.rules.is_reserved_claim(claim)
+        self.target.is_reserved_claim(claim)
     }
 }

@@ -144,7 +144,7 @@ pub(super) struct Translator<'e> {
     pub attributes: &'e Attributes,
     /// Scopes of the clients that are translated.
     pub scopes: &'e KeptScopes,
-    pub rules: &'e dyn TargetRules,
+    pub target: &'e dyn TargetRules,
     pub options: PeopleOptions,
 }
 
@@ -196,7 +196,7 @@ impl Translator<'_> {
         };
         let is_locked = self.is_locked_by_second_factor(user, notes);
         let password = self.password(user, notes);
-        self.note_actions(user, notes);
+        Self::note_actions(user, notes);
         let (claims, refused) = self.attributes.record(user);
         notes.extend(refused.into_iter().map(Difference::Attribute));
         let missing = user.groups.iter().filter(|path| !self.roles.has_group(path)).cloned();
@@ -254,10 +254,10 @@ impl Translator<'_> {
 
     fn checked(&self, credential: &Credential) -> Result<String, String> {
         let phc = passwords::phc(credential)?;
-        self.rules.password_fault(&phc).map_or(Ok(phc), Err)
+        self.target.password_fault(&phc).map_or(Ok(phc), Err)
     }
 
-    fn note_actions(&self, user: &User, notes: &mut Vec<Difference>) {
+    fn note_actions(user: &User, notes: &mut Vec<Difference>) {
         for action in &user.required_actions {
             notes.push(match &**action {
                 UPDATE_PASSWORD => continue,

@@ -69,7 +69,7 @@ impl RoleGraph {
                 graph.contains.insert(RoleName::of_client(client, &role.name), inner);
             }
             if !roles.is_empty() && !is_built_in_client(client) {
-                let prefix = free_prefix(client, graph.prefixes.values());
+                let prefix = free_prefix(client, &graph.prefixes.values());
                 graph.prefixes.insert(client.clone(), prefix);
             }
         }
@@ -161,7 +161,7 @@ impl RoleGraph {
 
 /// A prefix that no other one begins with, and that begins with no other. So no role of one client
 /// can be taken for one of another client or of the realm, whatever its name is.
-fn free_prefix<'p>(client: &str, taken: impl Iterator<Item = &'p String> + Clone) -> String {
+fn free_prefix<'p>(client: &str, taken: &(impl Iterator<Item = &'p String> + Clone)) -> String {
     let mut prefix = format!("{client}:");
     let collides = |prefix: &str| {
         let taken = taken.clone().map(String::as_str).chain([REALM_PREFIX, "/"]);

@@ -342,6 +342,8 @@ fn a_real_export_keeps_people_with_each_algorithm_and_its_clients() {
     let clients = configuration["provider"]["client"].as_array().unwrap();
     let ids: Vec<&str> = clients.iter().map(|client| client["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["orders", "robot", "spa", "web"]);
+    let attributes = configuration["provider"]["attribute"].as_array().unwrap();
+    assert_eq!(attributes.len(), 1, "none of Keycloak's own scopes: {attributes:?}");
     let robot = &clients[1];
     assert_eq!(robot["groups"].to_string(), "[\"role:order-managers\"]");
     let uncommented = migrated.migration.configuration.lines().filter(|line| line.contains(" = ")).count();
