@@ -426,7 +426,7 @@ impl Admin<'_> {
         Ok(())
     }
 
-    fn attributes(&self) -> &Attributes {
+    pub(super) fn attributes(&self) -> &Attributes {
         &self.provider.clients().defaults().attributes
     }
 

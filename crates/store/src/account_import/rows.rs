@@ -46,8 +46,8 @@ pub(super) async fn insert_users(tx: &mut Tx<'_>, users: &[CheckedUser]) -> Resu
         let insert = format!(
             "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
              password_changed_at, created_at, updated_at, disabled_at, name_fold, email_fold, \
-             tokens_not_before) VALUES {}",
-            value_tuples(some.len(), 14, ", 0")
+             must_change_password_at, tokens_not_before) VALUES {}",
+            value_tuples(some.len(), 15, ", 0")
         );
         let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert));
         for CheckedUser { user: imported, name_fold, email_fold } in some {
@@ -66,7 +66,8 @@ pub(super) async fn insert_users(tx: &mut Tx<'_>, users: &[CheckedUser]) -> Resu
                 .bind(millis(user.updated_at))
                 .bind(user.disabled_at.map(millis))
                 .bind(name_fold)
-                .bind(email_fold);
+                .bind(email_fold)
+                .bind(user.must_change_password_at.map(millis));
         }
         let written = insert.execute(&mut *tx.connection).await;
         written.map_err(|error| StoreError::from(error).with_name("the user's name or address"))?;

@@ -1,6 +1,7 @@
 //! Tests of administration on a separate provider: own database, port and controllable clock.
 
 mod clients;
+mod import;
 mod people;
 mod tokens;
 

@@ -1,0 +1,191 @@
+//! Import of accounts from another provider, with their ids and password hashes.
+//!
+//! Everything is checked before anything is written, and every fault is listed: an import is
+//! repeated until it has none, so one fault at a time would be tedious.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use auth::time::Timestamp;
+use serde_json::{Map, Value, json};
+use store::account_import::{
+    AccountImportError, ImportCounts, ImportEnd, ImportedConsent, ImportedRow, ImportedUser,
+};
+use store::users::{StoredPassword, UserRow};
+
+use super::{Admin, Refused, check};
+use crate::passwords::Phc;
+
+/// Longest id of an account in bytes.
+const MAX_ID: usize = 128;
+/// Most faults that are listed.
+const MAX_FAULTS: usize = 1_000;
+
+/// Hash of a password, as it is stored. `Debug` omits it.
+#[derive(Clone)]
+pub struct PasswordHash {
+    /// A PHC string that [`Phc::parse`] accepts.
+    pub phc: String,
+    /// When the password was set; `None`: now.
+    pub changed_at: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PasswordHash(..)")
+    }
+}
+
+/// An account of another provider.
+#[derive(Debug, Clone)]
+pub struct ForeignAccount {
+    /// Its id, the `sub` of tokens: 1 to 128 visible ASCII characters.
+    pub id: String,
+    /// Login name.
+    pub name: String,
+    /// Email address.
+    pub email: Option<String>,
+    /// Whether the address is verified.
+    pub email_verified: bool,
+    /// Further claims and attributes.
+    pub claims: Map<String, Value>,
+    /// When it was created; `None`: now.
+    pub created_at: Option<Timestamp>,
+    /// Whether it is disabled.
+    pub is_disabled: bool,
+    /// Whether the user must choose a new password at the next login.
+    pub must_change_password: bool,
+    /// Its password; without one the user cannot log in by password.
+    pub password: Option<PasswordHash>,
+    /// Names of its groups.
+    pub groups: Vec<String>,
+    /// Consents: client, scopes, and when they were given (`None`: now).
+    pub consents: Vec<(String, Vec<String>, Option<Timestamp>)>,
+}
+
+/// What is imported, and how.
+#[derive(Debug, Clone)]
+pub struct ForeignAccounts {
+    /// The accounts.
+    pub accounts: Vec<ForeignAccount>,
+    /// Groups, with or without members.
+    pub groups: BTreeSet<String>,
+    /// From what they come, for the audit log.
+    pub source: String,
+    /// Whether to do everything but commit.
+    pub is_trial: bool,
+}
+
+/// Why nothing was imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportFault {
+    /// Values are refused. The path of each begins with the name of the account.
+    #[error("{} values are refused", .0.len())]
+    Refused(Vec<Refused>),
+    /// The random source failed.
+    #[error(transparent)]
+    Entropy(#[from] crate::EntropyFailed),
+    /// Accounts conflict with others, or the database failed.
+    #[error(transparent)]
+    Store(#[from] AccountImportError),
+}
+
+impl Admin<'_> {
+    /// Imports accounts, groups, memberships and consents in one transaction: all or none.
+    ///
+    /// # Errors
+    /// [`ImportFault`] with all faults that were found.
+    pub async fn import_accounts(&self, import: ForeignAccounts) -> Result<ImportCounts, ImportFault> {
+        let ForeignAccounts { accounts, groups: mut names, source, is_trial } = import;
+        let (mut faults, now) = (Vec::new(), self.now());
+        names.extend(accounts.iter().flat_map(|account| account.groups.iter().cloned()));
+        let groups = group_forms(&names, &mut faults);
+        for account in &accounts {
+            self.check_account(account, &mut faults);
+        }
+        if !faults.is_empty() {
+            faults.truncate(MAX_FAULTS);
+            return Err(ImportFault::Refused(faults));
+        }
+        let mut rows = Vec::with_capacity(groups.len());
+        for name in groups.values() {
+            rows.push(ImportedRow::Group { id: self.provider.draw_id()?, name: name.clone() });
+        }
+        let users = accounts.into_iter().map(|account| {
+            let user = imported_user(account, &groups, now);
+            Ok(ImportedRow::User(Box::new(user)))
+        });
+        let decide = |counts: &ImportCounts| {
+            if is_trial {
+                return ImportEnd::RollBack;
+            }
+            let detail = json!({ "source": source, "users": counts.users, "groups": counts.groups });
+            ImportEnd::Commit(vec![self.entry("user.import", "users".to_owned(), &detail)])
+        };
+        let mut rows = rows.into_iter().map(Ok).chain(users);
+        Ok(self.provider.store().import_accounts(&mut rows, now, decide).await?)
+    }
+
+    /// Checks what the database does not check. The path of a fault begins with the account's name.
+    fn check_account(&self, account: &ForeignAccount, faults: &mut Vec<Refused>) {
+        let mut own = Vec::new();
+        check::user_name(&account.name, &mut own);
+        check::email(account.email.as_deref(), &mut own);
+        check::claims(&account.claims, self.attributes(), &mut own);
+        if !(1..=MAX_ID).contains(&account.id.len()) || !account.id.bytes().all(|b| b.is_ascii_graphic()) {
+            own.push(Refused::new("id", format!("an id has 1 to {MAX_ID} visible ascii characters")));
+        }
+        if let Some(Err(fault)) = account.password.as_ref().map(|password| Phc::parse(&password.phc)) {
+            own.push(Refused::new("password", fault.to_string()));
+        }
+        let whose = |fault: Refused| Refused::new(format!("{}, {}", account.name, fault.path), fault.reason);
+        faults.extend(own.into_iter().map(whose));
+    }
+}
+
+/// A checked account as a row.
+fn imported_user(account: ForeignAccount, groups: &BTreeMap<String, String>, now: Timestamp) -> ImportedUser {
+    let consents = account.consents.into_iter().map(|(client_id, scopes, given_at)| ImportedConsent {
+        client_id,
+        scopes: scopes.join(" "),
+        given_at: given_at.unwrap_or(now),
+    });
+    let own_groups: BTreeSet<&String> = account.groups.iter().filter_map(|group| groups.get(group)).collect();
+    ImportedUser {
+        consents: consents.collect(),
+        groups: own_groups.into_iter().cloned().collect(),
+        password: account.password.map(|password| StoredPassword {
+            phc: password.phc,
+            changed_at: password.changed_at.unwrap_or(now),
+        }),
+        user: UserRow {
+            id: account.id,
+            name: check::user_name(&account.name, &mut Vec::new()),
+            email_verified_at: (account.email.is_some() && account.email_verified).then_some(now),
+            email: account.email,
+            claims: Value::Object(account.claims).to_string(),
+            created_at: account.created_at.unwrap_or(now),
+            updated_at: now,
+            disabled_at: account.is_disabled.then_some(now),
+            must_change_password_at: account.must_change_password.then_some(now),
+            tokens_not_before: Timestamp::from_millis(0),
+            read_at: Timestamp::from_millis(0),
+        },
+    }
+}
+
+/// The stored form of each group's name. Two groups never become one: their members would get the
+/// rights of both.
+fn group_forms(names: &BTreeSet<String>, faults: &mut Vec<Refused>) -> BTreeMap<String, String> {
+    let (mut forms, mut taken) = (BTreeMap::new(), BTreeMap::new());
+    for name in names {
+        let mut own = Vec::new();
+        let form = check::group_name(name, &mut own);
+        faults.extend(own.into_iter().map(|fault| Refused::new(format!("group {name:?}"), fault.reason)));
+        if let Some(other) = taken.insert(form.clone(), name) {
+            let reason = format!("the group {other:?} has an equivalent name: rename one");
+            faults.push(Refused::new(format!("group {name:?}"), reason));
+        }
+        forms.insert(name.clone(), form);
+    }
+    forms
+}
