@@ -3,6 +3,8 @@
 //! Owns: where the settings come from on this machine, and writing the result. Does not own: the
 //! translation (crate `migrate`).
 
+mod keycloak;
+
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -78,6 +80,24 @@ Examples:
 Example:
   postern migrate envoy envoy.yaml --out edge")]
     Envoy(EnvoySource),
+    /// Translate a realm of Keycloak, and import its people with their passwords.
+    #[command(after_help = "\
+Export the realm while Keycloak is stopped:
+  kc.sh export --dir export --realm shop --users different_files
+
+Then translate it, check the result, and import the people:
+  postern migrate keycloak export --out shop --issuer https://login.example.com \\
+      --database 'sqlite://shop.db?mode=rwc'
+  postern check shop/postern.toml
+  postern migrate keycloak export --import --config shop/postern.toml --dry-run
+  postern migrate keycloak export --import --config shop/postern.toml
+
+The import is one transaction: all people or none. Ids (`sub`) and password
+hashes are kept. People with a second factor are imported disabled, unless
+--drop-second-factors is given.
+
+Exit codes: 0 success, 1 refused, 2 the command line is invalid, 3 failure.")]
+    Keycloak(keycloak::KeycloakSource),
 }
 
 /// Where the settings are.
@@ -157,6 +177,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             let migration = envoy::translate(&name, &read(&source.bootstrap)?).map_err(failure)?;
             write(&source.out, envoy::PROGRAM, &migration)
         }
+        Program::Keycloak(source) => keycloak::run(&source),
     }
 }
 

@@ -89,6 +89,11 @@ impl Place {
         folder.write("deployment.yaml", include_str!("../../../migrate/tests/it/notebook.yaml"));
         folder.write("policies.yaml", include_str!("../../../migrate/tests/it/istio.yaml"));
         folder.write("envoy.yaml", include_str!("../../../migrate/tests/it/envoy-jwt.yaml"));
+        std::fs::create_dir(folder.0.join("export")).unwrap();
+        for name in ["shop-realm.json", "shop-users-0.json", "shop-users-1.json", "shop-users-2.json"] {
+            let file = repository().join("crates/migrate/tests/it/keycloak").join(name);
+            std::fs::copy(file, folder.0.join("export").join(name)).unwrap();
+        }
         folder.write("login.yaml", include_str!("../../../migrate/tests/it/oauth2-proxy.yaml"));
         folder.write("shop.json", r#"{"grants":["client_credentials"],"audiences":["orders"]}"#);
         let config = format!(

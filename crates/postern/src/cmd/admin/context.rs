@@ -20,7 +20,7 @@ use crate::terminal::{ERROR, Findings, HINT, SUCCESS};
 pub(super) const PAGE: Option<u32> = Some(500);
 
 /// Loads a configuration file. `None`: it is faulty, and its faults have been printed.
-pub(super) fn load_configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
+pub(in crate::cmd) fn load_configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
     match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => Some(loaded),
         Err(refused) => {
@@ -36,7 +36,7 @@ pub(super) fn load_configuration(path: &Path) -> Option<Box<config::LoadedConfig
 ///
 /// # Errors
 /// Returns a failure when the file has no provider.
-pub(super) fn provider_of(
+pub(in crate::cmd) fn provider_of(
     loaded: Box<config::LoadedConfig>,
     path: &Path,
 ) -> Result<config::ProviderSettings, Failure> {
@@ -58,7 +58,7 @@ impl OutboundClient for NoOutbound {
 }
 
 /// A provider that does not serve, and the operator that uses it.
-pub(super) struct AdminContext {
+pub(in crate::cmd) struct AdminContext {
     provider: Arc<idp::Provider>,
     shared: SharedSecret,
     operator: String,
@@ -66,6 +66,14 @@ pub(super) struct AdminContext {
 }
 
 impl AdminContext {
+    /// Opens it for a command that prints text.
+    pub(in crate::cmd) async fn open_for_text(
+        config: &config::ProviderSettings,
+        operator: &str,
+    ) -> Result<Self, Failure> {
+        Self::open(config, operator, Output::Text).await
+    }
+
     pub(super) async fn open(
         config: &config::ProviderSettings,
         operator: &str,
@@ -87,7 +95,7 @@ impl AdminContext {
         Ok(Self { provider, shared, operator: actor(operator), output })
     }
 
-    pub(super) fn admin(&self) -> Admin<'_> {
+    pub(in crate::cmd) fn admin(&self) -> Admin<'_> {
         Admin::new(&self.provider, self.operator.as_str())
     }
 
@@ -102,7 +110,7 @@ impl AdminContext {
     }
 
     /// Makes pending changes durable and closes the database.
-    pub(super) async fn close(self) {
+    pub(in crate::cmd) async fn close(self) {
         self.provider.store().close().await;
     }
 
@@ -178,7 +186,7 @@ pub(super) fn actor(operator: &str) -> String {
 }
 
 /// Name of this process's user, or the user ID if the machine has no name for it.
-pub(super) fn user_name() -> String {
+pub(in crate::cmd) fn user_name() -> String {
     let id = rustix::process::getuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = users.lines().find_map(|line| {

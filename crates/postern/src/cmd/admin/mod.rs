@@ -11,7 +11,7 @@
 
 mod backup;
 mod client;
-mod context;
+pub(super) mod context;
 mod group;
 mod input;
 mod revocation;
