@@ -8,7 +8,8 @@ use axum::body::to_bytes;
 use idp::pages::{
     Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
     DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
-    LogoutDone, NewPassword, Page, Pages, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
+    LogoutDone, NewPassword, NewPasswordReason, Page, Pages, PasswordForm, PasswordProblem, Scope,
+    SessionEntry, TokenRow,
 };
 
 #[path = "../src/pages/samples.rs"]

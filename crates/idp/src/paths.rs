@@ -30,6 +30,8 @@ pub const NEW_PASSWORD: &str = "/login/password";
 pub const CONSENT: &str = "/consent";
 /// Path that the logout confirmation form is posted to.
 pub const LOGOUT_DECISION: &str = "/logout/decision";
+/// Path of the page behind a link that an operator hands over.
+pub const ACCOUNT_LINK: &str = "/set-password";
 /// Path of the account page; its forms are posted to paths below it.
 pub const ACCOUNT: &str = "/account";
 /// Path at which a receiver polls for security events.

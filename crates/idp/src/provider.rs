@@ -310,6 +310,11 @@ impl Provider {
         &self.parts.secrets
     }
 
+    /// Digest under which the secret of an account link is stored.
+    pub(crate) fn account_link_digest(&self, token: &str) -> store::StoredDigest {
+        self.secrets().digest_of(&["account link", token])
+    }
+
     /// The current time of the provider.
     pub fn now(&self) -> Timestamp {
         self.parts.clock.now()

@@ -59,7 +59,7 @@ const REPLAY_GUARD: Table = ("seen", "digest", "expires_at", NO_CONDITION);
 pub(crate) const LOGIN_TABLES: [Table; 2] = [LOGIN_SESSIONS, REPLAY_GUARD];
 /// Table, key, column with the time of expiry, further condition. Tokens and sessions come before
 /// the families they belong to.
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 11] = [
     ("codes", "digest", "kept_until", NO_CONDITION),
     ("device_codes", "digest", "kept_until", NO_CONDITION),
     ("pushed_requests", "digest", "expires_at", NO_CONDITION),
@@ -68,6 +68,7 @@ const TABLES: [Table; 10] = [
     ("refresh_tokens", "digest", "expires_at", NO_CONDITION),
     ("sessions", "digest", "expires_at", NO_CONDITION),
     ("attempts", "subject", "expires_at", NO_CONDITION),
+    ("account_links", "user_id", "expires_at", NO_CONDITION),
     ("families", "id", "expires_at", FAMILY_REMOVABLE),
     LOGIN_SESSIONS,
 ];

@@ -36,6 +36,7 @@
 
 pub mod access_tokens;
 pub mod account_import;
+pub mod account_links;
 mod announcements;
 pub mod audit;
 pub mod audit_receivers;

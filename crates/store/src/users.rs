@@ -133,7 +133,7 @@ impl Tx<'_> {
         self.lock_user_with(self.dialect.for_share(), id, read_at).await
     }
 
-    async fn lock_user_with(
+    pub(crate) async fn lock_user_with(
         &mut self,
         lock: &'static str,
         id: &str,
@@ -324,6 +324,7 @@ impl Change for RevokeUser {
         ] {
             sqlx::query(statement).bind(&self.user_id).bind(now).execute(&mut *tx.connection).await?;
         }
+        tx.delete_account_link(&self.user_id).await?;
         tx.queue_revocation(&self.revocation, self.now);
         Ok(true)
     }

@@ -12,6 +12,7 @@
 //! [`crate::authorization`], which do not build HTTP responses.
 
 pub mod account;
+pub mod account_link;
 pub mod admin;
 pub mod answer;
 pub mod authorize;

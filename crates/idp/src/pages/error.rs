@@ -38,6 +38,8 @@ pub enum ErrorKind {
     NoLogoutHint,
     /// The interaction or its page has expired.
     Expired,
+    /// An account link is unknown, used, replaced or expired.
+    LinkInvalid,
     /// The CSRF token is missing, expired or of another browser.
     FormRejected,
     /// The user may not use this client.
@@ -54,12 +56,13 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All kinds of errors.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BadRequest,
         Self::UnknownClient,
         Self::RedirectMismatch,
         Self::NoLogoutHint,
         Self::Expired,
+        Self::LinkInvalid,
         Self::FormRejected,
         Self::Denied,
         Self::NotFound,
@@ -77,6 +80,7 @@ impl ErrorKind {
             Self::RedirectMismatch => (StatusCode::BAD_REQUEST, "redirect_mismatch"),
             Self::NoLogoutHint => (StatusCode::BAD_REQUEST, "id_token_hint_missing"),
             Self::Expired => (StatusCode::BAD_REQUEST, "expired"),
+            Self::LinkInvalid => (StatusCode::BAD_REQUEST, "link_invalid"),
             Self::FormRejected => (StatusCode::FORBIDDEN, "form_rejected"),
             Self::Denied => (StatusCode::FORBIDDEN, "access_denied"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
@@ -94,6 +98,7 @@ impl ErrorKind {
             Self::RedirectMismatch => (&e.redirect_title, e.redirect_text.filled()),
             Self::NoLogoutHint => (&e.redirect_title, e.no_logout_hint_text.filled()),
             Self::Expired => (&e.expired_title, e.expired_text.filled()),
+            Self::LinkInvalid => (&e.link_title, e.link_text.filled()),
             Self::FormRejected => (&e.form_title, e.form_text.filled()),
             Self::Denied => (&e.denied_title, e.denied_text.filled()),
             Self::NotFound => (&e.not_found_title, e.not_found_text.filled()),

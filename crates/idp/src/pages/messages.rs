@@ -17,7 +17,7 @@ pub const BUILTIN: [(&str, &str); 2] =
         minutes(count), hour, hours(count) }
     common: CommonWords { back(client), signed_in(user) }
     login: LoginWords { title, lead(client), user, password, submit, wrong, too_many(wait), expired, incomplete }
-    new_password: NewPasswordWords { title, lead, submit }
+    new_password: NewPasswordWords { title, lead, submit, account(user), invited_title, invited_lead, reset_lead, set }
     consent: ConsentWords { title, lead(client), asks, new, had, allow, deny, returns(host), note }
     scope: ScopeWords { openid, profile, email, address, phone, groups, offline_access, other(scope) }
     device: DeviceWords {
@@ -35,7 +35,7 @@ pub const BUILTIN: [(&str, &str); 2] =
     }
     error: ErrorWords {
         bad_request_title, bad_request_text, unknown_client_title, unknown_client_text, redirect_title,
-        redirect_text, no_logout_hint_text, expired_title, expired_text, form_title, form_text, denied_title, denied_text,
+        redirect_text, no_logout_hint_text, expired_title, expired_text, link_title, link_text, form_title, form_text, denied_title, denied_text,
         not_found_title, not_found_text, too_many_title, too_many_text(wait), server_title, server_text,
         unavailable_title, unavailable_text, code, request,
     }

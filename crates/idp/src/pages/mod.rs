@@ -49,7 +49,7 @@ pub use form_post::FormPost;
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
 use messages::Words;
-pub use new_password::NewPassword;
+pub use new_password::{NewPassword, NewPasswordReason};
 
 /// Target and hidden fields of a form. It renders as the opening tag with the hidden fields.
 #[derive(Debug, Clone, Copy, Template)]
@@ -68,7 +68,7 @@ pub struct Form<'a> {
 pub enum Page<'a> {
     /// Asks for user name and password.
     Login(Login<'a>),
-    /// Asks for a new password before a login continues.
+    /// Asks for a new password: before a login continues, or behind a link.
     NewPassword(NewPassword<'a>),
     /// Asks whether the client may have the requested scopes.
     Consent(Consent<'a>),

@@ -1,20 +1,34 @@
-//! Page of a login that asks for a new password, because the current one is temporary.
+//! Page that asks for a new password: during a login, because the current one is temporary, or behind
+//! an invitation or a reset link.
 //!
-//! Owns: its view model. Does not own: passwords, and the login before it.
+//! Owns: its view model. Does not own: passwords, the login before it, links.
 
 use askama::Template;
 use axum::http::StatusCode;
 
 use ::pages::text::Shown;
-use ::pages::{Filled, FormTarget};
+use ::pages::{Filled, FormTarget, Phrase};
 
 use super::account::problem_message;
 use super::messages::Words;
 use super::{Form, PasswordProblem, View};
 
+/// Why the page asks for a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewPasswordReason {
+    /// The current password is temporary.
+    Temporary,
+    /// The account is new.
+    Invitation,
+    /// The password is reset.
+    Reset,
+}
+
 /// View model of the page (fields `new` and `again`).
 #[derive(Debug, Clone, Copy)]
 pub struct NewPassword<'a> {
+    /// Why the page asks for a password.
+    pub reason: NewPasswordReason,
     /// Target and hidden fields of the form.
     pub form: Form<'a>,
     /// Login name of the user, for password managers.
@@ -32,6 +46,9 @@ pub struct NewPassword<'a> {
 struct Markup<'a> {
     w: &'a Words,
     v: &'a NewPassword<'a>,
+    title: &'a Phrase,
+    lead: &'a Phrase,
+    submit: &'a Phrase,
     user: Shown<'a>,
     problem: Option<Filled<'a>>,
 }
@@ -40,7 +57,13 @@ impl NewPassword<'_> {
     pub(super) fn view<'w>(&self, w: &'w Words) -> View<'w> {
         let problem = self.problem.map(|problem| problem_message(problem, self.min_length, w));
         let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-        let markup = Markup { w, v: self, user: Shown(self.user), problem };
-        View::new(&w.new_password.title, &markup).with_status(status)
+        let n = &w.new_password;
+        let (title, lead, submit) = match self.reason {
+            NewPasswordReason::Temporary => (&n.title, &n.lead, &n.submit),
+            NewPasswordReason::Invitation => (&n.invited_title, &n.invited_lead, &n.set),
+            NewPasswordReason::Reset => (&n.title, &n.reset_lead, &n.set),
+        };
+        let markup = Markup { w, v: self, title, lead, submit, user: Shown(self.user), problem };
+        View::new(title, &markup).with_status(status)
     }
 }

@@ -7,7 +7,8 @@ use ::pages::{FormTarget, Href, Link};
 use super::{
     Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
     DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
-    LogoutDone, NewPassword, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
+    LogoutDone, NewPassword, NewPasswordReason, Page, PasswordForm, PasswordProblem, Scope, SessionEntry,
+    TokenRow,
 };
 
 /// Texts in the samples.
@@ -170,6 +171,27 @@ impl<'a> Sample<'a> {
         }
     }
 
+    /// The page that asks for a new password, for each reason.
+    fn new_passwords<'s>(&'s self) -> Vec<(&'static str, Page<'s>)> {
+        let form = |action| Form { action, csrf: self.t.opaque, hidden: &self.hidden };
+        let fresh = NewPassword {
+            reason: NewPasswordReason::Temporary,
+            form: form("/login/password"),
+            user: self.t.user,
+            min_length: 12,
+            problem: None,
+            form_targets: &self.targets,
+        };
+        let refused = NewPassword { problem: Some(PasswordProblem::TooShort), ..fresh };
+        let linked = |reason| Page::NewPassword(NewPassword { reason, form: form("/set-password"), ..fresh });
+        vec![
+            ("login-new-password", Page::NewPassword(fresh)),
+            ("login-new-password-short", Page::NewPassword(refused)),
+            ("login-invitation", linked(NewPasswordReason::Invitation)),
+            ("login-reset", linked(NewPasswordReason::Reset)),
+        ]
+    }
+
     /// All pages, with the file names of the example.
     pub(crate) fn pages<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Vec<(&'static str, Page<'s>)> {
         let t = &self.t;
@@ -183,14 +205,6 @@ impl<'a> Sample<'a> {
             back,
             form_targets: &self.targets,
         };
-        let fresh = NewPassword {
-            form: form("/login/password"),
-            user: t.user,
-            min_length: 12,
-            problem: None,
-            form_targets: &self.targets,
-        };
-        let refused = NewPassword { problem: Some(PasswordProblem::TooShort), ..fresh };
         let consent = Consent {
             form: form("/consent"),
             client: t.client,
@@ -215,11 +229,9 @@ impl<'a> Sample<'a> {
         let wrong = Login { hint: Some(t.user), problem: Some(LoginProblem::Wrong), ..login };
         let unknown = DeviceCode { code: Some(t.code), problem: Some(DeviceProblem::Unknown), ..code };
         let done = |allowed| Page::DeviceDone(DeviceDone { client: t.other_client, allowed });
-        vec![
+        let mut all = vec![
             ("login", Page::Login(login)),
             ("login-wrong", Page::Login(wrong)),
-            ("login-new-password", Page::NewPassword(fresh)),
-            ("login-new-password-short", Page::NewPassword(refused)),
             ("consent", Page::Consent(consent)),
             ("consent-first", Page::Consent(Consent { scopes: &self.scopes[2..], ..consent })),
             ("device", Page::DeviceCode(code)),
@@ -248,8 +260,11 @@ impl<'a> Sample<'a> {
                 Page::Account(Account { refused_attribute: Some("floor"), done: None, ..account }),
             ),
             ("error", error(ErrorKind::RedirectMismatch)),
+            ("error-link", error(ErrorKind::LinkInvalid)),
             ("error-server", error(ErrorKind::Server)),
             ("error-back", Page::Error(ErrorPage { kind: ErrorKind::Expired, request_id: t.opaque, back })),
-        ]
+        ];
+        all.extend(self.new_passwords());
+        all
     }
 }

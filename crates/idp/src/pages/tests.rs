@@ -215,6 +215,7 @@ async fn statuses_follow_the_tables() {
             | "account-bare"
             | "account-refused"
             | "error"
+            | "error-link"
             | "error-back" => 400,
             "error-server" => 500,
             _ => 200,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 mod account;
+mod account_links;
 mod attributes;
 mod audit;
 mod audit_delivery;

@@ -29,6 +29,7 @@ use store::{Epoch, LogHead, MigrationNotes, Revocation, Store, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::account_links::issue as issue_link;
 use crate::databases::{
     Database, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
 };
@@ -50,6 +51,7 @@ async fn fill(store: &Store) {
     ada.claims = TEXT.into();
     store.write(AddUser { user: ada.clone(), password: Some(password("$argon2id$")) }).await.unwrap();
     add_user(store, "eve").await;
+    assert!(issue_link(store, "link").await);
     let entry = AuditEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
@@ -373,7 +375,7 @@ on_both! {
         let source = Database::sqlite().open().await;
         let ada = add_user(&source, "ada").await;
         let copy = String::from_utf8(export(&source).await).unwrap();
-        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret", "audit_receivers"];
+        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret", "audit_receivers", "account_links"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
         let before = of_schema(&sealed(without), 1);
@@ -419,11 +421,11 @@ on_both! {
         let mut connection = AnyConnection::connect(&database.url).await.unwrap();
         for undo in [
             "DROP INDEX users_unfolded",
-            "DROP INDEX users_name_fold",
-            "DROP INDEX users_email_fold",
+            "DROP INDEX users_name_fold", "DROP INDEX users_email_fold",
             "ALTER TABLE users DROP COLUMN name_fold",
             "ALTER TABLE users DROP COLUMN email_fold",
             "ALTER TABLE users DROP COLUMN must_change_password_at",
+            "DROP TABLE account_links",
             "DROP TABLE names_given",
             "DROP TABLE login_endings",
             "DROP TABLE login_endings_head",

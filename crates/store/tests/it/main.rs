@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod account_import;
+mod account_links;
 mod audit;
 mod copies;
 mod crash;

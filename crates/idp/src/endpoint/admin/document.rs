@@ -40,6 +40,8 @@ const SCHEME: &str = "token";
         users::change_user,
         users::delete_user,
         users::set_password,
+        users::invite_user,
+        users::create_reset_link,
         users::disable_user,
         users::enable_user,
         users::unlock_user,

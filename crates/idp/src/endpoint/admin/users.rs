@@ -5,6 +5,7 @@ use axum::{http::Method, response::Response};
 use super::{ErrorBody, OperationInput, Route, access::Right, call::Call, created, no_content, ok};
 use crate::admin::{
     AdminFault, Page,
+    links::{LinkView, NewLink},
     sessions::{ListSessions, SessionView},
     users::{AddUser, ListUsers, PasswordSet, SetPassword, UserAdded, UserChange, UserDetails, UserView},
 };
@@ -19,6 +20,8 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::PATCH, "/users/{id}", Write, Body, change_user),
         Route::new(Method::DELETE, "/users/{id}", Write, Nothing, delete_user),
         Route::new(Method::POST, "/users/{id}/password", Write, Body, set_password),
+        Route::new(Method::POST, "/users/{id}/invitation", Write, Body, invite_user),
+        Route::new(Method::POST, "/users/{id}/reset-link", Write, Body, create_reset_link),
         Route::new(Method::POST, "/users/{id}/disable", Write, Nothing, disable_user),
         Route::new(Method::POST, "/users/{id}/enable", Write, Nothing, enable_user),
         Route::new(Method::POST, "/users/{id}/unlock", Write, Nothing, unlock_user),
@@ -78,6 +81,26 @@ async fn delete_user(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn set_password(call: Call) -> Result<Response, AdminFault> {
     Ok(ok(&call.admin().set_password(call.path_parameter("id"), call.body::<SetPassword>()?).await?))
+}
+
+/// Creates a link with which the user of a new account sets the first password, and returns it once.
+#[utoipa::path(post, path = "/users/{id}/invitation", tag = "users",
+    params(("id" = String, Path, description = "id of the user")), request_body = NewLink,
+    responses((status = 201, description = "created; it replaces an earlier link of the user", body = LinkView),
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the account has a password or is disabled", body = ErrorBody)))]
+async fn invite_user(call: Call) -> Result<Response, AdminFault> {
+    Ok(created(&call.admin().invite_user(call.path_parameter("id"), &call.body::<NewLink>()?).await?))
+}
+
+/// Creates a link with which the user sets another password, and returns it once.
+#[utoipa::path(post, path = "/users/{id}/reset-link", tag = "users",
+    params(("id" = String, Path, description = "id of the user")), request_body = NewLink,
+    responses((status = 201, description = "created; it replaces an earlier link of the user", body = LinkView),
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the account is disabled", body = ErrorBody)))]
+async fn create_reset_link(call: Call) -> Result<Response, AdminFault> {
+    Ok(created(&call.admin().create_reset_link(call.path_parameter("id"), &call.body::<NewLink>()?).await?))
 }
 
 /// Disables an account, ends its sessions and revokes its tokens.

@@ -26,7 +26,7 @@ use crate::endpoint::browser_request::BrowserRequest;
 use crate::endpoint::password_problem::password_problem;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
-use crate::pages::{ErrorKind, Form as PageForm, NewPassword, Page, PasswordProblem};
+use crate::pages::{ErrorKind, Form as PageForm, NewPassword, NewPasswordReason, Page, PasswordProblem};
 use crate::passwords::{Password, Verdict};
 use crate::paths;
 use crate::provider::Provider;
@@ -63,6 +63,7 @@ pub(super) async fn page(
     let leads_to = parsed.as_ref().map(ParsedRequest::form_targets).unwrap_or_default();
     let (proof, action) = (visit.proof(), authorize::path(visit.provider, paths::NEW_PASSWORD));
     visit.page(&Page::NewPassword(NewPassword {
+        reason: NewPasswordReason::Temporary,
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         user,
         min_length: visit.provider.logins().min_length(),

@@ -1,5 +1,8 @@
 //! `postern admin user`.
 
+use std::time::Duration;
+
+use idp::admin::links::{LinkView, NewLink};
 use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails, UserView};
 use idp::admin::{AdminFault, Secret};
 
@@ -75,6 +78,24 @@ pub(super) enum Verb {
         temporary: bool,
         #[command(flatten)]
         password: PasswordFrom,
+    },
+    /// Print a one-time link with which the user of a new account sets the first password.
+    Invite {
+        /// Name or id of the user.
+        #[arg(allow_hyphen_values = true)]
+        user: String,
+        /// Lifetime of the link, `1m` to `30d`; default: a day.
+        #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+        expires_in: Option<Duration>,
+    },
+    /// Print a one-time link with which the user sets another password.
+    ResetLink {
+        /// Name or id of the user.
+        #[arg(allow_hyphen_values = true)]
+        user: String,
+        /// Lifetime of the link, `1m` to `30d`; default: an hour.
+        #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+        expires_in: Option<Duration>,
     },
     /// Disable an account and revoke its sessions, tokens and grants.
     Disable {
@@ -170,6 +191,14 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 &description,
             )?)
         }
+        Verb::Invite { user, expires_in } => {
+            let link = admin.invite_user(&id(desk, &user).await?, &new_link(expires_in)).await?;
+            print_link(desk, &user, &link)
+        }
+        Verb::ResetLink { user, expires_in } => {
+            let link = admin.create_reset_link(&id(desk, &user).await?, &new_link(expires_in)).await?;
+            print_link(desk, &user, &link)
+        }
         Verb::Disable { .. }
         | Verb::Enable { .. }
         | Verb::Unlock { .. }
@@ -211,8 +240,21 @@ async fn change_state(desk: &AdminContext, verb: Verb) -> Done {
         | Verb::List
         | Verb::Conflicts
         | Verb::Change { .. }
-        | Verb::Password { .. } => Ok(Outcome::Negative),
+        | Verb::Password { .. }
+        | Verb::Invite { .. }
+        | Verb::ResetLink { .. } => Ok(Outcome::Negative),
     }
+}
+
+fn new_link(expires_in: Option<Duration>) -> NewLink {
+    NewLink { expires_in: expires_in.map(|lifetime| lifetime.as_secs()) }
+}
+
+/// Prints a link for the operator to hand over.
+fn print_link(desk: &AdminContext, user: &str, link: &LinkView) -> Done {
+    let until = show::time(link.expires_at);
+    let description = format!("the link lets user {user} set a password, once, until {until}; hand it over");
+    Ok(desk.report_change_with_secret(link, Some(link.url.expose()), &description)?)
 }
 
 /// Finds the ID of a user by name, else by ID.
