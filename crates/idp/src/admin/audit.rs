@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::audit::{AuditFilter, AuditRecord};
 
-use super::{Admin, AdminFault, Page, paging, rfc3339};
+use super::{Admin, AdminFault, Page, UtcTime, paging, rfc3339};
 use crate::audit_draft::{CLIENT_NAME, USER_NAME};
 
 /// Entry of the audit log.
@@ -13,8 +13,8 @@ use crate::audit_draft::{CLIENT_NAME, USER_NAME};
 pub struct AuditEntry {
     /// Sequence number: from 1, without gaps.
     pub seq: u64,
-    /// Time of the action (RFC 3339, UTC, milliseconds).
-    pub at: String,
+    /// Time of the action.
+    pub at: UtcTime,
     /// Actor: `user:ID`, `client:ID`, `operator:NAME`, `anonymous` or `system`.
     pub actor: String,
     /// Action, for example `user.disable`.
@@ -48,7 +48,7 @@ impl From<AuditRecord> for AuditEntry {
         let is_account = entry.target.starts_with("user:");
         Self {
             seq,
-            at: rfc3339::format(entry.at),
+            at: UtcTime(entry.at),
             user_name: text(USER_NAME).or_else(|| text("name").filter(|_| is_account)),
             client_name: text(CLIENT_NAME),
             actor: entry.actor,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::clients::{self as rows, ChangeClient, DeleteClient};
 
-use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, paging, seconds};
+use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime, paging};
 use crate::client::config::{ClientConfig, ClientFaults, ConfiguredSecret};
 use crate::client::{Client, ClientCredential};
 use crate::client_secret::ClientSecret;
@@ -47,15 +47,15 @@ pub struct ClientView {
     /// Version number, incremented by each change; absent for a client of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// When it was registered, in seconds since 1970.
+    /// When it was registered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<u64>,
-    /// When it was last changed, in seconds since 1970.
+    pub created_at: Option<UtcTime>,
+    /// When it was last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub updated_at: Option<u64>,
-    /// When it was disabled, in seconds since 1970; absent if it is enabled.
+    pub updated_at: Option<UtcTime>,
+    /// When it was disabled; absent if it is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disabled_at: Option<u64>,
+    pub disabled_at: Option<UtcTime>,
 }
 
 /// Registration of a new client.
@@ -364,9 +364,9 @@ impl Admin<'_> {
             proof,
             faults,
             version: Some(row.version),
-            created_at: Some(seconds(row.created_at)),
-            updated_at: Some(seconds(row.updated_at)),
-            disabled_at: row.disabled_at.map(seconds),
+            created_at: Some(UtcTime(row.created_at)),
+            updated_at: Some(UtcTime(row.updated_at)),
+            disabled_at: row.disabled_at.map(UtcTime),
         }
     }
 }

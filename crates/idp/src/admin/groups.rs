@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
 use store::names;
 
-use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, check, paging, seconds, users::UserView};
+use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, UtcTime, check, paging, users::UserView};
 use crate::revocations;
 use crate::secrets::TagSubject;
 
@@ -20,13 +20,13 @@ const BATCH: u32 = 500;
 pub struct GroupView {
     /// Name of the group in rules and tokens.
     pub name: String,
-    /// When it was created, in seconds since 1970.
-    pub created_at: u64,
+    /// When it was created.
+    pub created_at: UtcTime,
 }
 
 impl From<rows::GroupRow> for GroupView {
     fn from(group: rows::GroupRow) -> Self {
-        Self { name: group.name, created_at: seconds(group.created_at) }
+        Self { name: group.name, created_at: UtcTime(group.created_at) }
     }
 }
 
@@ -73,7 +73,7 @@ impl Admin<'_> {
         let now = self.now();
         let change = rows::AddGroup { id: self.provider.draw_id()?, name: name.clone(), now };
         self.write(change, self.entry("group.add", target(&name), &Value::Null)).await?;
-        Ok(GroupView { name, created_at: seconds(now) })
+        Ok(GroupView { name, created_at: UtcTime(now) })
     }
 
     /// Lists the members of a group, ordered by name.

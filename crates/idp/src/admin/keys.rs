@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Admin, AdminFault, seconds};
+use super::{Admin, AdminFault, UtcTime};
 use crate::keys::{key, ring::Stage};
 
 /// Stage in the life of a key.
@@ -27,14 +27,14 @@ pub struct KeyView {
     pub algorithm: String,
     /// Stage in the life of the key.
     pub stage: KeyStage,
-    /// Start of this stage, in seconds since 1970.
-    pub since: u64,
-    /// When the next key may become active, in seconds since 1970; only for that stage.
+    /// Start of this stage.
+    pub since: UtcTime,
+    /// When the next key may become active; only for that stage.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready_at: Option<u64>,
-    /// When a retired key is no longer published, in seconds since 1970; only for that stage.
+    pub ready_at: Option<UtcTime>,
+    /// When a retired key is no longer published; only for that stage.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gone_at: Option<u64>,
+    pub gone_at: Option<UtcTime>,
 }
 
 /// List of all signing keys.
@@ -67,14 +67,14 @@ impl Admin<'_> {
         let view = |state: &crate::keys::ring::KeyState<'_>| {
             let (stage, ready, gone) = match state.stage {
                 Stage::Active => (KeyStage::Active, None, None),
-                Stage::Next { ready } => (KeyStage::Next, Some(seconds(ready)), None),
-                Stage::Retired { until } => (KeyStage::Retired, None, Some(seconds(until))),
+                Stage::Next { ready } => (KeyStage::Next, Some(UtcTime(ready)), None),
+                Stage::Retired { until } => (KeyStage::Retired, None, Some(UtcTime(until))),
             };
             KeyView {
                 kid: state.kid.to_owned(),
                 algorithm: state.algorithm.to_owned(),
                 stage,
-                since: seconds(state.since),
+                since: UtcTime(state.since),
                 ready_at: ready,
                 gone_at: gone,
             }

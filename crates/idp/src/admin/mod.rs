@@ -42,6 +42,7 @@ use store::{
 pub use self::{
     fault::{AdminFault, Refused},
     paging::Page,
+    rfc3339::UtcTime,
     secret::Secret,
 };
 use crate::audit_draft::with_names;
@@ -130,9 +131,4 @@ where
     fn took_effect(output: &Self::Output) -> bool {
         A::took_effect(output)
     }
-}
-
-/// Wire format of a time: whole seconds since 1970.
-fn seconds(at: Timestamp) -> u64 {
-    at.as_secs()
 }

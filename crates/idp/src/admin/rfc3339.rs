@@ -1,12 +1,35 @@
 //! Times as RFC 3339 writes them, and spans of time before now.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use auth::time::Timestamp;
+use serde::{Serialize, Serializer};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// Formats a time in UTC, to the millisecond: `2027-01-15T08:00:00.250Z`.
-pub(super) fn format(at: Timestamp) -> String {
+/// Time in UTC as RFC 3339 writes it, to the millisecond: `2027-01-15T08:00:00.250Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, utoipa::ToSchema)]
+#[schema(value_type = String, format = DateTime)]
+pub struct UtcTime(pub Timestamp);
+
+impl fmt::Display for UtcTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format(self.0))
+    }
+}
+
+impl Serialize for UtcTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The last millisecond that RFC 3339 can write: its years have four digits.
+const LAST: Timestamp = Timestamp::from_millis(253_402_300_799_999);
+
+/// Formats a time in UTC, to the millisecond: `2027-01-15T08:00:00.250Z`. A later time than RFC 3339
+/// can write is the last of the year 9999.
+fn format(at: Timestamp) -> String {
+    let at = at.min(LAST);
     let seconds = at.to_string().replace(' ', "T");
     format!("{}.{:03}Z", seconds.trim_end_matches('Z'), at.as_millis() % 1000)
 }
@@ -39,6 +62,7 @@ mod tests {
     #[test]
     fn times_go_there_and_back() {
         assert_eq!(format(NOW), "2027-01-15T08:00:00.250Z");
+        assert_eq!(format(Timestamp::MAX), "9999-12-31T23:59:59.999Z");
         assert_eq!(parse(&format(NOW), NOW), Some(NOW));
         assert_eq!(parse("2027-01-15T10:00:00.25+02:00", Timestamp::from_secs(0)), Some(NOW));
         assert_eq!(parse("2027-01-15t08:00:00z", NOW), Some(NOW.minus(Duration::from_millis(250))));

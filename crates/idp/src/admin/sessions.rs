@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::sessions::SessionRow;
 
-use super::{Admin, AdminFault, Page, paging, seconds};
+use super::{Admin, AdminFault, Page, UtcTime, paging};
 use crate::session;
 
 /// Login session of a user.
@@ -14,23 +14,23 @@ pub struct SessionView {
     pub sid: String,
     /// Id of the user.
     pub user_id: String,
-    /// When the user authenticated, in seconds since 1970.
-    pub authenticated_at: u64,
+    /// When the user authenticated.
+    pub authenticated_at: UtcTime,
     /// Authentication methods (`amr`, RFC 8176), separated by spaces.
     pub methods: String,
     /// The browser's `User-Agent` at login.
     pub agent: String,
     /// Address of the browser at login.
     pub address: String,
-    /// When the session began, in seconds since 1970.
-    pub created_at: u64,
-    /// When it was last used, in seconds since 1970, with a precision of about one minute.
-    pub seen_at: u64,
-    /// When it expires, even if it is in use, in seconds since 1970.
-    pub expires_at: u64,
-    /// When it was ended, in seconds since 1970; absent if it was not.
+    /// When the session began.
+    pub created_at: UtcTime,
+    /// When it was last used, with a precision of about one minute.
+    pub seen_at: UtcTime,
+    /// When it expires, even if it is in use.
+    pub expires_at: UtcTime,
+    /// When it was ended; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<u64>,
+    pub ended_at: Option<UtcTime>,
 }
 
 impl From<SessionRow> for SessionView {
@@ -38,14 +38,14 @@ impl From<SessionRow> for SessionView {
         Self {
             sid: session.sid,
             user_id: session.user_id,
-            authenticated_at: seconds(session.authenticated_at),
+            authenticated_at: UtcTime(session.authenticated_at),
             methods: session.methods,
             agent: session.user_agent,
             address: session.address,
-            created_at: seconds(session.created_at),
-            seen_at: seconds(session.last_used_at),
-            expires_at: seconds(session.expires_at),
-            ended_at: session.ended_at.map(seconds),
+            created_at: UtcTime(session.created_at),
+            seen_at: UtcTime(session.last_used_at),
+            expires_at: UtcTime(session.expires_at),
+            ended_at: session.ended_at.map(UtcTime),
         }
     }
 }

@@ -10,7 +10,7 @@ use store::{
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeFamilyBatch, RevokeGrants},
 };
 
-use super::{Admin, AdminFault, Page, Refused, Secret, followers::Refusal, paging, seconds};
+use super::{Admin, AdminFault, Page, Refused, Secret, UtcTime, followers::Refusal, paging};
 use crate::access_token::{self, Presented};
 use crate::provider::Provider;
 use crate::secrets::TagSubject;
@@ -60,10 +60,10 @@ pub struct TokenFacts {
     /// The token family it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family_id: Option<String>,
-    /// When it was issued, in seconds since 1970.
-    pub issued_at: u64,
-    /// When it expires, in seconds since 1970.
-    pub expires_at: u64,
+    /// When it was issued.
+    pub issued_at: UtcTime,
+    /// When it expires.
+    pub expires_at: UtcTime,
 }
 
 /// Status of a token.
@@ -131,10 +131,10 @@ pub struct FamilyView {
     pub audiences: String,
     /// Whether it remains valid after its session ends.
     pub outlives_session: bool,
-    /// When it was granted, in seconds since 1970.
-    pub created_at: u64,
-    /// When it expires, in seconds since 1970.
-    pub expires_at: u64,
+    /// When it was granted.
+    pub created_at: UtcTime,
+    /// When it expires.
+    pub expires_at: UtcTime,
 }
 
 impl From<Family> for FamilyView {
@@ -147,8 +147,8 @@ impl From<Family> for FamilyView {
             scopes: family.scopes,
             audiences: family.audiences,
             outlives_session: family.outlives_session,
-            created_at: seconds(family.created_at),
-            expires_at: seconds(family.expires_at),
+            created_at: UtcTime(family.created_at),
+            expires_at: UtcTime(family.expires_at),
         }
     }
 }
@@ -228,8 +228,8 @@ impl Admin<'_> {
             audiences: family.audiences,
             sid: family.sid,
             family_id: Some(family.id),
-            issued_at: seconds(token.issued_at),
-            expires_at: seconds(token.expires_at),
+            issued_at: UtcTime(token.issued_at),
+            expires_at: UtcTime(token.expires_at),
         }))
     }
 
@@ -466,8 +466,8 @@ fn access_facts(token: Presented) -> TokenFacts {
         audiences: token.audiences,
         sid: token.sid,
         family_id: token.family_id,
-        issued_at: seconds(token.issued_at),
-        expires_at: seconds(token.expires_at),
+        issued_at: UtcTime(token.issued_at),
+        expires_at: UtcTime(token.expires_at),
     }
 }
 

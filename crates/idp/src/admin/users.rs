@@ -12,7 +12,7 @@ use store::{
     },
 };
 
-use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, check, paging, seconds};
+use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime, check, paging};
 use crate::attributes::Attributes;
 use crate::login::account_subject;
 use crate::passwords::Password;
@@ -35,13 +35,13 @@ pub struct UserView {
     /// Further claims of the user (OpenID Connect Core 1.0 §5.1).
     #[schema(value_type = Object)]
     pub claims: Map<String, Value>,
-    /// When the account was created, in seconds since 1970.
-    pub created_at: u64,
-    /// When the account was last changed, in seconds since 1970.
-    pub updated_at: u64,
-    /// When the account was disabled, in seconds since 1970; absent if it is enabled.
+    /// When the account was created.
+    pub created_at: UtcTime,
+    /// When the account was last changed.
+    pub updated_at: UtcTime,
+    /// When the account was disabled; absent if it is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disabled_at: Option<u64>,
+    pub disabled_at: Option<UtcTime>,
 }
 
 impl From<UserRow> for UserView {
@@ -53,9 +53,9 @@ impl From<UserRow> for UserView {
             email: user.email,
             must_change_password: user.must_change_password_at.is_some(),
             claims: serde_json::from_str(&user.claims).unwrap_or_default(),
-            created_at: seconds(user.created_at),
-            updated_at: seconds(user.updated_at),
-            disabled_at: user.disabled_at.map(seconds),
+            created_at: UtcTime(user.created_at),
+            updated_at: UtcTime(user.updated_at),
+            disabled_at: user.disabled_at.map(UtcTime),
         }
     }
 }
@@ -71,9 +71,9 @@ pub struct UserDetails {
     pub has_password: bool,
     /// Number of counted failed logins.
     pub failed_logins: u32,
-    /// When the lock of the account ends, in seconds since 1970; absent if it is not locked.
+    /// When the lock of the account ends; absent if it is not locked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub locked_until: Option<u64>,
+    pub locked_until: Option<UtcTime>,
 }
 
 /// A new account to create.
@@ -202,7 +202,7 @@ impl Admin<'_> {
             groups: store.groups_of(id).await?,
             has_password: login.is_some_and(|(other, password)| other.id == user.id && password.is_some()),
             failed_logins: attempts.map_or(0, |a| a.failures),
-            locked_until: locked.map(seconds),
+            locked_until: locked.map(UtcTime),
             user: user.into(),
         })
     }

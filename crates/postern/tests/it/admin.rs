@@ -158,7 +158,9 @@ fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
     assert!(shown.contains("groups           staff") && shown.contains("(not verified)"), "{shown}");
     let id = place.json(&["user", "show", "ada"])["user"]["id"].as_str().unwrap().to_owned();
     place.did(&["user", "change", &id, "--verified", "true", "--name", "lovelace"]);
-    assert_eq!(place.json(&["user", "list"])[0]["name"], "lovelace");
+    assert_eq!(place.json(&["user", "list"])["items"][0]["name"], "lovelace");
+    let made = place.json(&["user", "list"])["items"][0]["created_at"].as_str().unwrap().to_owned();
+    assert!(made.len() == 24 && made.contains('T') && made.ends_with('Z'), "{made}");
     assert!(place.did(&["group", "members", "staff"]).contains("lovelace"));
     let log = place.json(&["audit", "list"]);
     let is_change = |entry: &&Value| !entry["action"].as_str().unwrap().starts_with("grant.");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{API, TestProvider, refused_paths};
 use crate::{
     admin::{
-        AdminFault,
+        AdminFault, UtcTime,
         clients::{AddClient, ClientChanged, ListClients, ProofView, ReplaceClient},
         keys::{KeyStage, RotateKey},
     },
@@ -229,7 +229,7 @@ async fn keys_rotate_when_caches_have_the_next_one_and_leaked_ones_go() {
     };
     let before = admin.keys().await.unwrap();
     let (active, next) = (of(&before, KeyStage::Active).unwrap(), of(&before, KeyStage::Next).unwrap());
-    assert_eq!(next.ready_at, Some(next.since + LEAD.as_secs()));
+    assert_eq!(next.ready_at, Some(UtcTime(next.since.0.plus(LEAD))));
     assert!(matches!(admin.rotate_key(&es256).await, Err(AdminFault::Conflict(_))));
     let token = bench.token("robot").await;
     bench.advance(LEAD);

@@ -29,7 +29,7 @@ const SCHEME: &str = "token";
         version = "1",
         description = "Users, groups, clients, sessions, keys and tokens of the provider. Send an access token of the client \
                        itself (client credentials grant) whose audiences contain the issuer. Lists are paged: send `next` of one \
-                       page as `after` of the next request. Times are in seconds since 1970 unless stated otherwise.",
+                       page as `after` of the next request. Times are in UTC, as in RFC 3339.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody)),

@@ -289,6 +289,64 @@ async fn the_document_and_the_router_tell_of_the_same() {
     assert!(flow["scopes"].get(ADMIN_SCOPE).is_some(), "{flow}");
 }
 
+#[tokio::test]
+async fn every_list_has_items_and_every_time_is_rfc_3339() {
+    let bench = TestProvider::start().await;
+    let document = bench.send("GET", "/admin/v1/openapi.json", "", "").await.body;
+    let (mut lists, mut times) = (0, 0);
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let schema = resolved(&document, &response["content"]["application/json"]["schema"]);
+                assert_ne!(schema["type"], "array", "{method} {path} {status}: a list without `items`");
+                let has_items = schema["properties"]["items"]["type"] == "array";
+                if operation["summary"].as_str().unwrap().starts_with("Lists ") && status == "200" {
+                    assert!(has_items, "{method} {path}: no `items` in {schema}");
+                    lists += 1;
+                }
+                if schema["properties"].get("next").is_some() {
+                    assert!(has_items, "{method} {path} {status}: `next` without `items`");
+                }
+            }
+        }
+    }
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for (member, shape) in schema["properties"].as_object().into_iter().flatten() {
+            let is_time = ["_at", "_until"].iter().any(|end| member.ends_with(end))
+                || ["at", "since"].contains(&&**member);
+            // The number of an entry, not a time.
+            if !is_time || (name, member) == (&"AuditVerdict".to_owned(), &"broken_at".to_owned()) {
+                continue;
+            }
+            let choices = shape["oneOf"].as_array().cloned().unwrap_or_else(|| vec![shape.clone()]);
+            let choice = choices.iter().find(|choice| choice["type"] != "null").unwrap();
+            assert_eq!(resolved(&document, choice)["format"], "date-time", "{name}.{member}: {shape}");
+            times += 1;
+        }
+    }
+    assert!(!document.to_string().contains("since 1970"));
+    assert!(lists >= 8 && times >= 20, "{lists} lists and {times} times were found");
+}
+
+#[tokio::test]
+async fn answers_have_times_of_rfc_3339() {
+    let bench = TestProvider::start().await;
+    let ada = bench.user("ada").await;
+    let answer = call(&bench, "robot", "GET", &format!("/users/{ada}"), None).await;
+    let made = answer.body["user"]["created_at"].as_str().unwrap().to_owned();
+    let parsed = time::OffsetDateTime::parse(&made, &time::format_description::well_known::Rfc3339).unwrap();
+    let millis = u64::try_from(parsed.unix_timestamp_nanos() / 1_000_000).unwrap();
+    assert!(made.ends_with('Z') && millis == bench.provider.now().as_millis(), "{made}");
+}
+
+/// The schema that a reference names, or the schema itself.
+fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => document.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
+        None => schema,
+    }
+}
+
 /// Checks that every reference in the document resolves.
 fn resolves(document: &Value, part: &Value) {
     match part {

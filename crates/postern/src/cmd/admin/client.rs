@@ -85,7 +85,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::Show { id } => Ok(desk.show(&admin.client(&id).await?, details)?),
         Verb::List => {
             let page = async |after| admin.clients(&ListClients { after, limit: PAGE }).await;
-            Ok(desk.show(&all_pages(page).await?, |all| table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| table(&all.items))?)
         }
         Verb::Replace { id, settings, version } => {
             let settings = input::json(&settings, "client's settings")?;

@@ -155,17 +155,17 @@ impl AdminContext {
     }
 }
 
-/// Reads every page of a list.
+/// Reads every page of a list, as one page that is the last.
 pub(super) async fn all_pages<T>(
     mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
-) -> Result<Vec<T>, AdminFault> {
+) -> Result<Page<T>, AdminFault> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let Page { items, next } = page(after).await?;
         all.extend(items);
         after = match next {
             Some(next) => Some(next),
-            None => return Ok(all),
+            None => return Ok(Page { items: all, next: None }),
         };
     }
 }

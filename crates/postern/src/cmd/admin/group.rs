@@ -53,11 +53,13 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::List => {
             let page = async |after| admin.groups(&ListNames { after, limit: PAGE }).await;
             let row = |group: &GroupView| [group.name.clone(), show::time(group.created_at)];
-            Ok(desk.show(&all_pages(page).await?, |all| show::table(["name", "made"], all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| {
+                show::table(["name", "made"], all.items.iter().map(row))
+            })?)
         }
         Verb::Members { group } => {
             let page = async |after| admin.members(&group, &ListNames { after, limit: PAGE }).await;
-            Ok(desk.show(&all_pages(page).await?, |all| user::table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| user::table(&all.items))?)
         }
         Verb::AddMember { group, user: named } => {
             admin.add_member(&group, &user::id(desk, &named).await?).await?;

@@ -47,7 +47,7 @@ pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
                 [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
             };
             let heading = ["sid", "user", "address", "browser", "last used", "ends"];
-            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.items.iter().map(row)))?)
         }
         SessionVerb::Revoke { sid } => {
             admin.end_session(&sid).await?;
@@ -178,7 +178,7 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
                 [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
             };
             let heading = ["id", "client", "user", "scopes", "granted", "ends"];
-            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.iter().map(row)))?)
+            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.items.iter().map(row)))?)
         }
         TokenVerb::RevokeFamily { id } => {
             admin.revoke_family(&id).await?;
@@ -313,7 +313,16 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
                     entry.clone();
                 let named = |name: Option<String>| name.unwrap_or_default();
                 let (user, client) = (named(user_name), named(client_name));
-                [seq.to_string(), at, actor, action, target, user, client, show::cut(without_names(&detail))]
+                [
+                    seq.to_string(),
+                    show::time(at),
+                    actor,
+                    action,
+                    target,
+                    user,
+                    client,
+                    show::cut(without_names(&detail)),
+                ]
             };
             let heading = ["number", "when", "who", "what", "to whom", "user", "client", "detail"];
             let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;

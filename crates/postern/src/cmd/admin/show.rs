@@ -3,6 +3,7 @@
 use auth::time::Timestamp;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table};
+use idp::admin::UtcTime;
 
 /// Largest number of characters of a detail in a table.
 const MAX_DETAIL: usize = 200;
@@ -46,14 +47,14 @@ fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Formats an instant in UTC, to the second.
-pub(super) fn time(seconds: u64) -> String {
-    Timestamp::from_secs(seconds).to_string()
+/// Formats an instant in UTC (RFC 3339), to the second.
+pub(super) fn time(at: UtcTime) -> String {
+    UtcTime(Timestamp::from_secs(at.0.as_secs())).to_string().replace(".000Z", "Z")
 }
 
 /// Formats an instant, if there is one.
-pub(super) fn optional_time(seconds: Option<u64>) -> String {
-    seconds.map(time).unwrap_or_default()
+pub(super) fn optional_time(at: Option<UtcTime>) -> String {
+    at.map(time).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -64,6 +65,13 @@ mod tests {
     fn a_long_text_is_cut_between_its_characters() {
         assert_eq!(cut("ä".repeat(200)), "ä".repeat(200));
         assert_eq!(cut("ä".repeat(201)), format!("{}…", "ä".repeat(200)));
+    }
+
+    #[test]
+    fn times_are_those_of_rfc_3339_to_the_second() {
+        let at = UtcTime(Timestamp::from_millis(1_800_000_000_250));
+        assert_eq!(time(at), "2027-01-15T08:00:00Z");
+        assert_eq!(optional_time(None), "");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idp::admin::links::{LinkView, NewLink};
 use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails, UserView};
-use idp::admin::{AdminFault, Secret};
+use idp::admin::{AdminFault, Page, Secret};
 
 use super::input::{self, PasswordFrom};
 use super::{Done, show};
@@ -159,13 +159,14 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::List => {
             let page =
                 async |after| admin.users(&ListUsers { after, limit: PAGE, ..ListUsers::default() }).await;
-            Ok(desk.show(&all_pages(page).await?, |all| table(all))?)
+            Ok(desk.show(&all_pages(page).await?, |all| table(&all.items))?)
         }
         Verb::Conflicts => {
-            let lines = |all: &Vec<String>| {
-                if all.is_empty() { "none\n".to_owned() } else { all.join("\n") + "\n" }
+            let lines = |all: &Page<String>| {
+                if all.items.is_empty() { "none\n".to_owned() } else { all.items.join("\n") + "\n" }
             };
-            Ok(desk.show(&admin.name_conflicts().await?, lines)?)
+            let all = Page { items: admin.name_conflicts().await?, next: None };
+            Ok(desk.show(&all, lines)?)
         }
         Verb::Change { user, name, email, no_email, verified, must_change_password, claims } => {
             let change = UserChange {
