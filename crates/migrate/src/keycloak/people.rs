@@ -116,9 +116,9 @@ impl Difference {
             Self::DroppedSecondFactor => "had a second factor: their password alone is enough from now on".into(),
             Self::NoId => "have no id in the export and are not imported: export again with `kc.sh export`".into(),
             Self::Password(why) => format!(
-                "cannot keep their password, {why}: set a new one with `postern admin user set-password`"
+                "cannot keep their password, {why}: set a new one with `postern admin user password`"
             ),
-            Self::NoPassword => "have no password: set one with `postern admin user set-password`".into(),
+            Self::NoPassword => "have no password: set one with `postern admin user password`".into(),
             Self::SharedEmail => "share their address with another person, which is not possible here: imported without it".into(),
             Self::RequiredAction(action) => format!("have the required action {action}, which is dropped"),
             Self::Federated => "come from a directory (user federation): imported without its password; set one".into(),

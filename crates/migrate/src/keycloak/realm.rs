@@ -139,7 +139,7 @@ fn without_equal(realm: &Realm, output: &mut Output<'_>) {
     no_equal(
         realm.reset_password_allowed,
         "resetPasswordAllowed",
-        "an operator sets new passwords: `postern admin user set-password`",
+        "an operator sets new passwords: `postern admin user password`",
     );
     no_equal(
         realm.verify_email,
