@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::account_links::{IssueAccountLink, LinkKind};
 
-use super::{Admin, AdminFault, Secret, seconds};
+use super::{Admin, AdminFault, Secret, UtcTime};
 use crate::paths;
 
 /// How long an invitation is valid if the request does not say.
@@ -32,8 +32,8 @@ pub struct NewLink {
 pub struct LinkView {
     /// URL to hand over to the user. Whoever has it can set the password once.
     pub url: Secret,
-    /// When it expires, in seconds since 1970.
-    pub expires_at: u64,
+    /// When it expires.
+    pub expires_at: UtcTime,
 }
 
 impl Admin<'_> {
@@ -91,7 +91,7 @@ impl Admin<'_> {
             now,
             expires_at,
         };
-        let entry = self.entry(action, format!("user:{id}"), &json!({ "expires_at": seconds(expires_at) }));
+        let entry = self.entry(action, format!("user:{id}"), &json!({ "expires_at": UtcTime(expires_at) }));
         if !self.write(change, entry).await? {
             return Err(AdminFault::Conflict(format!(
                 "user {:?} changed concurrently: try again",
@@ -99,6 +99,6 @@ impl Admin<'_> {
             )));
         }
         let url = format!("{}?token={token}", self.provider.issuer().endpoint(paths::ACCOUNT_LINK));
-        Ok(LinkView { url: Secret::new(url), expires_at: seconds(expires_at) })
+        Ok(LinkView { url: Secret::new(url), expires_at: UtcTime(expires_at) })
     }
 }

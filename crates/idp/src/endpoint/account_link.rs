@@ -19,11 +19,12 @@ use axum::{
 };
 use store::{
     account_links::{AccountLinkRow, LinkKind, UseAccountLink},
-    audit::{AuditEntry, Audited},
+    audit::Audited,
 };
 
 use super::account;
 use super::authorize::path;
+use crate::audit_draft::{AuditDraft, Subject};
 use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
 use crate::endpoint::password_problem::password_problem;
 use crate::login::LoginFault;
@@ -155,13 +156,9 @@ async fn try_set(
         Err(fault) => return password_problem(fault).map(Outcome::Problem),
     };
     let end = revocations::change_password(provider, &user.id, stored);
-    let entry = AuditEntry {
-        actor: format!("user:{}", user.id),
-        action: "user.password".into(),
-        target: format!("user:{}", user.id),
-        detail: r#"{"link":true}"#.into(),
-        at: end.now,
-    };
+    let target = format!("user:{}", user.id);
+    let draft = AuditDraft::by_user(&Subject::of_user(&user), "user.password", target, end.now);
+    let entry = draft.with("link", true).finish();
     let change = UseAccountLink { digest: provider.account_link_digest(token), read_at: user.read_at, end };
     if !provider.store().write(Audited { change, entry }).await? {
         return Ok(Outcome::Invalid);
