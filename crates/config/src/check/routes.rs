@@ -5,7 +5,7 @@ use std::time::Duration;
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
 use gateway::config::{OnExpiry, Rewrite, Route};
-use login::config::{LoginConfig, LoginRedirect};
+use login::config::LoginConfig;
 
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
@@ -371,7 +371,7 @@ fn one(
         rewrite_responses: raw.rewrite_responses,
         websocket_bearer: raw.websocket_bearer,
         login: raw.login,
-        login_redirect: login_redirect(raw.login_redirect),
+        login_redirect: raw.login_redirect.into(),
         is_login_auth: sound.file.login.as_ref().is_some_and(|login| super::login::answers_auth(login, raw)),
         basic_auth: basic_auth.ok()?,
         forward_authorization: raw.forward_authorization,
@@ -388,14 +388,6 @@ fn one(
         preserve_host: raw.preserve_host,
         affinity: affinity::check(raw, path, context),
     })
-}
-
-fn login_redirect(raw: raw::LoginRedirect) -> LoginRedirect {
-    match raw {
-        raw::LoginRedirect::Browsers => LoginRedirect::Browsers,
-        raw::LoginRedirect::All => LoginRedirect::All,
-        raw::LoginRedirect::None => LoginRedirect::None,
-    }
 }
 
 /// Notes a fault for keys about responses beside a listener that forwards nothing.

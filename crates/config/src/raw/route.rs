@@ -202,6 +202,16 @@ pub enum LoginRedirect {
     None,
 }
 
+impl From<LoginRedirect> for login::config::LoginRedirect {
+    fn from(raw: LoginRedirect) -> Self {
+        match raw {
+            LoginRedirect::Browsers => Self::Browsers,
+            LoginRedirect::All => Self::All,
+            LoginRedirect::None => Self::None,
+        }
+    }
+}
+
 /// How a route uses user names and passwords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -159,7 +159,11 @@ async fn users_see_and_change_what_they_may() {
 
     let refused = ada.submit(&form, &[("attribute.floor", "ninth"), ("attribute.topics", "")]).await;
     assert_eq!(refused.status, 400);
-    assert!(refused.text().contains("This value is not possible for “floor”"), "{}", refused.text());
+    assert!(
+        refused.text().contains("This value is not possible for “<bdi>floor</bdi>”"),
+        "{}",
+        refused.text()
+    );
     let user = world.server.provider.store().user(&world.ada.id).await.unwrap().unwrap();
     assert!(user.claims.contains("rust"), "nothing was saved");
     ada.submit(&form, &[("attribute.floor", ""), ("attribute.topics", "")]).await;

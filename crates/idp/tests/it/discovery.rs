@@ -40,7 +40,7 @@ fn expected_openid(issuer: &str) -> String {
     let oauth = expected_oauth(issuer);
     let openid = [
         r#","userinfo_endpoint":"ISSUER/userinfo","end_session_endpoint":"ISSUER/logout","#,
-        r#""subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"],"#,
+        r#""subject_types_supported":["public","pairwise"],"id_token_signing_alg_values_supported":["ES256","RS256"],"#,
         r#""userinfo_signing_alg_values_supported":["ES256","RS256"],"acr_values_supported":["1"],"#,
         r#""claim_types_supported":["normal"],"#,
         r#""claims_supported":["sub","name","family_name","given_name","middle_name","nickname","#,

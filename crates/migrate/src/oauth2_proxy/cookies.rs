@@ -19,7 +19,16 @@ pub(super) fn translate(
     domains.sort_by_key(|given| std::cmp::Reverse(given.value.len()));
     let fitting =
         domains.iter().position(|given| host.is_some_and(|host| is_below(host, domain(&given.value))));
-    let shared = fitting.map(|at| domains.remove(at));
+    let fitting = fitting.map(|at| domains.remove(at));
+    // A cookie of the callback's own host is for others only if people may go there.
+    let is_of_host = |given: &Given| host == Some(&given.value) && !settings.has("whitelist-domain");
+    let (alone, shared) = match fitting {
+        Some(given) if is_of_host(&given) => (Some(given), None),
+        other => (None, other),
+    };
+    if let Some(given) = alone {
+        settings.different(&given, "the session is for this host alone, not for hosts below it");
+    }
     match &shared {
         Some(given) => {
             let domain = domain(&given.value);

@@ -149,6 +149,9 @@ fn a_cookie_of_a_domain_is_one_session_for_its_hosts() {
     {
         assert!(report.contains(expected), "{expected}: {report}");
     }
+    let one_host = with(&["--cookie-domain=app.example"]);
+    assert!(text(&one_host).contains(r#"origins = ["https://app.example"]"#), "{}", text(&one_host));
+    assert!(one_host.report.to_string().contains("for this host alone"), "{}", one_host.report);
     let apart = text(&with(&["--cookie-domain=other.example", "--whitelist-domain=.example"]));
     assert!(apart.contains(r#"origins = ["https://app.example"]"#), "{apart}");
     assert!(!apart.contains("cookie_domain") && !apart.contains("callback_origin"), "{apart}");

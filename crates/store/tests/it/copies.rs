@@ -16,23 +16,27 @@ use store::consents::{Consent, GiveConsent};
 use store::deliveries::QueueDelivery;
 use store::device_codes::IssueDeviceCode;
 use store::families::Family;
-use store::groups::{AddGroup, AddMember};
-use store::key_ring::ReplaceKeyRing;
 use store::login_attempts::{Attempts, RecordAttempt};
 use store::login_sessions::{BeginLoginSession, LoginSessionRow};
-use store::pushed_requests::PushRequest;
-use store::replay_guard::UseOnce;
 use store::security_events::{Acknowledge, Occurrence, RegisterReceiver, StoreSharedSecret};
 use store::sessions::SessionRow;
 use store::users::{AddUser, UserRow};
 use store::{Epoch, LogHead, MigrationNotes, Revocation, Store, StoreError};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use store::{
+    groups::{AddGroup, AddMember},
+    key_ring::ReplaceKeyRing,
+};
+use store::{pushed_requests::PushRequest, replay_guard::UseOnce};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 
 use crate::account_links::issue as issue_link;
 use crate::databases::{
     Database, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
 };
+use crate::former_schema::BACK_TO_VERSION_9;
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
 use crate::login_sessions::login_session;
 use crate::people::{begin, session};
@@ -419,26 +423,7 @@ on_both! {
         add_introspecting(&before).await;
         before.close().await;
         let mut connection = AnyConnection::connect(&database.url).await.unwrap();
-        for undo in [
-            "DROP INDEX users_unfolded",
-            "DROP INDEX users_name_fold", "DROP INDEX users_email_fold",
-            "ALTER TABLE users DROP COLUMN name_fold",
-            "ALTER TABLE users DROP COLUMN email_fold",
-            "ALTER TABLE users DROP COLUMN must_change_password_at",
-            "DROP TABLE account_links",
-            "DROP TABLE names_given",
-            "DROP TABLE login_endings",
-            "DROP TABLE login_endings_head",
-            "DROP INDEX audit_log_user",
-            "DROP INDEX audit_log_client",
-            "DROP INDEX audit_log_actor",
-            "DROP INDEX audit_log_action",
-            "DROP INDEX audit_log_at",
-            "ALTER TABLE audit_log DROP COLUMN user_id",
-            "ALTER TABLE audit_log DROP COLUMN client_id",
-            "DROP TABLE audit_receivers",
-            "DELETE FROM _sqlx_migrations WHERE version > 9",
-        ] {
+        for undo in BACK_TO_VERSION_9 {
             sqlx::query(undo).execute(&mut connection).await.unwrap();
         }
         connection.close().await.unwrap();

@@ -12,6 +12,7 @@ mod deadlocks;
 mod endings;
 mod files;
 mod followers;
+mod former_schema;
 mod grants;
 mod log;
 mod login_sessions;
