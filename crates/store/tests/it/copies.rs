@@ -36,7 +36,7 @@ use crate::account_links::issue as issue_link;
 use crate::databases::{
     Database, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
 };
-use crate::former_schema::BACK_TO_VERSION_9;
+use crate::former_schema::{BACK_TO_VERSION_9, add_introspecting, introspect_as_before};
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
 use crate::login_sessions::login_session;
 use crate::people::{begin, session};
@@ -482,28 +482,6 @@ on_both! {
         assert!(log.len() == 1 && log[0].entry == entry, "{log:?}");
         assert!(store.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 1));
     }
-}
-
-/// Adds clients as the previous version wrote them.
-async fn add_introspecting(store: &Store) {
-    for (id, settings) in [
-        (
-            "gateway",
-            r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#,
-        ),
-        ("shop", r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#),
-    ] {
-        store.write(AddClient { id: id.into(), settings: settings.into(), now: NOW }).await.unwrap();
-    }
-}
-
-/// Checks what these clients have become.
-async fn introspect_as_before(store: &Store) {
-    let settings = async |id| store.client(id).await.unwrap().unwrap().settings;
-    let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#;
-    assert_eq!(settings("gateway").await, all, "the version before reads it");
-    let shop = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#;
-    assert_eq!(settings("shop").await, shop, "a text is left alone");
 }
 
 /// A proxy to the database that cuts a connection at a given statement, before or after the server

@@ -1,4 +1,9 @@
-//! Statements that undo later versions of the schema, for tests of upgrades.
+//! Data of former versions of the schema, for tests of upgrades and copies.
+
+use store::Store;
+use store::clients::AddClient;
+
+use crate::databases::NOW;
 
 /// From the latest version back to version 9.
 pub(crate) const BACK_TO_VERSION_9: [&str; 19] = [
@@ -22,3 +27,25 @@ pub(crate) const BACK_TO_VERSION_9: [&str; 19] = [
     "ALTER TABLE audit_log DROP COLUMN client_id",
     "DELETE FROM _sqlx_migrations WHERE version > 9",
 ];
+
+/// Adds clients as the previous version wrote them.
+pub(crate) async fn add_introspecting(store: &Store) {
+    for (id, settings) in [
+        (
+            "gateway",
+            r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#,
+        ),
+        ("shop", r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#),
+    ] {
+        store.write(AddClient { id: id.into(), settings: settings.into(), now: NOW }).await.unwrap();
+    }
+}
+
+/// Checks what these clients have become.
+pub(crate) async fn introspect_as_before(store: &Store) {
+    let settings = async |id| store.client(id).await.unwrap().unwrap().settings;
+    let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#;
+    assert_eq!(settings("gateway").await, all, "the version before reads it");
+    let shop = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#;
+    assert_eq!(settings("shop").await, shop, "a text is left alone");
+}
