@@ -42,6 +42,10 @@ pub(super) struct Shared<'c> {
 }
 
 impl<'c> Shared<'c> {
+    fn frames(&self) -> Option<&str> {
+        self.frame_ancestors.as_deref()
+    }
+
     /// Checks what routes share.
     pub(super) fn new(
         sound: &Partial,
@@ -315,8 +319,7 @@ fn one(
     };
     let cors = cors::of_route(raw, path, sound, &shared.cors, context);
     let request_headers = field_edits::of_request(raw, path, &shared.edits, sound, context);
-    let response_headers =
-        field_edits::of_response(raw, path, &shared.edits, shared.frame_ancestors.as_deref(), context);
+    let response_headers = field_edits::of_response(raw, path, &shared.edits, shared.frames(), context);
     only_where_forwarded(raw, path, sound, context);
     application_authorization(raw, path, sound, context);
     let mut bound = |value: Option<Bound<Timespan>>, key: &str| {

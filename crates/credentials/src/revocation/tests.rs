@@ -187,6 +187,22 @@ async fn nobody_waits_for_an_issuer_that_answers_nothing() {
     assert!(matches!(issuer.token("a").status_or_ask().await, IssuerAnswer::NotRevoked(_)));
 }
 
+/// A token with pairwise identifiers.
+fn pairwise(sealed: Option<&str>) -> Lineage<'_> {
+    Lineage {
+        token: Some("jti"),
+        family: None,
+        session: Some("pairwise sid"),
+        user: Some("pairwise sub"),
+        client: Some("shop"),
+        key: None,
+        email: None,
+        issued_at: Timestamp::from_secs(0),
+        read_at: None,
+        sealed_tags: sealed,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_with_a_pairwise_subject_is_revoked_with_its_user() {
     let mut issuer = ManualIssuer::heard(EPOCH, 3).await;
@@ -198,24 +214,10 @@ async fn a_token_with_a_pairwise_subject_is_revoked_with_its_user() {
         SealingKey::new(&key.derive_key(SEALED_TAGS)).seal_onto(&mut sealed, b"", &plain, [7; 12]).unwrap();
         URL_SAFE_NO_PAD.encode(sealed)
     };
-    fn lineage(sealed: Option<&str>) -> Lineage<'_> {
-        Lineage {
-            token: Some("jti"),
-            family: None,
-            session: Some("pairwise sid"),
-            user: Some("pairwise sub"),
-            client: Some("shop"),
-            key: None,
-            email: None,
-            issued_at: Timestamp::from_secs(0),
-            read_at: None,
-            sealed_tags: sealed,
-        }
-    }
     let subjects = [TagSubject::User("ada"), TagSubject::Consent("ada", "shop"), TagSubject::Session("sid")];
     let sealed = seal(&tags, &subjects);
     let revocable = |followed: &Arc<FollowedIssuer>, sealed: Option<&str>| {
-        followed.revocable(&lineage(sealed), TokenEvidence::FromCredential, Timestamp::from_secs(0))
+        followed.revocable(&pairwise(sealed), TokenEvidence::FromCredential, Timestamp::from_secs(0))
     };
     for (number, subject) in subjects.into_iter().enumerate() {
         let token = revocable(&issuer.followed, Some(&sealed));
@@ -230,9 +232,9 @@ async fn a_token_with_a_pairwise_subject_is_revoked_with_its_user() {
     let token = revocable(&issuer.followed, Some(&sealed));
     assert!(matches!(token.local_status(), RevocationStatus::NotRevoked(_)));
 
-    assert!(issuer.followed.opens_tags_of(&lineage(Some(&sealed))));
-    assert!(issuer.followed.opens_tags_of(&lineage(None)), "a public subject");
+    assert!(issuer.followed.opens_tags_of(&pairwise(Some(&sealed))));
+    assert!(issuer.followed.opens_tags_of(&pairwise(None)), "a public subject");
     for unreadable in [seal(&TagKey::new(&[9; 32]), &subjects), sealed[1..].to_owned(), String::new()] {
-        assert!(!issuer.followed.opens_tags_of(&lineage(Some(&unreadable))), "{unreadable}");
+        assert!(!issuer.followed.opens_tags_of(&pairwise(Some(&unreadable))), "{unreadable}");
     }
 }

@@ -157,7 +157,7 @@ async fn try_set(
     };
     let end = revocations::change_password(provider, &user.id, stored);
     let target = format!("user:{}", user.id);
-    let draft = AuditDraft::by_user(&Subject::of_user(&user), "user.password", target, end.now);
+    let draft = AuditDraft::by_user(&Subject::of_user(user), "user.password", target, end.now);
     let entry = draft.with("link", true).finish();
     let change = UseAccountLink { digest: provider.account_link_digest(token), read_at: user.read_at, end };
     if !provider.store().write(Audited { change, entry }).await? {

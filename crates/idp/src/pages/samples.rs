@@ -172,7 +172,7 @@ impl<'a> Sample<'a> {
     }
 
     /// The page that asks for a new password, for each reason.
-    fn new_passwords<'s>(&'s self) -> Vec<(&'static str, Page<'s>)> {
+    fn new_passwords(&self) -> Vec<(&'static str, Page<'_>)> {
         let form = |action| Form { action, csrf: self.t.opaque, hidden: &self.hidden };
         let fresh = NewPassword {
             reason: NewPasswordReason::Temporary,

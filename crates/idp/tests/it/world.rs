@@ -166,8 +166,9 @@ impl World {
         let told = RecordedPosts::default();
         *told.1.lock().unwrap() = 200;
         let clock = TestClock::new();
-        let server = Server::of("", clock, config, SystemRandom::new(), told.clone()).await;
-        Self::populate(server, told).await
+        // Boxed, because the futures of tests would be large.
+        let server = Box::pin(Server::of("", clock, config, SystemRandom::new(), told.clone())).await;
+        Box::pin(Self::populate(server, told)).await
     }
 
     /// Creates users and groups.
@@ -250,7 +251,7 @@ impl World {
     /// The code of a request that must succeed, through all necessary pages.
     pub(crate) async fn code(&self, browser: &mut Browser<'_>, ask: &TestAuthorizationRequest) -> String {
         let answer = browser.get(&ask.target()).await;
-        let fields = self.walk(browser, answer, ask).await;
+        let fields = Box::pin(self.walk(browser, answer, ask)).await;
         fields.get("code").unwrap_or_else(|| panic!("{fields:?}")).clone()
     }
 

@@ -196,7 +196,8 @@ on_both! {
         let store = database.open().await;
         let began = Instant::now();
         let counts = store.import_accounts(&mut realm(count), NOW, |_| ImportEnd::Commit(vec![entry()])).await.unwrap();
-        println!("{:?}: {count} accounts in {:?}", store.dialect(), began.elapsed());
+        // Shown by `--nocapture`.
+        eprintln!("{:?}: {count} accounts in {:?}", store.dialect(), began.elapsed());
         assert_eq!((counts.users, counts.memberships), (u64::from(count), 3 * u64::from(count)));
         let (last, _) = store.user_by_login(&format!("person.{}@EXAMPLE.com", count - 1)).await.unwrap().unwrap();
         assert_eq!(store.groups_of(&last.id).await.unwrap().len(), 3);

@@ -70,12 +70,12 @@ on_both! {
         add_user(&store, "ada").await;
         issue(&store, "a").await;
         let read = read_at(&store).await;
-        let uses = (0..8).map(|_| {
+        let tasks = (0..8).map(|_| {
             let store = store.clone();
             tokio::spawn(async move { store.write(use_link("a", read, NOW)).await.unwrap() })
         });
         let mut used = 0;
-        for task in uses.collect::<Vec<_>>() {
+        for task in tasks.collect::<Vec<_>>() {
             used += usize::from(task.await.unwrap());
         }
         assert_eq!(used, 1);

@@ -1,7 +1,7 @@
 //! Checks `[provider.audit]` and `[[provider.audit_receiver]]`: the groups of entries, and who
 //! receives the audit log.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use idp::AuditEvents;
 use idp::audit_receivers::{AuditDestination, AuditFormat, AuditReceiver};
@@ -70,7 +70,7 @@ fn read_receiver(
 
 fn to_file(
     raw: &raw::AuditReceiver,
-    file: &PathBuf,
+    file: &Path,
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> Option<AuditDestination> {

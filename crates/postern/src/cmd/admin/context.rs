@@ -71,7 +71,7 @@ impl AdminContext {
         config: &config::ProviderSettings,
         operator: &str,
     ) -> Result<Self, Failure> {
-        Self::open(config, operator, Output::Text).await
+        Box::pin(Self::open(config, operator, Output::Text)).await
     }
 
     pub(super) async fn open(
