@@ -52,7 +52,8 @@ class Person:
         self.name = name
         self.session = requests.Session()
         self.session.trust_env = False
-        self.session.verify = os.environ["CLIENTS_CA"]
+        # Servers in clear text need no authority.
+        self.session.verify = os.environ.get("CLIENTS_CA", True)
         self.session.headers["accept-language"] = language
         # what was filled in since the last `visit`: field names and decisions
         self.asked: list[str] = []
