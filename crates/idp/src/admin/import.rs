@@ -134,6 +134,12 @@ impl Admin<'_> {
         if !(1..=MAX_ID).contains(&account.id.len()) || !account.id.bytes().all(|b| b.is_ascii_graphic()) {
             own.push(Refused::new("id", format!("an id has 1 to {MAX_ID} visible ascii characters")));
         }
+        // Both are the `sub` of tokens. The store knows only the clients that it has itself.
+        if self.provider.clients().is_configured(&account.id) {
+            let reason =
+                format!("a client of the configuration has the id {:?}: rename the client", account.id);
+            own.push(Refused::new("id", reason));
+        }
         if let Some(Err(fault)) = account.password.as_ref().map(|password| Phc::parse(&password.phc)) {
             own.push(Refused::new("password", fault.to_string()));
         }

@@ -77,6 +77,15 @@ async fn every_value_that_is_refused_is_listed_and_nothing_is_written() {
     assert!(refused.iter().any(|one| one.reason.contains("equivalent name")), "two groups never become one");
     assert!(admin.user_id("ada").await.is_err());
 
+    let of_client = admin.import_accounts(import(vec![account("bare", "ada")])).await;
+    let Err(ImportFault::Refused(refused)) = of_client else {
+        panic!("the subject would be that of a client")
+    };
+    assert!(
+        matches!(&*refused, [one] if one.path.ends_with("id") && one.reason.contains("\"bare\"")),
+        "{refused:?}"
+    );
+
     bench.user("grace").await;
     let taken = admin.import_accounts(import(vec![account("g-1", "Grace"), account("a-1", "ada")])).await;
     assert!(
