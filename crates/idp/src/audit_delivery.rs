@@ -13,7 +13,7 @@
 //! it. No entry is ever given up.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
@@ -177,7 +177,8 @@ async fn send(provider: &Provider, receiver: &AuditReceiver, batch: &Batch) -> R
 fn append(path: &Path, lines: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).read(true).mode(FILE_MODE).open(path)?;
     let mut text = String::new();
-    if file.seek(SeekFrom::End(0))? > 0 {
+    let length = file.seek(SeekFrom::End(0))?;
+    if length > 0 {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;
         file.read_exact(&mut last)?;
@@ -187,7 +188,13 @@ fn append(path: &Path, lines: &str) -> io::Result<()> {
     }
     text.push_str(lines);
     file.write_all(text.as_bytes())?;
-    file.sync_data()
+    file.sync_data()?;
+    if length > 0 {
+        return Ok(());
+    }
+    // The name of a new file must be on disk too, or a crash loses the lines with the file.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
