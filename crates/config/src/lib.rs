@@ -195,6 +195,26 @@ pub fn load_file(
     }
 }
 
+/// The admin listener of a configuration file. Nothing else in it is checked, and no other file is
+/// read.
+///
+/// # Errors
+///
+/// Returns why the file cannot be read, or what is wrong with the text or the table `admin`.
+pub fn admin_of_file(path: &Path) -> Result<raw::Admin, String> {
+    #[derive(serde::Deserialize)]
+    struct OnlyAdmin {
+        #[serde(default)]
+        admin: raw::Admin,
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("{} cannot be read: {}", path.display(), files::describe_io_error(&error))
+    })?;
+    let only: OnlyAdmin = toml::from_str(&text)
+        .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?;
+    Ok(only.admin)
+}
+
 /// The proxies that the environment names, for a command that reads no configuration.
 ///
 /// # Errors

@@ -5,16 +5,17 @@
 //! connection.
 //!
 //! Every worker has its own socket on every IP address (`SO_REUSEPORT`), so that accepting needs no
-//! lock and no hand-over. A Unix socket is shared by all workers. The kernel chooses among the
-//! sockets without regard to load, so a worker that has clearly more connections than another
-//! passes a new one on.
+//! lock and no hand-over. A Unix socket, and one that a service manager passed, is shared by all
+//! workers. The kernel chooses among the sockets without regard to load, so a worker that has
+//! clearly more connections than another passes a new one on.
 
 mod accept;
 mod handoff;
+mod sockets;
 mod worker_thread;
 mod yielding;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
@@ -32,11 +33,13 @@ use credentials::watch::WatchStatus;
 use handoff::{Command, Handoff};
 use http_engine::clock::Clock;
 use http_engine::config::ListenAddress;
-use http_engine::listen::{Claim, ListeningSocket};
+use http_engine::inherited_sockets::InheritedSockets;
+use http_engine::listen::{Claim, ListenOptions};
 use http_engine::upstream::discovery::{Discovery, DiscoveryServices};
 use http_engine::upstream::resolver::Resolver;
 use login::{Login, LoginStatus};
 use parking_lot::Mutex;
+use sockets::{Addresses, Sockets, bind_new, listen_options, remedy, set_modes};
 use telemetry::access_log;
 use telemetry::metrics::Metrics;
 use telemetry::trace::Tracer;
@@ -123,9 +126,13 @@ pub enum ReloadError {
     },
 }
 
-/// The names of their threads, as `ps` and `top` show them.
+/// The name of a worker's thread, as `ps` and `top` show it.
+fn worker_name(index: usize) -> String {
+    format!("worker-{index}")
+}
+
 fn worker_names(workers: &[usize]) -> String {
-    workers.iter().map(|index| format!("worker-{index}")).collect::<Vec<_>>().join(", ")
+    workers.iter().map(|index| worker_name(*index)).collect::<Vec<_>>().join(", ")
 }
 
 /// A running gateway.
@@ -134,6 +141,8 @@ pub struct Gateway {
     applied: Mutex<Applied>,
     /// Dependencies for components that a reload creates again.
     services: Services,
+    /// Sockets for addresses, now or after a reload.
+    inherited: InheritedSockets,
 }
 
 struct WorkerHandle {
@@ -155,19 +164,6 @@ struct Applied {
     released: Vec<(ListenAddress, Weak<()>)>,
 }
 
-/// An address with open sockets.
-#[derive(Clone)]
-struct Bound {
-    /// The actual address: port 0 is replaced by the assigned port.
-    at: ListenAddress,
-    /// Whether any of its sockets is still open.
-    open: Weak<()>,
-}
-
-type Addresses = HashMap<ListenAddress, Bound>;
-/// Sockets of one worker, by configured address.
-type Sockets = Vec<(ListenAddress, ListeningSocket)>;
-
 /// A configuration with the components that all workers share.
 #[derive(Clone)]
 pub(crate) struct Generation {
@@ -187,16 +183,18 @@ type Discoveries = Vec<Option<Arc<Discovery>>>;
 
 impl Gateway {
     /// Binds every listener, then starts `workers` threads. Use [`Claim::Shared`] for addresses on
-    /// which another process listens that this one replaces.
+    /// which another process listens that this one replaces. Inherited sockets are used for their
+    /// addresses, also after a reload.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub fn start(
         config: Config,
         workers: usize,
-        claim: Claim,
+        listen: impl Into<ListenOptions>,
         services: &Services,
     ) -> Result<Self, StartError> {
+        let ListenOptions { claim, inherited } = listen.into();
         let config = Arc::new(config);
         let surroundings = authenticator_runtime(services);
         let setup = AuthenticatorSetup::from(&*config);
@@ -210,7 +208,7 @@ impl Gateway {
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
-        let sockets = bind_new(&config, workers, |_| claim, &mut addresses)?;
+        let sockets = bind_new(&config, workers, &listen_options(&inherited, |_| claim), &mut addresses)?;
         let shares: Arc<[Handoff]> = (0..workers).map(|_| Handoff::default()).collect();
         let doors = Arc::new(accept::Acceptors::default());
         let mut handles = Vec::new();
@@ -227,7 +225,7 @@ impl Gateway {
                 connection_limit: limit,
             };
             let thread = std::thread::Builder::new()
-                .name(format!("worker-{index}"))
+                .name(worker_name(index))
                 .spawn(move || worker_thread::run(start, inbox))
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
@@ -237,7 +235,7 @@ impl Gateway {
         let applied =
             Applied { config, authenticator, reviewer, authorizers, login, discoveries, addresses, released };
         let applied = Mutex::new(applied);
-        Ok(Self { workers: handles, applied, services: services.clone() })
+        Ok(Self { workers: handles, applied, services: services.clone(), inherited })
     }
 
     /// Applies another configuration and waits until every worker serves it. Connections stay; each
@@ -274,7 +272,8 @@ impl Gateway {
         let is_configured =
             |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
         let gone: Vec<_> = addresses.extract_if(|configured, _| !is_configured(configured)).collect();
-        let sockets = bind_new(&config, self.workers.len(), claim, &mut addresses)?;
+        let sockets =
+            bind_new(&config, self.workers.len(), &listen_options(&self.inherited, claim), &mut addresses)?;
         released.extend(gone.into_iter().map(|(configured, bound)| (configured, bound.open)));
         set_modes(&applied.config, &config)?;
         let authenticator = Arc::new(applied.authenticator.rebuild(AuthenticatorSetup::from(&*config)));
@@ -386,6 +385,15 @@ impl Gateway {
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
+    /// Asks all workers whether they run. Does not wait for the answers.
+    pub fn ping_workers(&self) -> WorkerPing {
+        let (answer, answers) = mpsc::channel();
+        let asked = self.workers.iter().enumerate();
+        // A worker that has ended cannot be reached; workers end only by draining.
+        let asked = asked.filter(|(_, worker)| worker.commands.send(Command::Ping(answer.clone())).is_ok());
+        WorkerPing { unanswered: asked.map(|(index, _)| index).collect(), answers }
+    }
+
     /// Stops accepting, lets open connections finish for at most `timeout`, then ends. True when
     /// all finished in time. Blocks the calling thread.
     pub fn drain(mut self, timeout: Duration) -> bool {
@@ -404,6 +412,23 @@ impl Gateway {
             clean &= thread.join().unwrap_or(false);
         }
         clean
+    }
+}
+
+/// The question to all workers whether they run, with the answers so far.
+#[derive(Debug)]
+pub struct WorkerPing {
+    unanswered: BTreeSet<usize>,
+    answers: mpsc::Receiver<usize>,
+}
+
+impl WorkerPing {
+    /// Names of the threads that have not answered yet. Does not wait.
+    pub fn unanswered(&mut self) -> Vec<String> {
+        for index in self.answers.try_iter() {
+            self.unanswered.remove(&index);
+        }
+        self.unanswered.iter().map(|index| worker_name(*index)).collect()
     }
 }
 
@@ -482,66 +507,6 @@ fn discover(config: &Config, services: &Services, before: &[Option<Arc<Discovery
             same.cloned().or_else(|| Discovery::start(upstream, &services, before).map(Arc::new))
         })
         .collect()
-}
-
-/// Binds the addresses of `config` that are not in `addresses`, for each of `workers`, and adds
-/// them. Addresses that are there keep their sockets: a second socket, even for a moment, would
-/// receive connections that are lost when it closes.
-fn bind_new(
-    config: &Config,
-    workers: usize,
-    claim: impl Fn(&ListenAddress) -> Claim,
-    addresses: &mut Addresses,
-) -> Result<Vec<Sockets>, StartError> {
-    let mut all: Vec<_> = (0..workers).map(|_| Sockets::new()).collect();
-    let mut new: Vec<_> = config.listeners.iter().filter(|l| !addresses.contains_key(&l.address)).collect();
-    // Binding a Unix socket takes it from another process: nothing may fail afterwards, so these
-    // come last.
-    new.sort_by_key(|listener| matches!(listener.address, ListenAddress::Unix(_)));
-    for listener in new {
-        let fault = |source| {
-            let (name, address) = (listener.name.to_string(), listener.address.clone());
-            StartError::Bind { name, address, source }
-        };
-        let claim = claim(&listener.address);
-        let bound = ListeningSocket::bind(&listener.address, listener.mode, workers, claim);
-        let (sockets, open) = bound.map_err(fault)?;
-        let at = sockets.first().and_then(ListeningSocket::local_addr);
-        let at = at.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
-        addresses.insert(listener.address.clone(), Bound { at, open });
-        for (one, socket) in all.iter_mut().zip(sockets) {
-            one.push((listener.address.clone(), socket));
-        }
-    }
-    Ok(all)
-}
-
-/// Sets the permission bits of the new configuration on sockets that stay.
-fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
-    for listener in &new.listeners {
-        let ListenAddress::Unix(path) = &listener.address else { continue };
-        let previous = old.listeners.iter().find(|old| old.address == listener.address);
-        if previous.is_some_and(|old| old.mode != listener.mode) {
-            http_engine::listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
-                name: listener.name.to_string(),
-                address: listener.address.clone(),
-                source,
-            })?;
-        }
-    }
-    Ok(())
-}
-
-fn remedy(address: &ListenAddress, source: &io::Error) -> String {
-    let fixed = match (address, source.kind()) {
-        (_, io::ErrorKind::AddrInUse) => return http_engine::listen::in_use_advice(address),
-        (ListenAddress::Ip(_), _) => {
-            "check that this machine has the address and that this user may listen on the port"
-        }
-        (ListenAddress::Unix(_), io::ErrorKind::AlreadyExists) => "move it away, or choose another path",
-        (ListenAddress::Unix(_), _) => "check that the directory exists and that this user may write to it",
-    };
-    fixed.into()
 }
 
 /// Maximum number of open connections, by the descriptors that this process may have. First raises

@@ -2,7 +2,7 @@
 //!
 //! Owns:
 //!
-//! - Listeners, TLS and the PROXY protocol: [`listen`], [`tls`], [`proxy_protocol`], [`dial`].
+//! - Listeners, TLS and the PROXY protocol: [`listen`], [`inherited_sockets`], [`tls`], [`proxy_protocol`], [`dial`].
 //! - HTTP/1 and HTTP/2 in both roles ([`head`], [`chunked`], [`http1`], [`http2`]) as one kind of
 //!   stream ([`http_stream`]).
 //! - Changes of response fields: [`field_edits`].
@@ -29,6 +29,7 @@ pub mod http1;
 pub mod http2;
 pub mod http_client;
 pub mod http_stream;
+pub mod inherited_sockets;
 pub mod io;
 pub mod labels;
 pub mod listen;

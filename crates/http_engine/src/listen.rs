@@ -18,6 +18,9 @@
 //!    that has just taken over. A process counts as listening if connections to the file are
 //!    accepted.
 //!
+//! A socket of the address that the service manager passed comes before all this
+//! ([`InheritedSockets`]).
+//!
 //! Peers of a Unix socket have no IP address. They are on this machine, and count as [`UNIX_PEER`]
 //! where an address is needed.
 
@@ -34,6 +37,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::ListenAddress;
 use crate::dial::keepalive;
+use crate::inherited_sockets::InheritedSockets;
 use crate::io::Stream;
 
 /// The address that peers of a Unix socket count as.
@@ -54,6 +58,33 @@ pub enum Claim {
     /// The address may be shared with a process that is being replaced, or with this process's
     /// other workers.
     Shared,
+}
+
+/// How a process gets its listening sockets.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Whether others may listen on the same addresses.
+    pub claim: Claim,
+    /// Sockets of the service manager, which are used for their addresses.
+    pub inherited: InheritedSockets,
+}
+
+impl From<Claim> for ListenOptions {
+    /// Without a service manager.
+    fn from(claim: Claim) -> Self {
+        Self { claim, inherited: InheritedSockets::default() }
+    }
+}
+
+impl ListenOptions {
+    /// The socket that the service manager passed for a TCP address, otherwise a new one
+    /// ([`bind_tcp`]).
+    ///
+    /// # Errors
+    /// The system's error, as [`bind_tcp`] says.
+    pub fn bind_tcp(&self, address: SocketAddr) -> io::Result<std::net::TcpListener> {
+        self.inherited.tcp(address)?.map_or_else(|| bind_tcp(address, self.claim), Ok)
+    }
 }
 
 /// Message with a command that shows which process listens on an address.
@@ -218,33 +249,47 @@ impl ListeningSocket {
     }
 
     /// Sockets for `workers` workers. With TCP each worker gets its own socket, and the kernel
-    /// distributes connections. A Unix socket has one file, so all workers share one socket.
+    /// distributes connections. A Unix socket has one file, so all workers share one socket, as they
+    /// share one that was inherited.
     pub fn bind(
         address: &ListenAddress,
         mode: u32,
         workers: usize,
-        claim: Claim,
+        options: &ListenOptions,
     ) -> io::Result<(Vec<Self>, Weak<()>)> {
-        let (hold, mut sockets) = (AddressGuard::default(), Vec::with_capacity(workers));
-        match address {
-            ListenAddress::Ip(address) => {
-                let (mut address, mut claim) = (*address, claim);
-                for _ in 0..workers {
-                    let socket = bind_tcp(address, claim)?;
-                    // The kernel may have chosen the port of the first socket; the others share it.
-                    (address, claim) = (socket.local_addr()?, Claim::Shared);
-                    sockets.push(Self::Tcp(socket, hold.clone()));
-                }
-            }
+        let hold = AddressGuard::default();
+        let sockets = match address {
+            ListenAddress::Ip(address) => match options.inherited.tcp(*address)? {
+                Some(socket) => Self::share(workers, || Ok(Self::Tcp(socket.try_clone()?, hold.clone())))?,
+                None => Self::bind_each(*address, workers, options.claim, &hold)?,
+            },
             ListenAddress::Unix(path) => {
-                let socket = bind_unix(path, mode, claim)?;
-                for _ in 1..workers {
-                    sockets.push(Self::Unix(socket.try_clone()?, hold.clone()));
-                }
-                sockets.push(Self::Unix(socket, hold.clone()));
+                let inherited = options.inherited.unix(path)?;
+                let socket = inherited.map_or_else(|| bind_unix(path, mode, options.claim), Ok)?;
+                Self::share(workers, || Ok(Self::Unix(socket.try_clone()?, hold.clone())))?
             }
-        }
+        };
         Ok((sockets, Arc::downgrade(&hold)))
+    }
+
+    fn share(workers: usize, another: impl Fn() -> io::Result<Self>) -> io::Result<Vec<Self>> {
+        (0..workers).map(|_| another()).collect()
+    }
+
+    fn bind_each(
+        mut address: SocketAddr,
+        workers: usize,
+        mut claim: Claim,
+        hold: &AddressGuard,
+    ) -> io::Result<Vec<Self>> {
+        let mut sockets = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let socket = bind_tcp(address, claim)?;
+            // The kernel may have chosen the port of the first socket; the others share it.
+            (address, claim) = (socket.local_addr()?, Claim::Shared);
+            sockets.push(Self::Tcp(socket, hold.clone()));
+        }
+        Ok(sockets)
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::cmd;
 use crate::exit::Outcome;
 use crate::terminal::ERROR;
 
+/// Version with the commit of the source and its date, which the build script finds.
+const VERSION: &str = env!("POSTERN_VERSION");
+
 /// An access gateway: authenticates the caller, authorizes the request, and forwards it.
 #[derive(Debug, Parser)]
-#[command(name = "postern", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "postern", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Start with `postern demo`, which needs nothing else.
 
@@ -35,6 +38,8 @@ enum Command {
     Demo(cmd::demo::Arguments),
     /// Check a configuration, show what it means, and what it would decide.
     Check(cmd::check::Arguments),
+    /// Ask a running process on this machine whether it is ready.
+    Health(cmd::health::Arguments),
     /// Translate the settings of another proxy into a configuration.
     Migrate(cmd::migrate::Arguments),
     /// Run a light upstream for trials, tests and measurements.
@@ -44,6 +49,10 @@ enum Command {
     /// Measure: run topologies under load; import, report, compare, merge, gate and audit
     /// measurements.
     Lab(cmd::lab::Arguments),
+    /// Print the completions of the command line for a shell.
+    Completions(cmd::completions::Arguments),
+    /// Write the manual pages.
+    Man(cmd::man::Arguments),
 }
 
 /// Runs the command that the process was started with.
@@ -53,6 +62,9 @@ pub fn main() -> ExitCode {
         Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
+        Command::Health(arguments) => cmd::health::run(&arguments),
+        Command::Completions(arguments) => cmd::completions::run(&arguments, Cli::command()),
+        Command::Man(arguments) => cmd::man::run(&arguments, Cli::command()),
         Command::Migrate(arguments) => cmd::migrate::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),

@@ -1,7 +1,7 @@
 //! Postern binary: reads the configuration, connects the crates, runs the commands.
 //!
 //! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the
-//! process ([`lifecycle`]), serving the provider ([`provider`]), following revocations
+//! process ([`lifecycle`], [`service_manager`]), serving the provider ([`provider`]), following revocations
 //! ([`revocation`]), storage of the gateway's sessions ([`sessions`]).
 //!
 //! Does not own: anything that happens to a request.
@@ -17,5 +17,6 @@ pub mod process;
 pub mod provider;
 mod readiness;
 pub mod revocation;
+pub mod service_manager;
 pub mod sessions;
 pub mod terminal;

@@ -21,7 +21,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Failure, Outcome};
 use crate::process::Process;
+use crate::service_manager;
 
+/// State that a service manager shows.
+const SERVING: &str = "serving";
 /// Time between two looks at the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time until a configuration that could not be applied is retried for the first time.
@@ -87,6 +90,7 @@ pub fn run(
     files: BTreeMap<PathBuf, Stamp>,
 ) -> Result<Outcome, Failure> {
     let (mut watcher, mut retry) = (Watcher::new(files), Retry::default());
+    service_manager::ready(SERVING);
     loop {
         match signals.next(Some(POLL_INTERVAL)) {
             Event::Stop => break,
@@ -107,6 +111,7 @@ pub fn run(
             }
         }
     }
+    service_manager::stopping(process.settings().drain_timeout);
     tracing::info!(at_most = ?process.settings().drain_timeout, "draining");
     // A second signal ends the process, even with requests in flight.
     std::thread::spawn(move || {
@@ -131,6 +136,27 @@ enum Event {
 
 /// Reads the configuration again. A faulty one changes only a metric and the log.
 fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut Retry) {
+    service_manager::reloading();
+    let status = match try_reload(process, path, watcher, retry) {
+        Reloaded::Applied => SERVING,
+        Reloaded::Refused => "serving; the last change of the configuration was refused, see the log",
+        Reloaded::Postponed => {
+            "serving; the last change of the configuration could not be applied and is retried, see the log"
+        }
+    };
+    service_manager::ready(status);
+}
+
+/// How a reload ended.
+enum Reloaded {
+    Applied,
+    /// The configuration is faulty.
+    Refused,
+    /// It is valid, and will be applied when that is possible.
+    Postponed,
+}
+
+fn try_reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut Retry) -> Reloaded {
     match config::load_file(path, SystemClock.now().wall, 0) {
         Ok(loaded) => {
             *watcher = Watcher::new(loaded.files.clone());
@@ -144,6 +170,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                     for key in postponed {
                         tracing::warn!(key, "key changed, takes effect at the next start");
                     }
+                    Reloaded::Applied
                 }
                 Err(failure) => {
                     process.count_refused_reload();
@@ -155,6 +182,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                     } else {
                         tracing::error!("configuration not applied, retrying: {failure}");
                     }
+                    Reloaded::Postponed
                 }
             }
         }
@@ -168,6 +196,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                 tracing::error!("{fault}");
             }
             process.renew_certificates();
+            Reloaded::Refused
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Command {
     /// Apply a configuration, listen on the sockets of its new addresses, then confirm with the
     /// worker's index.
     Apply(Box<Generation>, Sockets, mpsc::Sender<usize>),
+    /// Answer with the worker's index.
+    Ping(mpsc::Sender<usize>),
     /// Serve a connection that another worker accepted.
     Adopt(Accepted),
     /// Stop accepting; end after the last connection, or after `timeout`.

@@ -130,6 +130,10 @@ async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool
                 // Nobody waits for it any more after the time for it.
                 let _ = confirm.send(index);
             }
+            Some(Command::Ping(answer)) => {
+                // Nobody waits any more when the process ends.
+                let _ = answer.send(index);
+            }
             Some(Command::Adopt(accepted)) => accept::adopt(&context, accepted),
             Some(Command::Drain { timeout }) => {
                 // Each accept loop empties its queue and closes its socket.

@@ -2,10 +2,13 @@
 
 pub mod admin;
 pub mod check;
+pub mod completions;
 pub mod demo;
 pub mod echo;
+pub mod health;
 #[cfg(feature = "lab")]
 pub mod lab;
+pub mod man;
 pub mod migrate;
 #[cfg(any(not(feature = "lab"), test))]
 pub mod no_lab;

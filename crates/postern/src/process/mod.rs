@@ -4,12 +4,15 @@
 //! that happens ([`crate::lifecycle`]), what a configuration contains ([`config`]).
 
 mod certificates;
+mod heartbeat;
 mod setup;
+
+pub use crate::process::heartbeat::Heartbeat;
 
 use crate::process::certificates::AppliedCertificates;
 use crate::process::setup::{
     AuditMetric, DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources,
-    tracer,
+    tracer, warn_about_unused, workers_for,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,12 +33,13 @@ use gateway::config::Config;
 use gateway::server::{Gateway, ReloadError, Services};
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::config::ListenAddress;
-use http_engine::listen::Claim;
+use http_engine::inherited_sockets::InheritedSockets;
+use http_engine::listen::ListenOptions;
 use http_engine::upstream::resolver::Resolver;
 use parking_lot::Mutex;
 use store::Store;
 use telemetry::access_log::AccessLog;
-use telemetry::cgroup::{self, Cgroup};
+use telemetry::cgroup::Cgroup;
 use telemetry::metrics::{CacheSample, IssuerSample, Metrics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -216,12 +220,12 @@ impl Logs {
     fn open(
         settings: LogSettings<'_>,
         ways: &LogTransports,
-        (workers, claim): (usize, Claim),
+        (workers, listen): (usize, &ListenOptions),
         control: &tokio::runtime::Runtime,
     ) -> Result<Self, Failure> {
         let LogSettings { provider, sessions, events, remotes } = settings;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
-        let start = |provider| RunningProvider::start(&provider, ways, workers, claim);
+        let start = |provider| RunningProvider::start(&provider, ways, workers, listen);
         let provider = provider.map(start).transpose()?;
         // After the provider: the database may be the provider's, which must create its history
         // first.
@@ -253,14 +257,14 @@ impl Process {
     ///
     /// # Errors
     /// Returns why a part cannot be started, with a hint.
-    pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
+    pub fn start(loaded: LoadedConfig, listen: &ListenOptions) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), RestartOnly::from_loaded(&loaded));
         let certificates = AppliedCertificates(loaded.certificates());
         let LoadedConfig { config, settings, provider, sessions, revocation, events, raw, digest, .. } =
             loaded;
         let control = control_runtime()?;
         // Start everything that may fail before the first request can arrive.
-        let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
+        let admin = settings.admin.map(|address| bind_admin(address, listen, &control)).transpose()?;
         let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
         let workers = settings.workers.map_or_else(|| workers_for(cgroup.as_ref()), usize::from);
@@ -268,7 +272,7 @@ impl Process {
         let ways = LogTransports::open(&revocation, called, control.handle())?;
         let remotes = &revocation.followed_issuers;
         let logs = LogSettings { provider, sessions, events: events.as_ref(), remotes };
-        let logs = Logs::open(logs, &ways, (workers, claim), &control)?;
+        let logs = Logs::open(logs, &ways, (workers, listen), &control)?;
         let Logs { provider, sessions, event_log, remotes, following } = logs;
         let follows = FollowedIssuers::default();
         follows.replace(followed_issuers(&following, event_log.as_ref()));
@@ -303,7 +307,7 @@ impl Process {
             resolver: Resolver::system(),
         };
         let generation = config.generation;
-        let gateway = Gateway::start(config, workers, claim, &services);
+        let gateway = Gateway::start(config, workers, listen.clone(), &services);
         let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
         let of_provider = provider.as_ref().map(ProviderHealth::new);
         let shared = Arc::new(ProcessState::new(gateway, effective, following, receiver, of_provider));
@@ -332,15 +336,16 @@ impl Process {
             process.serve_admin(admin);
         }
         process.audit();
-        process.announce(workers);
+        process.announce(workers, &listen.inherited);
         process.watch_provider(workers);
         Ok(process)
     }
 
-    fn announce(&self, workers: usize) {
+    fn announce(&self, workers: usize, inherited: &InheritedSockets) {
         for (name, address) in self.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
         }
+        warn_about_unused(inherited, self);
     }
 
     /// Audits cache entries in use until the process ends.
@@ -537,11 +542,6 @@ fn followed_issuers(
 ) -> Vec<Arc<FollowedIssuer>> {
     let of_events = event_log.iter().flat_map(|event_log| event_log.followed_issuers()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
-}
-
-/// One worker for each core that this process may use.
-fn workers_for(cgroup: Option<&Cgroup>) -> usize {
-    cgroup::suggested_workers(cgroup.and_then(Cgroup::quota_cores), cgroup::available_cores())
 }
 
 fn no_randomness() -> Failure {

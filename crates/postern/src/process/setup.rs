@@ -1,20 +1,23 @@
 //! Parts of a process: the control runtime, the admin listener, logs, traces and metrics.
 
 use crate::exit::Failure;
-use crate::process::ProcessState;
+use crate::process::{Process, ProcessState};
+use crate::provider::RunningProvider;
 use crate::sessions::Sessions;
 use config::raw::AccessLogFormat;
 use config::{Otlp, ProcessSettings};
 use credentials::session_store::SessionStore;
 use gateway::server::Gateway;
-use http_engine::listen::{self, Claim};
+use http_engine::config::ListenAddress;
+use http_engine::inherited_sockets::InheritedSockets;
+use http_engine::listen::{ListenOptions, bind_advice};
 use idp::audit_receivers::AuditSample;
 use idp::receivers::DeliverySample;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Store;
 use telemetry::access_log::{self, AccessLog};
-use telemetry::cgroup::Cgroup;
+use telemetry::cgroup::{self, Cgroup};
 use telemetry::metrics::{BuildInfo, Metrics};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use telemetry::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
@@ -28,6 +31,11 @@ pub(super) fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
 }
 
+/// One worker for each core that this process may use.
+pub(super) fn workers_for(cgroup: Option<&Cgroup>) -> usize {
+    cgroup::suggested_workers(cgroup.and_then(Cgroup::quota_cores), cgroup::available_cores())
+}
+
 /// Session storage in a database.
 pub(super) fn session_store(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
     Arc::new(Sessions::new(store.clone(), control.handle().clone()))
@@ -35,16 +43,29 @@ pub(super) fn session_store(store: &Store, control: &tokio::runtime::Runtime) ->
 
 pub(super) fn bind_admin(
     address: SocketAddr,
-    claim: Claim,
+    listen: &ListenOptions,
     control: &tokio::runtime::Runtime,
 ) -> Result<TcpListener, Failure> {
     let _guard = control.enter();
-    listen::bind_tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = listen::bind_advice(address, &error);
+    listen.bind_tcp(address).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = bind_advice(address, &error);
         Failure::new(format!(
             "the admin listener cannot listen on {address}: {error}; {hint}; change it with `[admin]`"
         ))
     })
+}
+
+/// Warns about sockets of the service manager that no listener has: clients of these get no answer.
+pub(super) fn warn_about_unused(inherited: &InheritedSockets, process: &Process) {
+    let others = [process.admin, process.provider.as_ref().map(RunningProvider::address)];
+    let others = others.into_iter().flatten().map(ListenAddress::Ip);
+    let used: Vec<_> = process.addresses().into_iter().map(|(_, address)| address).chain(others).collect();
+    for address in inherited.addresses().filter(|address| !used.contains(address)) {
+        tracing::warn!(
+            %address,
+            "socket of the service manager is not used: no listener of the configuration has this address"
+        );
+    }
 }
 
 pub(super) fn access_log(settings: &ProcessSettings) -> Result<Option<AccessLog>, Failure> {
@@ -117,7 +138,7 @@ pub(super) fn sources(
     if let Some(cgroup) = cgroup {
         metrics.set_cgroup(cgroup);
     }
-    let commit = option_env!("POSTERN_COMMIT").unwrap_or("unknown");
+    let commit = env!("POSTERN_SOURCE_COMMIT");
     metrics.set_build(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit });
 }
 

@@ -27,7 +27,7 @@ use axum::Router;
 use coherence::event_loops::QueryAnswers;
 use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
-use http_engine::listen::Claim;
+use http_engine::listen::ListenOptions;
 use http_engine::outbound_proxy::OutboundProxies;
 use idp::audit_receivers::AuditSample;
 use idp::receivers::DeliverySample;
@@ -147,14 +147,14 @@ impl RunningProvider {
         config: &config::ProviderSettings,
         ways: &LogTransports,
         threads: usize,
-        claim: Claim,
+        listen: &ListenOptions,
     ) -> Result<Self, Failure> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads.max(1)).thread_name("provider").enable_all().build();
         let runtime =
             runtime.map_err(|error| Failure::new(format!("cannot start the provider's threads: {error}")))?;
         let guard = runtime.enter();
-        let listener = server::bind(config.address, claim)?;
+        let listener = server::bind(config.address, listen)?;
         let address = listener.local_addr().unwrap_or(config.address);
         let OpenedProvider { checked, store, secrets, text } = runtime.block_on(open(config))?;
         if store.dialect() == Dialect::Sqlite {
@@ -219,6 +219,11 @@ impl RunningProvider {
     pub fn audit_receivers(&self) -> impl Fn() -> Vec<AuditSample> + Send + Sync + 'static {
         let provider = self.provider.clone();
         move || provider.read().audit_samples()
+    }
+
+    /// Runtime of the provider's threads.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.runtime.handle()
     }
 
     /// Address that the provider listens on.

@@ -18,7 +18,7 @@ use axum::Router;
 use axum::body::Body;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_engine::forwarded::{find_client, x_forwarded_for};
-use http_engine::listen::{self, Claim};
+use http_engine::listen::{ListenOptions, bind_advice};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -77,9 +77,9 @@ impl ShutdownSignal {
 }
 
 /// Binds the address. Call it within a runtime.
-pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Failure> {
-    listen::bind_tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = listen::bind_advice(address, &error);
+pub(super) fn bind(address: SocketAddr, listen: &ListenOptions) -> Result<TcpListener, Failure> {
+    listen.bind_tcp(address).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = bind_advice(address, &error);
         Failure::new(format!(
             "the provider cannot listen on {address}: {error}; {hint}; change it with `provider.address`"
         ))

@@ -76,12 +76,13 @@ fn examples(help: &str) -> Vec<String> {
 struct Place {
     folder: Folder,
     address: String,
+    admin: String,
     _serving: Running,
 }
 
 impl Place {
     fn new() -> Self {
-        let (folder, address) = (Folder::new("help"), free());
+        let (folder, address, admin) = (Folder::new("help"), free(), free());
         let secret = folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
         std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         folder.write("secret", SECRET);
@@ -97,7 +98,7 @@ impl Place {
         folder.write("login.yaml", include_str!("../../../migrate/tests/it/oauth2-proxy.yaml"));
         folder.write("shop.json", r#"{"grants":["client_credentials"],"audiences":["orders"]}"#);
         let config = format!(
-            "[server]\nreload_on_change = false\n[admin]\naddress = \"{}\"\n\
+            "[server]\nreload_on_change = false\n[admin]\naddress = \"{admin}\"\n\
              [[listener]]\nname = \"web\"\naddress = \"{}\"\n\
              [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\
              database = \"sqlite://postern.db?mode=rwc\"\nsecret_file = \"provider.secret\"\n\
@@ -106,12 +107,11 @@ impl Place {
              [[issuer]]\nname = \"own\"\nissuer = \"http://{address}\"\naudiences = [\"orders\"]\n\
              [[upstream]]\nname = \"app\"\nendpoints = [\"http://127.0.0.1:9\"]\n\
              [[route]]\nname = \"app\"\nupstream = \"app\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
-            free(),
             free()
         );
         let config = folder.write("postern.toml", config);
         let serving = Running::start(&["serve", "--config", config.to_str().unwrap()]);
-        let place = Self { folder, address, _serving: serving };
+        let place = Self { folder, address, admin, _serving: serving };
         place.wait_until_it_serves();
         let token =
             place.run("postern token --issuer https://id.example --client-id me --client-secret @secret");
@@ -171,6 +171,7 @@ impl Place {
         let program = Path::new(env!("CARGO_BIN_EXE_postern")).parent().unwrap();
         let path = format!("{}:{}", program.display(), environment("PATH").unwrap_or_default());
         let line = line.replace("https://id.example", &format!("http://{}", self.address));
+        let line = line.replace("127.0.0.1:9901", &self.admin);
         Command::new("sh").args(["-c", &line]).current_dir(&self.folder.0).env("PATH", path).output().unwrap()
     }
 }

@@ -38,6 +38,7 @@ mod revoked;
 mod schema;
 mod security_events;
 mod serve;
+mod service_manager;
 mod signals;
 mod support;
 mod token;

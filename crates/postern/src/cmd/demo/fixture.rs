@@ -73,7 +73,7 @@ impl Fixture {
             loaded.settings.access_log.format = AccessLogFormat::Off;
         }
         logging::start(LogLevel::Warn, LogFormat::Text);
-        let process = Process::start(*loaded, Claim::Exclusive)?;
+        let process = Process::start(*loaded, &Claim::Exclusive.into())?;
         let (provider, service) = (at_provider, at_service);
         Ok(Self {
             process,
