@@ -36,12 +36,12 @@ class Cluster:
         self.base = f"https://127.0.0.1:{self.port}"
         self.ca = stage.authority.certificate
         self._stage = stage
-        self._admin = secrets.token_urlsafe(24)
+        self.admin = secrets.token_urlsafe(24)
         self._context = ssl.create_default_context(cafile=str(self.ca))
         self._key, public = self.folder / "accounts.key", self.folder / "accounts.pub"
         openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(self._key))
         openssl("rsa", "-in", str(self._key), "-pubout", "-out", str(public))
-        (self.folder / "tokens.csv").write_text(f'{self._admin},admin,admin,"system:masters"\n')
+        (self.folder / "tokens.csv").write_text(f'{self.admin},admin,admin,"system:masters"\n')
         self.etcd: Server | None = None
         self.server: Server | None = None
 
@@ -91,7 +91,7 @@ class Cluster:
         """Calls the API. Returns status and response, whatever the status. Without a token the
         administrator calls."""
         body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
-        headers = {"Authorization": f"Bearer {token or self._admin}", "Content-Type": kind, "Accept": JSON}
+        headers = {"Authorization": f"Bearer {token or self.admin}", "Content-Type": kind, "Accept": JSON}
         request = urllib.request.Request(self.base + path, data=body, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
@@ -109,6 +109,14 @@ class Cluster:
         if status >= http.client.MULTIPLE_CHOICES:
             raise Fault(f"the API server answered {method} {path} with {status}: {answer.get('message', answer)}")
         return answer
+
+    def wait_for(self, path: str) -> None:
+        """Waits until a path of the API exists: that of a kind that was just defined."""
+        deadline = time.monotonic() + READY_S
+        while self.call("GET", path)[0] != http.client.OK:
+            if time.monotonic() > deadline:
+                raise Fault(f"the API server has no {path} after {READY_S} s")
+            time.sleep(0.1)
 
     def namespace(self, name: str) -> None:
         """Creates a namespace."""

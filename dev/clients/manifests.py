@@ -96,7 +96,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     every = documents()
     with report.check("manifests: there are some of each mode"):
         files = {document.file for document in every}
-        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "gateway-api.yaml", "service-monitor.yaml", "lab.yaml"}
+        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "login.yaml", "gateway-api.yaml", "service-monitor.yaml", "lab.yaml"}
         expect(files >= wanted, f"there are {files}")
     applied, foreign = {}, []
     for document in every:
@@ -219,24 +219,30 @@ def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report
         if kind != "ConfigMap" or file == "lab.yaml":
             continue
         with report.check(f"manifests: the configuration in {file} passes `postern check`, without a warning"):
-            folder = stage.folder / f"manifest-{file.removesuffix('.yaml')}"
-            folder.mkdir()
-            (folder / "ca.crt").write_bytes(cluster.ca.read_bytes())
-            (folder / "token").write_text("to be had\n")
-            (folder / "database.url").write_text("postgres://postern@127.0.0.1/postern\n")
-            for name in ("provider.secret", "client.secret"):
-                secret = subprocess.run(["openssl", "rand", "-base64", "32"], capture_output=True, check=True).stdout
-                (folder / name).write_bytes(secret)
-            for path in folder.iterdir():
-                # File modes as Kubernetes sets them, with this user as the owner.
-                path.chmod(0o440 if os.getuid() == 0 else 0o400)
-            configuration = folder / "postern.toml"
-            configuration.write_text(local(answer["data"]["postern.toml"], cluster, stage, file, folder))
-            command = [str(stage.postern), "check", "--config", str(configuration)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-            said = done.stdout + done.stderr
-            sound = done.returncode == 0 and "warning" not in said.lower()
-            expect(sound, f"it ended with {done.returncode}: {said[-600:]}")
+            check_configuration(cluster, stage, file, answer["data"]["postern.toml"])
+
+
+def check_configuration(cluster: Cluster, stage: Stage, file: str, text: str) -> None:
+    """A configuration of a pod passes `postern check`, without a warning. It stays in a folder of the
+    file's name, with the files that it names."""
+    folder = stage.folder / f"manifest-{file.removesuffix('.yaml')}"
+    folder.mkdir()
+    (folder / "ca.crt").write_bytes(cluster.ca.read_bytes())
+    (folder / "token").write_text("to be had\n")
+    (folder / "database.url").write_text("postgres://postern@127.0.0.1/postern\n")
+    for name in ("provider.secret", "client.secret", "login.keys"):
+        secret = subprocess.run(["openssl", "rand", "-base64", "32"], capture_output=True, check=True).stdout
+        (folder / name).write_bytes(secret)
+    for path in folder.iterdir():
+        # File modes as Kubernetes sets them, with this user as the owner.
+        path.chmod(0o440 if os.getuid() == 0 else 0o400)
+    configuration = folder / "postern.toml"
+    configuration.write_text(local(text, cluster, stage, file, folder))
+    command = [str(stage.postern), "check", "--config", str(configuration)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = done.stdout + done.stderr
+    sound = done.returncode == 0 and "warning" not in said.lower()
+    expect(sound, f"it ended with {done.returncode}: {said[-600:]}")
 
 
 def scenario(stage: Stage, data: dict, report: Report) -> None:

@@ -1,0 +1,63 @@
+{{/* Name of the objects. */}}
+{{- define "postern.name" -}}
+{{- default .Release.Name .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Labels that select the pods. They never change. */}}
+{{- define "postern.selector" -}}
+app.kubernetes.io/name: {{ include "postern.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "postern.labels" -}}
+{{ include "postern.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: postern
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end -}}
+
+{{- define "postern.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "postern.account" -}}
+{{- default (include "postern.name" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* Whether the pods send requests to the API server. */}}
+{{- define "postern.hasRights" -}}
+{{- if or .Values.kubernetes.ask .Values.kubernetes.watch .Values.kubernetes.openshift }}true{{ end -}}
+{{- end -}}
+
+{{/* Compares the ports of the values with the configuration, so that a mistake is an error now. */}}
+{{- define "postern.check" -}}
+{{- if and (not .Values.existingConfigMap) (not (trim .Values.configuration)) -}}
+{{- fail "set `configuration`, or `existingConfigMap`" -}}
+{{- end -}}
+{{- if not .Values.existingConfigMap -}}
+{{- $toml := fromToml .Values.configuration -}}
+{{- if hasKey $toml "Error" -}}
+{{- fail (printf "`configuration` is not TOML: %s" $toml.Error) -}}
+{{- end -}}
+{{- $admin := dig "admin" "address" "127.0.0.1:9901" $toml -}}
+{{- if not (hasSuffix (printf ":%v" .Values.admin.port) $admin) -}}
+{{- fail (printf "the configuration's admin.address is %q, and probes go to port %v: set admin.address = \"0.0.0.0:%v\" there, or `admin.port` here" $admin .Values.admin.port .Values.admin.port) -}}
+{{- end -}}
+{{- $addresses := list -}}
+{{- range (default list $toml.listener) -}}{{- $addresses = append $addresses .address -}}{{- end -}}
+{{- with $toml.provider -}}{{- $addresses = append $addresses .address -}}{{- end -}}
+{{- range .Values.service.ports -}}
+{{- $port := .containerPort -}}
+{{- $found := false -}}
+{{- range $addresses -}}{{- if hasSuffix (printf ":%v" $port) . -}}{{- $found = true -}}{{- end -}}{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "service port %q goes to containerPort %v, and no listener of the configuration has it: the addresses are %s" .name $port (join ", " $addresses)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

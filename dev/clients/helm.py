@@ -1,0 +1,166 @@
+"""The Helm chart: every rendered combination is accepted by a real API server, its configuration by
+`postern check`; and Helm installs, upgrades, rolls back and removes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from .cluster import Cluster
+from .manifests import APPLY, PLACES, STRICT, Document, check_configuration
+from .report import Report, Skip, equal, expect
+from .stage import CACHE, ROOT, Stage
+
+CHART = ROOT / "deploy/helm/postern"
+EXAMPLES = ("gateway", "authorization", "login", "provider")
+NAMESPACE = "postern-helm"
+MORE_PLACES = {
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): "/apis/autoscaling/v2/namespaces/%s/horizontalpodautoscalers",
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): "/apis/monitoring.coreos.com/v1/namespaces/%s/servicemonitors",
+    ("monitoring.coreos.com/v1", "PrometheusRule"): "/apis/monitoring.coreos.com/v1/namespaces/%s/prometheusrules",
+}
+# Values that change what is rendered, beside each example.
+VARIANTS = {
+    "as it is": [],
+    "autoscaling and monitoring": ["autoscaling.enabled=true", "monitoring.serviceMonitor=true", "monitoring.rules=true", "monitoring.labels.release=prometheus"],
+    "outside of the cluster": ["service.type=LoadBalancer", "networkPolicy.enabled=false", "image.digest=sha256:" + "0" * 64],
+    "OpenShift": ["kubernetes.ask=true", "kubernetes.openshift=true", "podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "podSecurityContext.fsGroup=null"],
+    "replaced with each change": ["restartOnChange=true", "podDisruptionBudget.enabled=false", "termination.sleepSeconds=0", "serviceAccount.name=existing", "priorityClassName=system-cluster-critical"],
+}
+# Faulty values, and what the error must say.
+FAULTS = {
+    "a misspelt value": (["replcas=3"], "replcas"),
+    "a port without a listener": (["service.ports[0].containerPort=8081"], "no listener of the configuration has it: the addresses are 0.0.0.0:8080"),
+    "another admin port": (["admin.port=9999"], 'set admin.address = "0.0.0.0:9999"'),
+    "no configuration": (["configuration="], "set `configuration`, or `existingConfigMap`"),
+    "no TOML": (["configuration=[listener"], "is not TOML"),
+    "a type that there is not": (["service.type=External"], "service"),
+}  # fmt: skip
+
+
+def run(cluster: Cluster, stage: Stage, report: Report) -> None:
+    """Runs all checks. The API server is running."""
+    helm = CACHE / "bin/helm"
+    if not helm.exists():
+        raise Skip("Helm is not there; run dev/setup helm (its log: .cache/logs/setup-helm.log)")
+    chart = Chart(helm, cluster, stage, report)
+    chart.lint()
+    chart.crds()
+    for example in EXAMPLES:
+        for variant, values in VARIANTS.items():
+            chart.accepted(example, variant, values)
+    chart.faults()
+    chart.lifecycle()
+    with report.check("helm: deploy/kubernetes has what dev/render-manifests writes"):
+        done = subprocess.run([ROOT / "dev/render-manifests", "--check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        equal(f"the exit code ({done.stdout[-1500:]})", done.returncode, 0)
+
+
+class Chart:
+    """The chart, and where it is tried."""
+
+    def __init__(self, helm: Path, cluster: Cluster, stage: Stage, report: Report) -> None:
+        self.helm, self.cluster, self.stage, self.report = helm, cluster, stage, report
+        self.folder = stage.folder / "helm"
+        self.folder.mkdir()
+        self.access = self.folder / "kubeconfig"
+        self.access.write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": cluster.base, "certificate-authority": str(cluster.ca)}}],
+            "users": [{"name": "admin", "user": {"token": cluster.admin}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        }))  # fmt: skip
+
+    def call(self, *words: str | Path) -> tuple[int, str, str]:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "KUBECONFIG": str(self.access)}
+        done = subprocess.run([str(self.helm), *map(str, words)], capture_output=True, text=True, env=environment, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def succeed(self, *words: str | Path) -> str:
+        code, said, complained = self.call(*words)
+        expect(code == 0, f"helm {words[0]} ended with {code}: {complained[-800:]}")
+        return said
+
+    def lint(self) -> None:
+        for example in EXAMPLES:
+            with self.report.check(f"helm: the chart with the values of {example} passes `helm lint --strict`"):
+                self.succeed("lint", "--strict", CHART, "--values", self.values(example))
+
+    def values(self, example: str) -> Path:
+        return CHART / f"examples/{example}.yaml"
+
+    def crds(self) -> None:
+        with self.report.check("helm: the kinds of the Prometheus operator are installed"):
+            for file in sorted((CACHE / "crds").glob("monitoring.coreos.com_*.yaml")):
+                name = re.search(r"^  name: (\S+)$", file.read_text(), re.M)
+                assert name is not None
+                path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name[1]}?fieldManager=test&force=true"
+                self.cluster.expect("PATCH", path, file.read_bytes(), APPLY)
+            self.cluster.wait_for("/apis/monitoring.coreos.com/v1/prometheusrules")
+
+    def accepted(self, example: str, variant: str, values: list[str]) -> None:
+        with self.report.check(f"helm: {example}, {variant}: the API server accepts each object, `postern check` the configuration"):
+            options = [word for value in values for word in ("--set", value)]
+            text = self.succeed("template", f"try-{example}", CHART, "--namespace", "postern", "--values", self.values(example), *options)
+            parts = [part for part in re.split(r"^---$", text, flags=re.M) if re.search(r"^kind:", part, re.M)]
+            expect(len(parts) >= 5, f"only {len(parts)} objects")
+            for part in parts:
+                document = Document(f"{example}.yaml", part)
+                place = (PLACES | MORE_PLACES).get((document.line("apiVersion") or "", document.kind))
+                expect(place, f"{document} is of an unknown kind")
+                assert place is not None
+                namespaced = place % document.line("namespace", 2) if "%s" in place else place
+                answer = self.cluster.expect(
+                    "PATCH", f"{namespaced}/{document.line('name', 2)}?dryRun=All&{STRICT}", part.encode(), APPLY
+                )
+                if document.kind == "ConfigMap":
+                    slug = re.sub(r"\W+", "-", f"helm-{example}-{variant}")
+                    check_configuration(self.cluster, self.stage, f"{slug}.yaml", answer["data"]["postern.toml"])
+
+    def faults(self) -> None:
+        for name, (values, expected) in FAULTS.items():
+            with self.report.check(f"helm: {name} is an error that says what to do"):
+                options = [word for value in values for word in ("--set", value)]
+                code, _, complained = self.call("template", "faulty", CHART, *options)
+                expect(code != 0 and expected in complained, f"it ended with {code}: {complained[-500:]}")
+
+    def lifecycle(self) -> None:
+        self.cluster.namespace(NAMESPACE)
+        base = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/postern"
+        words = ("postern", CHART, "--namespace", NAMESPACE)
+
+        def replicas() -> int:
+            return self.cluster.expect("GET", base)["spec"]["replicas"]
+
+        with self.report.check("helm: it installs without any value, and says what to do next"):
+            # No kubelet runs here, so nothing becomes ready.
+            said = self.succeed("install", *words)
+            expect("rollout status deployment/postern" in said, said)
+            equal("the replicas", replicas(), 2)
+        with self.report.check("helm: an upgrade changes the configuration and nothing that selects the pods"):
+            before = self.cluster.expect("GET", base)
+            self.succeed("upgrade", *words, "--values", self.values("gateway"), "--set", "replicas=3")
+            after = self.cluster.expect("GET", base)
+            equal("the replicas", after["spec"]["replicas"], 3)
+            equal("the selector", after["spec"]["selector"], before["spec"]["selector"])
+            configuration = self.cluster.expect("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/postern")
+            expect("[kubernetes]" in configuration["data"]["postern.toml"], "the configuration is the former one")
+        with self.report.check("helm: a faulty upgrade changes nothing"):
+            code, _, _ = self.call("upgrade", *words, "--set", "admin.port=9999", "--set", "replicas=7")
+            expect(code != 0, "it was accepted")
+            equal("the replicas", replicas(), 3)
+        with self.report.check("helm: a rollback brings the former objects back"):
+            self.succeed("rollback", "postern", "1", "--namespace", NAMESPACE)
+            equal("the replicas", replicas(), 2)
+            configuration = self.cluster.expect("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/postern")
+            expect("it-runs" in configuration["data"]["postern.toml"], "the configuration is not the former one")
+            status, _ = self.cluster.call("GET", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{NAMESPACE}-postern")
+            equal("the status of the former right", status, 404)
+        with self.report.check("helm: uninstalling leaves nothing"):
+            self.succeed("uninstall", "postern", "--namespace", NAMESPACE)
+            for path in (base, f"/api/v1/namespaces/{NAMESPACE}/configmaps/postern", f"/api/v1/namespaces/{NAMESPACE}/services/postern"):
+                status, answer = self.cluster.call("GET", path)
+                # Without a garbage collector a deleted object may wait for it.
+                expect(status == 404 or "deletionTimestamp" in answer["metadata"], f"{path} is still there")
