@@ -86,9 +86,23 @@ impl Filters {
     fn jwt_authn(&mut self, config: &Json, output: &mut Output) {
         for (name, provider) in config["providers"].as_object().into_iter().flatten() {
             self.forwards |= provider["forward"] == true;
-            let plain = plain_name(name);
-            issuer(&plain, provider, output);
-            output.issuers.push(plain);
+            match output.providers.get(name) {
+                // The same as in another filter chain.
+                Some(known) if known == provider => {}
+                Some(_) => {
+                    self.is_closed = true;
+                    let remedy =
+                        format!("another filter chain has a provider of this name: rename one. {CLOSED}");
+                    output.no_equal(format!("provider {name} of jwt_authn"), &remedy);
+                    continue;
+                }
+                None => {
+                    let plain = plain_name(name);
+                    issuer(&plain, provider, output);
+                    output.issuers.push(plain);
+                    output.providers.insert(name.clone(), provider.clone());
+                }
+            }
             for field in ["subjects", "max_lifetime"] {
                 if !provider[field].is_null() {
                     self.is_closed = true;
@@ -130,23 +144,19 @@ impl Filters {
             );
             return;
         }
-        let name = "authorizer".to_owned();
+        output.authorizers += 1;
+        let name = match output.authorizers {
+            1 => "authorizer".to_owned(),
+            number => format!("authorizer-{number}"),
+        };
+        let asked = asked_fields(config, output);
         let table = output.draft.table("[[authorizer]]");
         table.set("name", &*name, "").set("upstream", &*cluster, "server_uri");
         let timeout = &service["server_uri"]["timeout"];
         table.set_some("timeout", duration(timeout), "timeout");
         let prefix = text(&service["path_prefix"]);
         table.set_some("path_prefix", Some(prefix).filter(|prefix| !prefix.is_empty()), "path_prefix");
-        let exact = |patterns: &Json| -> Vec<String> {
-            list(&patterns["patterns"])
-                .filter_map(|pattern| pattern["exact"].as_str())
-                .map(str::to_owned)
-                .collect()
-        };
-        let asked = exact(&service["authorization_request"]["allowed_headers"]);
-        if !asked.is_empty() {
-            table.set("request_headers", asked, "allowed_headers");
-        }
+        table.set("request_headers", asked, "allowed_headers; Envoy always sends `authorization`");
         let taken = exact(&service["authorization_response"]["allowed_upstream_headers"]);
         if !taken.is_empty() {
             table.set("response_headers", taken, "allowed_upstream_headers");
@@ -161,8 +171,14 @@ impl Filters {
             &[
                 ("failure_mode_allow", "a request never passes without an answer"),
                 ("with_request_body", "the query has no body"),
+                ("disallowed_headers", "leave the names out of `request_headers`"),
+                ("status_on_error", "without an answer the client gets 503"),
             ],
         );
+        let (request, response) = (&service["authorization_request"], &service["authorization_response"]);
+        output.none_equal(request, "ext_authz", &[("headers_to_add", "the query has no fixed fields")]);
+        let remedy = "fields of a permission go to the service only: a refusal is passed on whole";
+        output.none_equal(response, "ext_authz", &[("allowed_client_headers_on_success", remedy)]);
         output.used.push(cluster);
         self.authorizer = Some(name);
     }
@@ -177,6 +193,39 @@ impl Filters {
     pub(super) fn paths(&self) -> impl Iterator<Item = &MatchedPath> {
         self.rules.iter().map(|rule| &rule.path)
     }
+}
+
+/// The names that a list of patterns has.
+fn exact(patterns: &Json) -> Vec<String> {
+    let names = list(&patterns["patterns"]).filter_map(|pattern| pattern["exact"].as_str());
+    names.map(str::to_lowercase).collect()
+}
+
+/// Fields in which a client claims an identity or an origin, which no query has.
+const CLAIMED: [&str; 4] = ["x-forwarded-", "forwarded", "x-auth-request-", "x-real-ip"];
+
+/// The fields of a request that the query has.
+fn asked_fields(config: &Json, output: &mut Output) -> Vec<String> {
+    let mut asked = vec!["authorization".to_owned()];
+    // The second place is that of former versions.
+    let places =
+        [&config["allowed_headers"], &config["http_service"]["authorization_request"]["allowed_headers"]];
+    for name in places.iter().flat_map(|place| exact(place)) {
+        if CLAIMED.iter().any(|claimed| name.starts_with(claimed)) {
+            let remedy =
+                "a client could write it itself: the query has the `x-forwarded-` fields that Postern sets";
+            output.no_equal(format!("allowed_headers {name} of ext_authz"), remedy);
+        } else if !asked.contains(&name) {
+            asked.push(name);
+        }
+    }
+    let mut patterns = places.iter().flat_map(|place| list(&place["patterns"]));
+    if patterns.any(|pattern| pattern["exact"].is_null()) {
+        let remedy =
+            "only whole names are translated: write those that the service reads into `request_headers`";
+        output.no_equal("patterns of allowed_headers of ext_authz", remedy);
+    }
+    asked
 }
 
 /// What a requirement needs.

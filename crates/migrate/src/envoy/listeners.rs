@@ -9,6 +9,10 @@ use crate::draft::inline;
 /// A connection manager whose routes are translated.
 pub(super) struct Manager<'j> {
     pub(super) config: &'j Json,
+    /// The listener that it is of.
+    pub(super) listener: usize,
+    /// The names that clients must ask for (SNI), if the listener has a chain for each; none: every one.
+    pub(super) server_names: Vec<String>,
     /// Whether its listener asks for something that is not translated.
     pub(super) is_closed: bool,
 }
@@ -22,24 +26,27 @@ pub(super) fn translate<'j>(resources: &'j Json, output: &mut Output) -> Vec<Man
             name => plain_name(name),
         };
         let chains: Vec<&Json> = list(&listener["filter_chains"]).collect();
-        let filters =
-            chains.iter().flat_map(|chain| list(&chain["filters"])).map(|filter| &filter["typed_config"]);
-        let found: Vec<&Json> = filters.filter(|config| is_type(config, "HttpConnectionManager")).collect();
         let setting = format!("listener {name}");
-        let (Some(manager), Some(address)) =
+        let mut found: Vec<(&Json, &Json)> =
+            chains.iter().filter_map(|chain| Some((*chain, manager_of(chain)?))).collect();
+        let (Some(&(_, manager)), Some(address)) =
             (found.first(), socket_address(&listener["address"]["socket_address"]))
         else {
             output.no_equal(setting, "only TCP listeners with an HTTP connection manager are translated");
             continue;
         };
-        if found.len() > 1 {
-            let remedy =
-                "only the first filter chain is translated: write `certificates` and `hosts` for the others";
+        let is_by_name = found.iter().all(|(chain, _)| !server_names(chain).is_empty());
+        if found.len() > 1 && !is_by_name {
+            let remedy = "chains are told apart by `server_names` only, so the first one is translated: write `certificates` \
+                          and `hosts` for the others";
             output.no_equal(format!("further filter chains of {setting}"), remedy);
+            found.truncate(1);
         }
-        let tls = chains
-            .first()
-            .and_then(|chain| tls(&chain["transport_socket"]["typed_config"], &setting, output));
+        let sockets: Vec<&Json> = match found.len() {
+            1 => chains.iter().take(1).map(|chain| &chain["transport_socket"]["typed_config"]).collect(),
+            _ => found.iter().map(|(chain, _)| &chain["transport_socket"]["typed_config"]).collect(),
+        };
+        let tls = tls(&sockets, &setting, output);
         let table = output.draft.table("[[listener]]");
         table.set("name", &*name, "").set("address", address, &setting);
         table.set_some("tls", tls, "transport_socket");
@@ -53,16 +60,41 @@ pub(super) fn translate<'j>(resources: &'j Json, output: &mut Output) -> Vec<Man
             output.translated(setting);
             continue;
         }
-        let is_closed = chains.first().is_some_and(|chain| is_narrowed(chain));
-        if is_closed {
-            let remedy = "its network filters, its match of addresses, or what it asks of client certificates have no equal: \
-                          every route is closed until that is written";
-            output.no_equal(&*setting, remedy);
+        let is_alone = found.len() == 1;
+        let first = found[0].0;
+        for (chain, config) in found {
+            let chain = if is_alone { chains[0] } else { chain };
+            let server_names = if is_alone { Vec::new() } else { server_names(chain) };
+            let is_closed = is_narrowed(chain) || (!is_alone && demands(chain) != demands(first));
+            if is_closed {
+                let remedy = "its network filters, its match of addresses, or what it asks of client certificates have no \
+                              equal: its routes are closed until that is written";
+                let which = server_names.first().map(|name| format!(", {name}")).unwrap_or_default();
+                output.no_equal(format!("{setting}{which}"), remedy);
+            }
+            managers.push(Manager { config, listener: at, server_names, is_closed });
         }
         output.translated(setting);
-        managers.push(Manager { config: manager, is_closed });
     }
     managers
+}
+
+/// The HTTP connection manager of a filter chain.
+fn manager_of(chain: &Json) -> Option<&Json> {
+    let mut filters = list(&chain["filters"]).map(|filter| &filter["typed_config"]);
+    filters.find(|config| is_type(config, "HttpConnectionManager"))
+}
+
+/// The names of a filter chain.
+fn server_names(chain: &Json) -> Vec<String> {
+    list(&chain["filter_chain_match"]["server_names"]).map(|name| text(name).to_owned()).collect()
+}
+
+/// What a filter chain demands of clients beside a name. A listener here has it once.
+fn demands(chain: &Json) -> [&Json; 3] {
+    let socket = &chain["transport_socket"]["typed_config"];
+    let context = &socket["common_tls_context"];
+    [&socket["require_client_certificate"], &context["validation_context"], &context["tls_params"]]
 }
 
 /// Whether every route of a connection manager redirects to `https`.
@@ -107,24 +139,32 @@ pub(super) fn plain_name(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// `tls` of a listener.
-fn tls(socket: &Json, setting: &str, output: &mut Output) -> Option<Value> {
-    if !is_type(socket, "DownstreamTlsContext") {
-        return None;
-    }
+/// `tls` of a listener with these sockets, one for each of its chains.
+fn tls(sockets: &[&Json], setting: &str, output: &mut Output) -> Option<Value> {
+    let socket = sockets.first().filter(|socket| is_type(socket, "DownstreamTlsContext"))?;
     let context = &socket["common_tls_context"];
-    let mut members = Vec::new();
-    let certificates: Vec<&Json> = list(&context["tls_certificates"]).collect();
     let file = |value: &Json| text(&value["filename"]).to_owned();
-    match certificates.first() {
-        Some(pair) if !file(&pair["certificate_chain"]).is_empty() => {
-            members.push(("certificate", file(&pair["certificate_chain"]).into()));
-            members.push(("key", file(&pair["private_key"]).into()));
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for socket in sockets {
+        let pair = list(&socket["common_tls_context"]["tls_certificates"]).next();
+        let pair = pair.map(|pair| (file(&pair["certificate_chain"]), file(&pair["private_key"])));
+        match pair {
+            Some(pair) if pairs.contains(&pair) => {}
+            Some(pair) if !pair.0.is_empty() => pairs.push(pair),
+            _ => {
+                let remedy = "certificates are files: write `certificate` and `key`";
+                output.no_equal(format!("tls of {setting}"), remedy);
+            }
         }
-        _ => {
-            let remedy = "certificates are files: write `certificate` and `key`";
-            output.no_equal(format!("tls of {setting}"), remedy);
-        }
+    }
+    let pair = |(certificate, key): (String, String)| [("certificate", certificate), ("key", key)];
+    let mut pairs = pairs.into_iter().map(pair);
+    let mut members: Vec<(&'static str, Value)> =
+        pairs.next().into_iter().flatten().map(|(name, file)| (name, file.into())).collect();
+    let more: Vec<Value> =
+        pairs.map(|pair| inline(pair.map(|(name, file)| (name, Value::from(file))))).collect();
+    if !more.is_empty() {
+        members.push(("certificates", more.into()));
     }
     let ca = file(&context["validation_context"]["trusted_ca"]);
     if !ca.is_empty() {

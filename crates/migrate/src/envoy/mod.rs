@@ -10,6 +10,8 @@ mod listeners;
 mod paths;
 mod routes;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use self::filters::Filters;
@@ -38,15 +40,17 @@ pub fn translate(name: &str, text: &str) -> Result<Migration, InputFault> {
         let why = "it has no static listener with an HTTP connection manager";
         return Err(InputFault::File { name: name.to_owned(), why: why.into() });
     }
-    let [manager] = &managers[..] else {
+    if managers.iter().any(|manager| manager.listener != managers[0].listener) {
         let why = "several listeners have routes, and here routes serve every listener: leave one of these listeners in the \
                    file, and run one Postern for each";
         return Err(InputFault::File { name: name.to_owned(), why: why.into() });
-    };
+    }
     clusters::translate(resources, &mut output);
-    let mut filters = Filters::read(manager.config, &mut output);
-    filters.is_closed |= manager.is_closed;
-    routes::translate(manager.config, &filters, &mut output);
+    for manager in &managers {
+        let mut filters = Filters::read(manager.config, &mut output);
+        filters.is_closed |= manager.is_closed;
+        routes::translate(manager, &filters, &mut output);
+    }
     for name in output.upstreams.clone() {
         if output.used.contains(&name) {
             output.translated(format!("cluster {name}"));
@@ -83,6 +87,14 @@ struct Output {
     used: Vec<String>,
     /// Providers of tokens that became issuers.
     issuers: Vec<String>,
+    /// The same by their names in the bootstrap, to recognize them in another filter chain.
+    providers: BTreeMap<String, Json>,
+    /// Number of authorizers.
+    authorizers: usize,
+    /// Names of virtual hosts, which those of their routes begin with.
+    host_names: Vec<String>,
+    /// Hosts of the filter chains so far.
+    hosts: Vec<String>,
 }
 
 impl Output {

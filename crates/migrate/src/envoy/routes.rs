@@ -4,26 +4,38 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::filters::{Filters, Need, rule_of};
-use super::listeners::plain_name;
+use super::listeners::{Manager, plain_name};
 use super::paths::{CONDITIONS, MatchedPath, Point};
 use super::{Output, duration, is_type, list, text};
 use crate::draft::{DraftTable, inline};
 
 /// Translates the routes of a connection manager.
-pub(super) fn translate(manager: &Json, filters: &Filters, output: &mut Output) {
+pub(super) fn translate(source: &Manager<'_>, filters: &Filters, output: &mut Output) {
+    let manager = source.config;
+    let mut own_hosts = Vec::new();
     if manager["rds"].is_object() {
         output.no_equal("rds", "only routes in the file are translated");
     }
     for host in list(&manager["route_config"]["virtual_hosts"]) {
-        let name = plain_name(text(&host["name"]));
+        let name = free_name(&plain_name(text(&host["name"])), output);
         let domains: Vec<&str> = list(&host["domains"]).map(text).collect();
         let is_for_all = domains.iter().any(|domain| matches!(*domain, "*" | "*:*"));
         // Envoy's domains may have a port.
         let without_port =
             |domain: &&str| domain.rsplit_once(':').map_or(*domain, |(name, _)| name).to_owned();
         let mut hosts: Vec<String> = domains.iter().filter(|_| !is_for_all).map(without_port).collect();
+        if is_for_all {
+            hosts.clone_from(&source.server_names);
+        }
         hosts.sort();
         hosts.dedup();
+        if let Some(host) = hosts.iter().find(|host| output.hosts.contains(host)) {
+            let remedy =
+                "another filter chain has this host, too: write its routes, with `certificates` that fit";
+            output.no_equal(format!("virtual host {name}, {host}"), remedy);
+            continue;
+        }
+        own_hosts.extend(hosts.iter().cloned());
         if let Some(host) = hosts.iter().find(|host| host.ends_with('*')) {
             let remedy = "a host ends with no `*` here: write the hosts of its routes";
             output.no_equal(format!("virtual host {name}, {host}"), remedy);
@@ -46,6 +58,18 @@ pub(super) fn translate(manager: &Json, filters: &Filters, output: &mut Output) 
         read.read(host, &name, output);
         read.write(output);
     }
+    output.hosts.append(&mut own_hosts);
+}
+
+/// A name of a virtual host that none has yet, also in another filter chain.
+fn free_name(name: &str, output: &mut Output) -> String {
+    let (mut free, mut number) = (name.to_owned(), 1);
+    while output.host_names.contains(&free) {
+        number += 1;
+        free = format!("{name}-chain-{number}");
+    }
+    output.host_names.push(free.clone());
+    free
 }
 
 /// The routes of a virtual host that are translated.

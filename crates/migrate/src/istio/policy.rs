@@ -61,8 +61,20 @@ struct PolicyRule {
     paths: Vec<PathMatch>,
     methods: Vec<String>,
     /// Alternatives, one of which must hold; an empty one always holds.
-    conditions: Vec<Vec<(&'static str, Value)>>,
-    denies: bool,
+    conditions: Vec<Vec<Condition>>,
+    effect: Effect,
+}
+
+/// A condition of a rule: its key and its value.
+type Condition = (&'static str, Value);
+
+/// What a rule does where its conditions hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Allow,
+    Deny,
+    /// It denies where they do not hold, so whoever passes must meet them.
+    Demand,
 }
 
 /// The rules of all policies.
@@ -134,6 +146,17 @@ impl Authorization {
         (setting, issuers): (&str, &[KnownIssuer]),
         report: &mut MigrationReport,
     ) {
+        if denies && let Some(demand) = demand(rule, issuers) {
+            let mut faults = Vec::new();
+            let found = places_of(rule, &[demand], Effect::Demand, &mut faults);
+            if faults.is_empty() {
+                let difference = "a denial of all others: whoever passes must meet the condition, and a rule with another \
+                                  condition of this kind lets nobody in";
+                report.add(setting, Translation::Different(difference.into()));
+                self.rules.extend(found);
+                return;
+            }
+        }
         let mut faults = Vec::new();
         let sources = rule["from"].as_array().map_or_else(
             || vec![Vec::new()],
@@ -151,44 +174,8 @@ impl Authorization {
             .into_iter()
             .map(|source| combined(source.into_iter().chain(when.clone()), &mut faults))
             .collect();
-        let anywhere = serde_json::json!([{ "operation": {} }]);
-        let operations = if rule["to"].is_array() { &rule["to"] } else { &anywhere };
-        let mut found = Vec::new();
-        for operation in operations.as_array().into_iter().flatten() {
-            let operation = &operation["operation"];
-            for key in ["notHosts", "notMethods", "notPaths", "ports", "notPorts"] {
-                if !operation[key].is_null() {
-                    faults.push(format!("`{key}`"));
-                }
-            }
-            // One that cannot be said is every path, or every host: for a denial that is safe.
-            let mut paths = Vec::new();
-            for path in texts(&operation["paths"]) {
-                paths.push(PathMatch::read(&path).unwrap_or_else(|| {
-                    faults.push(format!("the path `{path}`"));
-                    PathMatch::Any
-                }));
-            }
-            if paths.is_empty() || paths.contains(&PathMatch::Any) {
-                paths = vec![PathMatch::Any];
-            }
-            let mut hosts = texts(&operation["hosts"]);
-            for host in &hosts {
-                if host != "*" && host.strip_prefix("*.").unwrap_or(host).contains('*') {
-                    faults.push(format!("the host `{host}`"));
-                }
-            }
-            if hosts.iter().any(|host| host == "*" || host.strip_prefix("*.").unwrap_or(host).contains('*')) {
-                hosts.clear();
-            }
-            found.push(PolicyRule {
-                hosts,
-                paths,
-                methods: texts(&operation["methods"]),
-                conditions: conditions.clone(),
-                denies,
-            });
-        }
+        let effect = if denies { Effect::Deny } else { Effect::Allow };
+        let found = places_of(rule, &conditions, effect, &mut faults);
         match (&faults[..], denies) {
             ([], _) => {
                 report.add(setting, Translation::Translated);
@@ -246,19 +233,25 @@ impl Authorization {
     /// What a route at this place needs.
     pub(super) fn at(&self, host: Option<&str>, path: &PathMatch) -> RouteRules {
         let mut here = RouteRules { is_open: !self.allows, ..RouteRules::default() };
+        let mut demands = Vec::new();
         for rule in &self.rules {
             let host_fits = rule.hosts.is_empty()
                 || host.is_some_and(|host| rule.hosts.iter().any(|own| host_contains(own, host)));
             if !host_fits || !rule.paths.iter().any(|own| own.contains(path)) {
                 continue;
             }
+            if rule.effect == Effect::Demand {
+                demands.extend(rule.conditions.iter().flatten().cloned());
+                continue;
+            }
+            let denies = rule.effect == Effect::Deny;
             for condition in &rule.conditions {
                 let methods =
                     (!rule.methods.is_empty()).then(|| ("methods", Value::from(rule.methods.clone())));
                 if !condition.is_empty() {
                     let whole = inline(condition.iter().cloned().chain(methods));
-                    if rule.denies { here.deny.push(whole) } else { here.allow.push(whole) }
-                } else if rule.denies {
+                    if denies { here.deny.push(whole) } else { here.allow.push(whole) }
+                } else if denies {
                     let always = methods.unwrap_or(("authenticated", true.into()));
                     here.deny.push(inline([always]));
                 } else if rule.methods.is_empty() {
@@ -268,6 +261,9 @@ impl Authorization {
                 }
             }
         }
+        if !demands.is_empty() {
+            here.demand(&demands);
+        }
         // A public route has no rules.
         if here.is_open && !here.deny.is_empty() {
             here.is_open = false;
@@ -275,6 +271,112 @@ impl Authorization {
         }
         here
     }
+}
+
+impl RouteRules {
+    /// Lets only those pass who meet these conditions too.
+    fn demand(&mut self, demands: &[Condition]) {
+        let mut allowed: Vec<Value> = std::mem::take(&mut self.allow);
+        if std::mem::take(&mut self.is_open) {
+            allowed = vec![inline([])];
+        }
+        let open_methods = std::mem::take(&mut self.open_methods);
+        allowed.extend(open_methods.into_iter().map(|methods| inline([("methods", methods.into())])));
+        for rule in allowed {
+            let own = rule.as_table().into_iter().flatten();
+            let own = own.filter_map(|(key, value)| {
+                CONDITION_KEYS.iter().find(|known| ***known == **key).map(|known| (*known, value.clone()))
+            });
+            let mut faults = Vec::new();
+            let mut whole = combined(own.chain(demands.iter().cloned()), &mut faults);
+            // Every other condition on the caller says that there is one.
+            let is_of_caller = |key: &str| !["methods", "addresses", "authenticated"].contains(&key);
+            whole.retain(|(key, _)| *key != "authenticated");
+            if !whole.iter().any(|(key, _)| is_of_caller(key)) {
+                whole.push(("authenticated", true.into()));
+            }
+            // What cannot be said lets nobody in.
+            if faults.is_empty() {
+                self.allow.push(inline(whole));
+            }
+        }
+    }
+}
+
+/// Keys of the conditions that rules here have.
+const CONDITION_KEYS: [&str; 7] =
+    ["addresses", "authenticated", "claims", "clients", "issuers", "methods", "subjects"];
+
+/// The condition that a denial of all who do not meet it demands; `None`: the rule is another one.
+fn demand(rule: &Json, issuers: &[KnownIssuer]) -> Option<Vec<Condition>> {
+    let mut faults = Vec::new();
+    let conditions = match (rule["from"].as_array(), rule["when"].as_array()) {
+        (Some(from), None) => {
+            let [source] = &from[..] else { return None };
+            let members = source["source"].as_object()?;
+            let (key, value) = members.iter().next().filter(|_| members.len() == 1)?;
+            match &**key {
+                "notRequestPrincipals" => principals(&texts(value), issuers, &mut faults),
+                "notIpBlocks" | "notRemoteIpBlocks" => vec![("addresses", texts(value).into())],
+                _ => return None,
+            }
+        }
+        (None, Some(when)) => {
+            let [condition] = &when[..] else { return None };
+            if condition["notValues"].is_null() || !condition["values"].is_null() {
+                return None;
+            }
+            let turned = serde_json::json!({"key": condition["key"], "values": condition["notValues"]});
+            when_condition(&turned, issuers, &mut faults).into_iter().collect()
+        }
+        _ => return None,
+    };
+    let methods = rule["to"].as_array().into_iter().flatten().map(|to| &to["operation"]["methods"]);
+    // With methods it demands something of some requests to a path only.
+    let is_whole = methods.into_iter().all(Json::is_null);
+    (faults.is_empty() && is_whole && !conditions.is_empty()).then_some(conditions)
+}
+
+/// The rules for the operations of a rule.
+fn places_of(
+    rule: &Json,
+    conditions: &[Vec<Condition>],
+    effect: Effect,
+    faults: &mut Vec<String>,
+) -> Vec<PolicyRule> {
+    let anywhere = serde_json::json!([{ "operation": {} }]);
+    let operations = if rule["to"].is_array() { &rule["to"] } else { &anywhere };
+    let mut found = Vec::new();
+    for operation in operations.as_array().into_iter().flatten() {
+        let operation = &operation["operation"];
+        for key in ["notHosts", "notMethods", "notPaths", "ports", "notPorts"] {
+            if !operation[key].is_null() {
+                faults.push(format!("`{key}`"));
+            }
+        }
+        // One that cannot be said is every path, or every host: for a denial that is safe.
+        let mut paths = Vec::new();
+        for path in texts(&operation["paths"]) {
+            paths.push(PathMatch::read(&path).unwrap_or_else(|| {
+                faults.push(format!("the path `{path}`"));
+                PathMatch::Any
+            }));
+        }
+        if paths.is_empty() || paths.contains(&PathMatch::Any) {
+            paths = vec![PathMatch::Any];
+        }
+        let mut hosts = texts(&operation["hosts"]);
+        let has_wildcard = |host: &str| host.strip_prefix("*.").unwrap_or(host).contains('*');
+        faults.extend(
+            hosts.iter().filter(|h| *h != "*" && has_wildcard(h)).map(|host| format!("the host `{host}`")),
+        );
+        if hosts.iter().any(|host| has_wildcard(host)) {
+            hosts.clear();
+        }
+        let methods = texts(&operation["methods"]);
+        found.push(PolicyRule { hosts, paths, methods, conditions: conditions.to_vec(), effect });
+    }
+    found
 }
 
 /// Whether a host of a rule, which may be `*.NAME`, has this one.

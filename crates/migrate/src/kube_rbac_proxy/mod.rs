@@ -302,6 +302,7 @@ fn token_reviews(settings: &mut ProgramSettings, draft: &mut Draft, limit: Optio
     table.set("token_file", format!("{SERVICE_ACCOUNT}/token"), NO_SETTING);
     let issuer = "the issuer of the cluster: kubectl get --raw /.well-known/openid-configuration";
     table.set("issuers", vec![format!("{API_SERVER}.cluster.local")], issuer);
+    table.set("prefixes", vec!["sha256~"], "tokens of people of OpenShift");
     if audiences.is_empty() {
         table.set("any_audience", true, "no --auth-token-audiences");
     } else {

@@ -67,7 +67,7 @@ pub fn translate(kind: Oauth2ProxyKind, source: &Source<'_>) -> Result<Migration
     server::translate(&mut settings, &mut output.draft)?;
     let provider = provider::translate(&mut settings, &mut output, kind)?;
     let access = access::translate(&mut settings, &mut output.draft, &source.files, &provider)?;
-    routes::translate(&mut settings, &mut output.draft, &access)?;
+    routes::translate(&mut settings, &mut output.draft, &access, structured.answers)?;
     if !structured.headers.is_empty() {
         let from = "injectRequestHeaders";
         let fields: Table =

@@ -33,10 +33,18 @@ pub(super) fn translate(
     settings: &mut ProgramSettings,
     draft: &mut Draft,
     access: &Access,
+    structured: Vec<(String, &'static str)>,
 ) -> Result<(), InputFault> {
     headers(settings, draft)?;
     let shared = shared(settings)?;
-    let answer = answer_headers(settings, &shared)?;
+    let answer = if structured.is_empty() {
+        answer_headers(settings, &shared)?
+    } else {
+        // With the structured file, the program has no flags for them.
+        let set: toml::Table =
+            structured.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        Some((inline([("set", Value::Table(set))]), "injectResponseHeaders".to_owned()))
+    };
     let json_errors = settings.switch("force-json-errors")?;
     let servers = servers(settings, draft)?;
     health(settings, draft);
@@ -55,6 +63,15 @@ pub(super) fn translate(
             table.set("path", path_of(&server.path), "").set("public", true, "");
             server.finish(table, &shared, None);
         }
+    }
+    // The most specific route decides, so each of these needs one too.
+    for (at, (path, _)) in apis.iter().enumerate() {
+        let (Some(given), Some(server)) = (&preflight, server_of(&servers, path)) else { continue };
+        let table = draft.table("[[route]]");
+        table.set("name", format!("api-{}-preflight", at + 1), "");
+        table.set("methods", vec!["OPTIONS"], &given.shown());
+        table.set("path", path.clone(), "").set("public", true, "");
+        server.finish(table, &shared, None);
     }
     if let Some(given) = &preflight {
         settings

@@ -14,6 +14,8 @@ use crate::settings::Given;
 pub(super) struct Structured {
     /// As flags.
     pub(super) given: Vec<(&'static str, Given)>,
+    /// Headers of answers to another proxy: name, and value with a placeholder.
+    pub(super) answers: Vec<(String, &'static str)>,
     /// Headers for upstreams: name, and field of the identity.
     pub(super) headers: Vec<(String, String)>,
     /// Outcomes of what has no flag.
@@ -282,11 +284,26 @@ impl Structured {
         for (at, header) in headers.as_array().into_iter().flatten().enumerate() {
             let name = header["name"].as_str().unwrap_or_default();
             let given = Given::new(name, format!("{key}[{at}]"));
-            if name.to_lowercase().starts_with("x-auth-request-") && claim(header).is_some() {
-                let difference = "`auth` below the login's path always answers with `X-Auth-Request-*`; responses of upstreams do not get them";
-                self.outcomes.push((given, Translation::Different(difference.to_owned())));
-            } else {
-                self.no_equal(given, "`auth` answers with `X-Auth-Request-*` only; a gateway that forwards can set others (`request_headers`)");
+            let value = match claim(header) {
+                Some(("user", "")) => Some("{subject}"),
+                Some(("email", "")) => Some("{email}"),
+                Some(("groups", "")) => Some("{groups}"),
+                Some(("preferred_username", "")) => Some("{preferred_username}"),
+                Some(("access_token", "")) => Some("{access_token}"),
+                Some(("id_token", "Bearer ")) => Some("Bearer {id_token}"),
+                _ => None,
+            };
+            match value {
+                Some(value) => {
+                    self.answers.push((name.to_owned(), value));
+                    let difference = "answers to another proxy have it, not responses of upstreams, which browsers see";
+                    self.outcomes.push((given, Translation::Different(difference.to_owned())));
+                }
+                None => self.no_equal(
+                    given,
+                    "answers to another proxy have the user, the address, groups and tokens: write others into \
+                     `response_headers` of the route `auth`",
+                ),
             }
         }
     }

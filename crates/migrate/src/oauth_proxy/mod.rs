@@ -11,7 +11,7 @@ use toml::Value;
 
 pub use self::flags::SYNTAX;
 use self::flags::VARIABLES;
-use self::reviews::Reviews;
+use self::reviews::{Delegation, Reviews};
 use crate::draft::{Draft, DraftTable, SharedLine, inline};
 use crate::files::ContainerFiles;
 use crate::go;
@@ -303,14 +303,15 @@ fn routes(
     let finish = |table: &mut DraftTable, upstream: &str| {
         table.set("upstream", upstream, "").set_shared(&common);
     };
-    open_routes(settings, draft, &upstreams, &finish)?;
+    open_routes(settings, draft, (&upstreams, &reviews.delegated), &finish)?;
     for (name, path) in &upstreams {
         // Each path has one route: that of the longest delegated prefix, which comes first.
         let mut taken: Vec<&str> = Vec::new();
         for (at, (prefix, review, from)) in reviews.delegated.iter().enumerate() {
             let narrower = if prefix.len() > path.len() { prefix } else { path };
             let plain = narrower.trim_end_matches('/');
-            if !(prefix.starts_with(&**path) || path.starts_with(&**prefix)) || taken.contains(&plain) {
+            let is_own = prefix.starts_with(&**path) || path.starts_with(&**prefix);
+            if !is_own || owner_of(&upstreams, plain) != Some(name) || taken.contains(&plain) {
                 continue;
             }
             taken.push(plain);
@@ -332,6 +333,12 @@ fn routes(
         }
     }
     Ok(())
+}
+
+/// The upstream that gets the requests of a path: that with the longest path.
+fn owner_of<'u>(upstreams: &'u [(String, String)], path: &str) -> Option<&'u String> {
+    let has = |(_, own): &&(String, String)| format!("{path}/").starts_with(&**own);
+    upstreams.iter().filter(has).max_by_key(|(_, own)| own.len()).map(|(name, _)| name)
 }
 
 /// The prefix of a path.
@@ -445,7 +452,7 @@ fn auth_route(
 fn open_routes(
     settings: &mut ProgramSettings,
     draft: &mut Draft,
-    upstreams: &[(String, String)],
+    (upstreams, delegated): (&[(String, String)], &[Delegation]),
     finish: &impl Fn(&mut DraftTable, &str),
 ) -> Result<(), InputFault> {
     let bypass = settings.list("bypass-auth-for");
@@ -465,7 +472,9 @@ fn open_routes(
             continue;
         };
         settings.translated(given);
-        let Some((name, _)) = upstreams.first() else { continue };
+        let text = ["exact", "template", "prefix"].into_iter().find_map(|key| path.get(key)?.as_str());
+        let plain = text.unwrap_or_default().split('{').next().unwrap_or_default().trim_end_matches('/');
+        let Some(name) = owner_of(upstreams, plain) else { continue };
         let table = draft.table("[[route]]");
         table
             .set("name", format!("open-{}", at + 1), "")
@@ -478,9 +487,16 @@ fn open_routes(
         "here a path is protected unless a route says otherwise: write the paths that need no login as routes with `public = true`",
     );
     if let Some(given) = settings.switch("skip-auth-preflight")? {
-        for (name, path) in upstreams {
+        // The most specific route decides, so each path with a route needs one.
+        let own = upstreams.iter().map(|(_, path)| path.trim_end_matches('/'));
+        let mut paths: Vec<&str> =
+            own.chain(delegated.iter().map(|(path, ..)| path.trim_end_matches('/'))).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        for (at, path) in paths.into_iter().enumerate() {
+            let Some(name) = owner_of(upstreams, path) else { continue };
             let table = draft.table("[[route]]");
-            table.set("name", format!("{name}-preflight"), "").set(
+            table.set("name", format!("preflight-{}", at + 1), "").set(
                 "methods",
                 vec!["OPTIONS"],
                 &given.shown(),

@@ -18,8 +18,11 @@ pub(super) struct Reviews {
     /// Whether a setting that has no equal says who may: then nobody passes as a person.
     is_closed: bool,
     /// Path prefixes with the review of tokens, and from what they came. Longer ones first.
-    pub(super) delegated: Vec<(String, Value, String)>,
+    pub(super) delegated: Vec<Delegation>,
 }
+
+/// A path prefix, the review of its tokens, and from what it came.
+pub(super) type Delegation = (String, Value, String);
 
 /// A review as `OpenShift`'s former API has it.
 #[derive(Debug, Default, Deserialize)]

@@ -103,7 +103,7 @@ kind: AuthorizationPolicy
 metadata: {name: no}
 spec:
   action: DENY
-  rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]
+  rules: [{from: [{source: {notPrincipals: ['*']}}]}]
 ";
     let migration = translated(policy);
     let seen = routes(&migration);
@@ -114,6 +114,50 @@ spec:
     let lost =
         migration.report.entries.iter().filter(|entry| matches!(entry.outcome, Translation::NoEqual(_)));
     assert_eq!(lost.count(), 4);
+}
+
+/// Where a denial is of those who do not meet a condition, whoever passes must meet it.
+#[test]
+fn a_denial_of_all_others_demands_what_they_do_not_have() {
+    let with = |deny: &str, allow: &str| {
+        let policy = format!(
+            "---\nkind: AuthorizationPolicy\nmetadata: {{name: no}}\nspec:\n  action: DENY\n  rules: [{deny}]\n{allow}"
+        );
+        routes(&translated(&format!("{AUTHENTICATION}{policy}")))
+    };
+    let allow = "---\nkind: AuthorizationPolicy\nmetadata: {name: yes}\nspec:\n  rules: [{when: [{key: 'request.auth.claims[a]', values: [x]}]}, {to: [{operation: {methods: [GET]}}]}]\n";
+    let token = "{from: [{source: {notRequestPrincipals: ['*']}}]}";
+    let north = "{when: [{key: 'request.auth.claims[b]', notValues: [north]}]}";
+    let office = "{from: [{source: {notRemoteIpBlocks: [192.0.2.0/24]}}]}";
+    for (deny, allow, expected) in [
+        (token, "", "policy = { allow = [{ authenticated = true }] }"),
+        (north, "", "policy = { allow = [{ claims = { b = [\"north\"] } }] }"),
+        (office, "", "policy = { allow = [{ addresses = [\"192.0.2.0/24\"], authenticated = true }] }"),
+        (
+            north,
+            allow,
+            "policy = { allow = [{ claims = { a = [\"x\"], b = [\"north\"] } }, { claims = { b = [\"north\"] }, methods = [\"GET\"] }] }",
+        ),
+        (
+            token,
+            allow,
+            "policy = { allow = [{ claims = { a = [\"x\"] } }, { authenticated = true, methods = [\"GET\"] }] }",
+        ),
+        // The same claim twice is no rule: it lets nobody in.
+        (
+            "{when: [{key: 'request.auth.claims[a]', notValues: [north]}]}",
+            "---\nkind: AuthorizationPolicy\nmetadata: {name: yes}\nspec:\n  rules: [{when: [{key: 'request.auth.claims[a]', values: [x]}]}]\n",
+            "policy = { allow = [{ groups = [\"nobody\"] }] }",
+        ),
+    ] {
+        let seen = with(deny, allow);
+        assert!(seen.contains(expected), "{deny}\n{seen}");
+        assert!(!seen.contains("public"), "{seen}");
+    }
+    // With methods it demands something of some requests only, and denies more instead.
+    let some = "{from: [{source: {notRequestPrincipals: ['*']}}], to: [{operation: {methods: [POST]}}]}";
+    let seen = with(some, "");
+    assert!(seen.contains("deny = [{ methods = [\"POST\"] }]"), "{seen}");
 }
 
 /// What is left of a denial denies more, never less.

@@ -70,6 +70,7 @@ url = \"https://kubernetes.default.svc\"
 ca = \"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt\"
 token_file = \"/var/run/secrets/kubernetes.io/serviceaccount/token\"
 issuers = [\"https://kubernetes.default.svc.cluster.local\"]
+prefixes = [\"sha256~\"]
 any_audience = true
 [kubernetes]
 url = \"https://kubernetes.default.svc\"

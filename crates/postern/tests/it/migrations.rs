@@ -2,7 +2,9 @@
 
 mod deployed;
 mod operator;
+mod played;
 mod signed_in;
+mod tour;
 mod toured;
 
 use migrate::files::ContainerFiles;
