@@ -1,7 +1,8 @@
 //! The proxies of Open Data Hub as its operator deploys them: translated from its Deployments, they
 //! answer Envoy's checks at the gateway, in both of its modes.
 //!
-//! Envoy's filter `ext_authz` asks over HTTP with the method and the path of the client's request and
+//! The operator's filter `ext_authz` has an `http_service`, no `grpc_service`: kube-auth-proxy speaks no
+//! gRPC. So Envoy is played as it asks over HTTP, with the method and the path of the client's request and
 //! with three of its fields: `cookie`, `authorization`, `user-agent`. 200 lets the request pass, with
 //! four fields of the answer; every other answer goes to the client.
 
