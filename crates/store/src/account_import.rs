@@ -12,7 +12,7 @@
 //! 2. Groups arrive, then users. They are checked and written in batches, so the transaction takes
 //!    little memory here whatever their number.
 //! 3. An account with the id, a name or an address of another one is a conflict. It is not written,
-//!    but the rest is still checked, so that all conflicts are known at once.
+//!    but the rest is still checked, so that all conflicts are counted, and the first ones listed.
 //! 4. Without conflicts, the caller sees the counts and decides: commit, or roll back.
 
 mod conflicts;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use sqlx::{AnyPool, Connection as _, Executor as _};
 
-pub use self::conflicts::ImportConflict;
+pub use self::conflicts::{ImportConflict, ImportConflicts, MAX_CONFLICTS};
 use crate::audit::AuditEntry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
@@ -76,7 +76,7 @@ pub struct ImportedConsent {
 }
 
 /// What an import adds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportCounts {
     /// Accounts.
     pub users: u64,
@@ -90,6 +90,9 @@ pub struct ImportCounts {
     pub memberships: u64,
     /// Consents.
     pub consents: u64,
+    /// Names of groups that existed before and that imported users join: they get the rights of these
+    /// groups.
+    pub joined: BTreeSet<String>,
 }
 
 /// How an import without conflicts ends.
@@ -116,9 +119,9 @@ pub enum AccountImportError {
     /// A user is in a group that was neither imported before nor exists; its name.
     #[error("no group {0:?}: import it before its members")]
     UnknownGroup(String),
-    /// Ids, names or addresses are in use; all of them.
-    #[error("{} ids, names or addresses are in use", .0.len())]
-    Conflicts(Vec<ImportConflict>),
+    /// Ids, names or addresses are in use.
+    #[error("{} ids, names or addresses are in use", .0.total)]
+    Conflicts(ImportConflicts),
 }
 
 /// The state of an import.
@@ -126,9 +129,11 @@ struct Import<'t, 'c> {
     tx: &'t mut Tx<'c>,
     now: Timestamp,
     counts: ImportCounts,
-    conflicts: Vec<ImportConflict>,
+    conflicts: ImportConflicts,
     /// Ids of groups by their names.
     groups: HashMap<String, String>,
+    /// Names of groups that are not new.
+    existing: BTreeSet<String>,
     /// Users to be written with the next batch.
     users: Vec<ImportedUser>,
 }
@@ -160,8 +165,9 @@ pub(crate) async fn run(
         tx: &mut tx,
         now,
         counts: ImportCounts::default(),
-        conflicts: Vec::new(),
+        conflicts: ImportConflicts::default(),
         groups: HashMap::new(),
+        existing: BTreeSet::new(),
         users: Vec::with_capacity(BATCH),
     };
     for row in rows {
@@ -169,7 +175,7 @@ pub(crate) async fn run(
     }
     import.write_users().await?;
     let Import { counts, conflicts, .. } = import;
-    if !conflicts.is_empty() {
+    if conflicts.total > 0 {
         return Err(AccountImportError::Conflicts(conflicts));
     }
     match decide(&counts) {
@@ -224,8 +230,8 @@ impl Import<'_, '_> {
             return Ok(());
         }
         let dialect = self.tx.dialect;
-        let (users, mut conflicts) = run_step(dialect, conflicts::find(self.tx, users)).await?;
-        self.conflicts.append(&mut conflicts);
+        let (users, found) = run_step(dialect, conflicts::find(self.tx, users)).await?;
+        self.conflicts.add(found);
         let mut members = Vec::new();
         for user in &users {
             for group in &user.user.groups {
@@ -235,6 +241,9 @@ impl Import<'_, '_> {
                         .await?
                         .ok_or_else(|| AccountImportError::UnknownGroup(group.clone()))?,
                 };
+                if self.existing.contains(group) && !self.counts.joined.contains(group) {
+                    self.counts.joined.insert(group.clone());
+                }
                 members.push((id, user.user.user.id.as_str()));
             }
         }

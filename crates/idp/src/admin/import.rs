@@ -1,11 +1,13 @@
 //! Import of accounts from another provider, with their ids and password hashes.
 //!
-//! Everything is checked before anything is written, and every fault is listed: an import is
-//! repeated until it has none, so one fault at a time would be tedious.
+//! Accounts are checked and written one batch after the other, in one transaction, so their number
+//! does not matter for memory. After a fault the rest is still checked: an import is repeated until it
+//! has none, so one fault at a time would be tedious.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use auth::time::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use store::account_import::{
     AccountImportError, ImportCounts, ImportEnd, ImportedConsent, ImportedRow, ImportedUser,
@@ -17,8 +19,8 @@ use crate::passwords::Phc;
 
 /// Longest id of an account in bytes.
 const MAX_ID: usize = 128;
-/// Most faults that are listed.
-const MAX_FAULTS: usize = 1_000;
+/// Most refused values that are listed.
+pub const MAX_REFUSED: usize = 50;
 
 /// Hash of a password, as it is stored. `Debug` omits it.
 #[derive(Clone)]
@@ -63,11 +65,10 @@ pub struct ForeignAccount {
 }
 
 /// What is imported, and how.
-#[derive(Debug, Clone)]
-pub struct ForeignAccounts {
-    /// The accounts.
-    pub accounts: Vec<ForeignAccount>,
-    /// Groups, with or without members.
+pub struct ForeignAccounts<'a> {
+    /// The accounts, which are read one by one; an error ends the import. The iterator may block.
+    pub accounts: &'a mut (dyn Iterator<Item = Result<ForeignAccount, String>> + Send),
+    /// All groups that the accounts are in, and others without members.
     pub groups: BTreeSet<String>,
     /// From what they come, for the audit log.
     pub source: String,
@@ -79,8 +80,8 @@ pub struct ForeignAccounts {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportFault {
     /// Values are refused. The path of each begins with the name of the account.
-    #[error("{} values are refused", .0.len())]
-    Refused(Vec<Refused>),
+    #[error("{} values are refused", .0.total)]
+    Refused(RefusedValues),
     /// The random source failed.
     #[error(transparent)]
     Entropy(#[from] crate::EntropyFailed),
@@ -89,44 +90,78 @@ pub enum ImportFault {
     Store(#[from] AccountImportError),
 }
 
+/// Values that are refused.
+#[derive(Debug, Default)]
+pub struct RefusedValues {
+    /// The first ones, at most [`MAX_REFUSED`].
+    pub first: Vec<Refused>,
+    /// Number of all.
+    pub total: u64,
+}
+
+impl RefusedValues {
+    fn add(&mut self, found: Vec<Refused>) {
+        self.total += found.len() as u64;
+        let room = MAX_REFUSED - self.first.len();
+        self.first.extend(found.into_iter().take(room));
+    }
+}
+
 impl Admin<'_> {
-    /// Imports accounts, groups, memberships and consents in one transaction: all or none.
+    /// Imports accounts, groups, memberships and consents in one transaction: all or none. Accounts
+    /// are checked as they are read; after a fault the rest is still checked, and nothing is written.
     ///
     /// # Errors
-    /// [`ImportFault`] with all faults that were found.
-    pub async fn import_accounts(&self, import: ForeignAccounts) -> Result<ImportCounts, ImportFault> {
-        let ForeignAccounts { accounts, groups: mut names, source, is_trial } = import;
-        let (mut faults, now) = (Vec::new(), self.now());
-        names.extend(accounts.iter().flat_map(|account| account.groups.iter().cloned()));
-        let groups = group_forms(&names, &mut faults);
-        for account in &accounts {
-            self.check_account(account, &mut faults);
-        }
-        if !faults.is_empty() {
-            faults.truncate(MAX_FAULTS);
-            return Err(ImportFault::Refused(faults));
-        }
+    /// [`ImportFault`] with the number of all faults, and the first of them.
+    pub async fn import_accounts(&self, import: ForeignAccounts<'_>) -> Result<ImportCounts, ImportFault> {
+        let ForeignAccounts { accounts, groups: names, source, is_trial } = import;
+        let now = self.now();
+        let mut found = Vec::new();
+        let groups = group_forms(&names, &mut found);
+        // Without its groups no account can be written; it is still checked.
+        let has_groups = found.is_empty();
+        let mut refused = RefusedValues::default();
+        refused.add(found);
+        let refused = Mutex::new(refused);
         let mut rows = Vec::with_capacity(groups.len());
-        for name in groups.values() {
+        for name in groups.values().filter(|_| has_groups) {
             rows.push(ImportedRow::Group { id: self.provider.draw_id()?, name: name.clone() });
         }
-        let users = accounts.into_iter().map(|account| {
-            let user = imported_user(account, &groups, now);
-            Ok(ImportedRow::User(Box::new(user)))
+        // A refused account is left out, and the transaction ends without a trace.
+        let users = accounts.filter_map(|account| {
+            let account = match account {
+                Ok(account) => account,
+                Err(why) => return Some(Err(why)),
+            };
+            let own = self.check_account(&account, &groups);
+            if own.is_empty() && has_groups {
+                return Some(Ok(ImportedRow::User(Box::new(imported_user(account, &groups, now)))));
+            }
+            refused.lock().add(own);
+            None
         });
         let decide = |counts: &ImportCounts| {
-            if is_trial {
+            if is_trial || refused.lock().total > 0 {
                 return ImportEnd::RollBack;
             }
             let detail = json!({ "source": source, "users": counts.users, "groups": counts.groups });
             ImportEnd::Commit(vec![self.entry("user.import", "users".to_owned(), &detail)])
         };
         let mut rows = rows.into_iter().map(Ok).chain(users);
-        Ok(self.provider.store().import_accounts(&mut rows, now, decide).await?)
+        let imported = self.provider.store().import_accounts(&mut rows, now, decide).await;
+        drop(rows);
+        let refused = refused.into_inner();
+        match imported {
+            // What is refused is changed first: it may be what conflicts.
+            Ok(_) | Err(AccountImportError::Conflicts(_)) if refused.total > 0 => {
+                Err(ImportFault::Refused(refused))
+            }
+            imported => Ok(imported?),
+        }
     }
 
     /// Checks what the database does not check. The path of a fault begins with the account's name.
-    fn check_account(&self, account: &ForeignAccount, faults: &mut Vec<Refused>) {
+    fn check_account(&self, account: &ForeignAccount, groups: &BTreeMap<String, String>) -> Vec<Refused> {
         let mut own = Vec::new();
         check::user_name(&account.name, &mut own);
         check::email(account.email.as_deref(), &mut own);
@@ -143,8 +178,11 @@ impl Admin<'_> {
         if let Some(Err(fault)) = account.password.as_ref().map(|password| Phc::parse(&password.phc)) {
             own.push(Refused::new("password", fault.to_string()));
         }
+        if let Some(group) = account.groups.iter().find(|group| !groups.contains_key(*group)) {
+            own.push(Refused::new("groups", format!("the group {group:?} is not one of the import's")));
+        }
         let whose = |fault: Refused| Refused::new(format!("{}, {}", account.name, fault.path), fault.reason);
-        faults.extend(own.into_iter().map(whose));
+        own.into_iter().map(whose).collect()
     }
 }
 

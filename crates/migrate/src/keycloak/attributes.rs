@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::export::{Mapper, RealmExport, User};
+use super::export::{Mapper, User};
+use super::reader::{AttributeUse, RealmExport};
 use super::rules::TargetRules;
 
 /// Most characters of a text, and most entries of a list.
@@ -76,16 +77,9 @@ pub(super) struct Attributes {
 
 impl Attributes {
     /// Finds the attributes that people have, and those that a mapper puts into a claim.
-    pub(super) fn of(export: &RealmExport, target: &dyn TargetRules) -> Self {
-        // For each name the number of people, and whether one of them has several values.
-        let mut found: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
-        for user in export.users.iter().filter(|user| user.service_account_client_id.is_none()) {
-            for (name, values) in user.attributes.iter().filter(|(name, _)| !is_standard(name)) {
-                let (people, several) = found.entry(name).or_default();
-                *people += 1;
-                *several |= values.len() > 1;
-            }
-        }
+    pub(super) fn of(export: &RealmExport<'_>, target: &dyn TargetRules) -> Self {
+        let used = export.survey.attributes.iter().filter(|(name, _)| !is_standard(name));
+        let mut found: BTreeMap<&str, AttributeUse> = used.map(|(name, used)| (&**name, *used)).collect();
         let mappers = attribute_mappers(export);
         for name in mappers.keys().filter(|name| !is_standard(name)) {
             found.entry(name).or_default();
@@ -93,14 +87,15 @@ impl Attributes {
         let mut attributes = Self::default();
         let mut names = BTreeSet::new();
         let mut by_use: Vec<_> = found.into_iter().collect();
-        by_use.sort_by_key(|(name, (people, _))| (!mappers.contains_key(name), usize::MAX - people));
-        for (name, (people, several)) in by_use {
+        by_use.sort_by_key(|(name, used)| (!mappers.contains_key(name), usize::MAX - used.people));
+        for (name, used) in by_use {
             if attributes.declared.len() == target.max_attributes() {
                 attributes.left_out.push(name.to_owned());
                 continue;
             }
-            let kind = kind_of(export, name, several, mappers.get(name).copied());
-            let declared = Declared { name: free_name(name, target, &mut names), kind, people };
+            let kind = kind_of(used, mappers.get(name).copied());
+            let free = free_name(name, target, &mut names);
+            let declared = Declared { name: free, kind, people: used.people };
             attributes.declared.insert(name.to_owned(), declared);
         }
         attributes
@@ -162,7 +157,7 @@ fn is_standard(name: &str) -> bool {
 }
 
 /// Mappers that put an attribute into a claim, by the attribute.
-fn attribute_mappers(export: &RealmExport) -> BTreeMap<&str, &Mapper> {
+fn attribute_mappers<'e>(export: &'e RealmExport<'_>) -> BTreeMap<&'e str, &'e Mapper> {
     let own_scopes = export.realm.client_scopes.iter().filter(|scope| !scope.is_built_in());
     let of_scopes = own_scopes.flat_map(|scope| &scope.protocol_mappers);
     let of_clients = export.realm.clients.iter().flat_map(|client| &client.protocol_mappers);
@@ -170,15 +165,14 @@ fn attribute_mappers(export: &RealmExport) -> BTreeMap<&str, &Mapper> {
     all.filter_map(|mapper| Some((mapper.setting("user.attribute")?, mapper))).collect()
 }
 
-fn kind_of(export: &RealmExport, name: &str, several: bool, mapper: Option<&Mapper>) -> AttributeKind {
+fn kind_of(used: AttributeUse, mapper: Option<&Mapper>) -> AttributeKind {
     let setting = |key: &str| mapper.and_then(|mapper| mapper.setting(key)).unwrap_or_default();
-    if several || setting("multivalued") == "true" {
+    if used.is_list || setting("multivalued") == "true" {
         return AttributeKind::List;
     }
-    let values = || export.users.iter().filter_map(|user| user.attributes.get(name)).flatten();
     match setting("jsonType.label") {
-        "int" | "long" if values().all(|value| value.parse::<i64>().is_ok()) => AttributeKind::Integer,
-        "boolean" if values().all(|value| value.parse::<bool>().is_ok()) => AttributeKind::Boolean,
+        "int" | "long" if used.are_integers => AttributeKind::Integer,
+        "boolean" if used.are_booleans => AttributeKind::Boolean,
         _ => AttributeKind::Text,
     }
 }

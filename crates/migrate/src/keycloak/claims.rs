@@ -6,7 +6,8 @@ use toml::Value;
 
 use super::Output;
 use super::attributes::Attributes;
-use super::export::{Client, Mapper, RealmExport};
+use super::export::{Client, Mapper};
+use super::reader::RealmExport;
 use super::roles::{RoleGraph, RoleName, named};
 use super::rules::TargetRules;
 use crate::draft::inline;
@@ -52,7 +53,7 @@ pub(super) fn of_roles(roles: &RoleGraph, target: &dyn TargetRules, output: &mut
 /// Writes the claims of one client: roles that it does not see, and its own mappers.
 pub(super) fn of_client(
     client: &Client,
-    export: &RealmExport,
+    export: &RealmExport<'_>,
     roles: &RoleGraph,
     target: &dyn TargetRules,
     output: &mut Output<'_>,
@@ -67,7 +68,7 @@ pub(super) fn of_client(
 }
 
 /// Writes the claims of the realm's scopes.
-pub(super) fn of_scopes(export: &RealmExport, output: &mut Output<'_>) {
+pub(super) fn of_scopes(export: &RealmExport<'_>, output: &mut Output<'_>) {
     for scope in export.realm.client_scopes.iter().filter(|scope| !scope.is_built_in()) {
         let needed = [Value::from(scope.name.as_str())];
         let origin = format!("client scope {}", scope.name);
@@ -82,7 +83,7 @@ pub(super) fn of_scopes(export: &RealmExport, output: &mut Output<'_>) {
 /// scopes.
 fn limited_roles(
     client: &Client,
-    export: &RealmExport,
+    export: &RealmExport<'_>,
     roles: &RoleGraph,
     target: &dyn TargetRules,
     output: &mut Output<'_>,

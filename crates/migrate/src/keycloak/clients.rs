@@ -8,7 +8,8 @@ use toml::Value;
 
 use super::Output;
 use super::claims;
-use super::export::{Client, RealmExport};
+use super::export::Client;
+use super::reader::RealmExport;
 use super::roles::{RoleGraph, is_built_in_client, named};
 use super::rules::TargetRules;
 
@@ -50,7 +51,7 @@ const MAX_REDIRECTS: usize = 64;
 
 /// Translates all clients. Returns the scopes of those that are kept.
 pub(super) fn translate(
-    export: &RealmExport,
+    export: &RealmExport<'_>,
     roles: &RoleGraph,
     target: &dyn TargetRules,
     output: &mut Output<'_>,
@@ -80,7 +81,7 @@ pub(super) fn translate(
 }
 
 /// The audiences of all clients that are translated, in order.
-pub(super) fn audiences(export: &RealmExport) -> Vec<String> {
+pub(super) fn audiences(export: &RealmExport<'_>) -> Vec<String> {
     let clients = export.realm.clients.iter().filter(|client| is_translated(client));
     let all: BTreeSet<String> = clients.flat_map(|client| audiences_of(client, export)).collect();
     all.into_iter().collect()
@@ -93,7 +94,7 @@ fn is_translated(client: &Client) -> bool {
 
 /// The audiences of a client's tokens: those of its audience mappers and of its scopes' mappers. One
 /// without any is its own.
-fn audiences_of(client: &Client, export: &RealmExport) -> Vec<String> {
+fn audiences_of(client: &Client, export: &RealmExport<'_>) -> Vec<String> {
     let scopes = export.realm.client_scopes.iter().filter(|s| client.default_client_scopes.contains(&s.name));
     let mappers = client.protocol_mappers.iter().chain(scopes.flat_map(|scope| &scope.protocol_mappers));
     let mut found: Vec<String> = Vec::new();
@@ -112,7 +113,7 @@ fn audiences_of(client: &Client, export: &RealmExport) -> Vec<String> {
 
 struct ClientTranslator<'e> {
     client: &'e Client,
-    export: &'e RealmExport,
+    export: &'e RealmExport<'e>,
     roles: &'e RoleGraph,
     target: &'e dyn TargetRules,
     /// How the report and the comments name it.
@@ -398,10 +399,8 @@ impl ClientTranslator<'_> {
             return;
         }
         let id = Some(&self.client.client_id);
-        let Some(user) = self.export.users.iter().find(|user| user.service_account_client_id.as_ref() == id)
-        else {
-            return;
-        };
+        let mut accounts = self.export.survey.service_accounts.iter();
+        let Some(user) = accounts.find(|user| user.service_account_client_id.as_ref() == id) else { return };
         let groups = self.roles.groups_of(named(&user.realm_roles, &user.client_roles), &user.groups);
         if !groups.is_empty() {
             let from = format!("{}, roles and groups of its service account", self.origin);

@@ -1,7 +1,7 @@
 //! Export: the files of `kc.sh export`, as far as they are translated.
 //!
-//! Owns: which files belong together, and their members. Members that are not known are passed over,
-//! because each version of Keycloak adds some.
+//! Members that are not known are passed over, because each version of Keycloak adds some. The people
+//! of a realm are no member here: they are read one by one ([`super::reader`]).
 
 #![allow(
     clippy::struct_excessive_bools,
@@ -12,27 +12,14 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-
-use crate::input_fault::InputFault;
 
 /// What Keycloak writes in place of a secret where it does not show it.
-const MASK: &str = "**********";
+pub(super) const MASK: &str = "**********";
 
 /// Texts by name.
 pub(super) type Texts = BTreeMap<String, String>;
 /// Names of roles by client.
 pub(super) type ClientRoles = BTreeMap<String, Vec<String>>;
-
-/// A file of an export: its name and its text.
-pub type ExportFile = (String, Vec<u8>);
-
-/// A realm with the people of all files.
-#[derive(Debug, Default)]
-pub struct RealmExport {
-    pub(super) realm: Realm,
-    pub(super) users: Vec<User>,
-}
 
 /// What a realm has; the lifetimes are in seconds.
 #[derive(Debug, Default, Deserialize)]
@@ -78,7 +65,6 @@ pub(super) struct Realm {
     pub client_scopes: Vec<ClientScope>,
     pub scope_mappings: Vec<ScopeMapping>,
     pub client_scope_mappings: BTreeMap<String, Vec<ScopeMapping>>,
-    users: Vec<User>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,110 +202,6 @@ pub(super) struct ClientConsent {
     pub granted_client_scopes: Vec<String>,
     pub created_date: Option<u64>,
     pub last_updated_date: Option<u64>,
-}
-
-/// A file with people only.
-#[derive(Debug, Deserialize)]
-struct UsersFile {
-    realm: Option<String>,
-    users: Vec<User>,
-}
-
-/// Whether a file of this name in a folder is part of an export: `NAME-realm.json`, `NAME-users-N.json`.
-pub fn is_export_file(name: &str) -> bool {
-    let stem = name.strip_suffix(".json");
-    stem.is_some_and(|stem| stem.ends_with("-realm") || is_users_file(name))
-}
-
-fn is_users_file(name: &str) -> bool {
-    let number = name.strip_suffix(".json").and_then(|stem| stem.rsplit_once("-users-"));
-    number.is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-}
-
-impl RealmExport {
-    /// Reads the files of an export: those with realms, and any number with people. `wanted` is the
-    /// name of the realm, if there are several.
-    ///
-    /// # Errors
-    /// If a file is no JSON of this form, there is no such realm, or none is wanted of several.
-    pub fn read(
-        files: impl IntoIterator<Item = Result<ExportFile, InputFault>>,
-        wanted: Option<&str>,
-    ) -> Result<Self, InputFault> {
-        let (mut realms, mut people): (Vec<Realm>, Vec<UsersFile>) = (Vec::new(), Vec::new());
-        for file in files {
-            let (name, text) = file?;
-            if is_users_file(&name) {
-                people.push(parse(&name, &text)?);
-            } else {
-                realms.extend(realms_of(&name, &text)?);
-            }
-        }
-        let names: Vec<String> = realms.iter().map(|realm| realm.realm.clone()).collect();
-        let fault = |why: String| InputFault::File { name: "the export".into(), why };
-        if let Some(wanted) = wanted {
-            realms.retain(|realm| realm.realm == wanted);
-        }
-        let mut realms = realms.into_iter();
-        let mut realm = match (realms.next(), realms.next(), wanted) {
-            (Some(realm), None, _) => realm,
-            (None, _, Some(wanted)) => {
-                return Err(fault(format!("it has no realm {wanted:?}, but {}", names.join(", "))));
-            }
-            (None, _, None) => {
-                let why =
-                    "it has no NAME-realm.json: export the realm with `kc.sh export --dir DIR --realm NAME`";
-                return Err(fault(why.into()));
-            }
-            (Some(_), Some(_), _) => {
-                return Err(fault(format!(
-                    "it has the realms {}: name one with --realm, in a folder of one export",
-                    names.join(", ")
-                )));
-            }
-        };
-        let mut users = std::mem::take(&mut realm.users);
-        // A file of people without the name of its realm is of the only one.
-        let is_own = |file: &UsersFile| match &file.realm {
-            Some(name) => *name == realm.realm,
-            None => names.len() == 1,
-        };
-        users.extend(people.into_iter().filter(is_own).flat_map(|file| file.users));
-        Ok(Self { realm, users })
-    }
-
-    /// Whether the export was made without people: none, or only those of clients.
-    pub fn has_no_people(&self) -> bool {
-        self.users.iter().all(|user| user.service_account_client_id.is_some())
-    }
-
-    /// Whether secrets are replaced by stars, as the administration console exports them.
-    pub fn is_masked(&self) -> bool {
-        self.realm.clients.iter().any(|client| client.secret.as_deref() == Some(MASK))
-    }
-
-    /// Name of the realm.
-    pub fn name(&self) -> &str {
-        &self.realm.realm
-    }
-}
-
-/// The realms of a file. `kc.sh` writes several as a list.
-fn realms_of(name: &str, text: &[u8]) -> Result<Vec<Realm>, InputFault> {
-    let is_list = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-    let realms: Vec<Realm> = if is_list { parse(name, text)? } else { vec![parse(name, text)?] };
-    if realms.iter().any(|realm| realm.realm.is_empty()) {
-        let why = "it has no member `realm`: give a file of `kc.sh export`".into();
-        return Err(InputFault::File { name: name.to_owned(), why });
-    }
-    Ok(realms)
-}
-
-fn parse<T: DeserializeOwned>(name: &str, text: &[u8]) -> Result<T, InputFault> {
-    serde_json::from_slice(text).map_err(|error| {
-        let why = format!("it is no file of `kc.sh export`: {error}");
-        InputFault::File { name: name.to_owned(), why }
-    })
 }
 
 /// Scopes that Keycloak creates in every realm. What they put into tokens is standard here.

@@ -1,8 +1,11 @@
 //! Keycloak: a realm as `kc.sh export` writes it.
 //!
-//! Owns: reading the export ([`export`]), the configuration of the provider (`realm`, `clients`,
-//! `claims`), and the people with their passwords and groups (`people`). Does not own: what is
-//! accepted where the result goes ([`TargetRules`]), the database.
+//! Owns: reading the export (`reader`, `export`), the configuration of the provider (`realm`,
+//! `clients`, `claims`), and the people with their passwords and groups (`people`). Does not own: what
+//! is accepted where the result goes ([`TargetRules`]), the database.
+//!
+//! A realm may have more people than fit into memory. So the files are read several times, and the
+//! people pass by one by one: for the survey, for the report, and for the import.
 //!
 //! Keycloak's roles become groups: `role:NAME` for those of the realm, `CLIENT:NAME` for those of a
 //! client. Claims of the configuration give tokens the shape that Keycloak's have.
@@ -10,17 +13,22 @@
 mod attributes;
 mod claims;
 mod clients;
-pub mod export;
+mod export;
 mod passwords;
 mod people;
+mod reader;
 mod realm;
 mod roles;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::ControlFlow;
 
-pub use self::export::{ExportFile, RealmExport, is_export_file};
-pub use self::people::{ImportedConsent, ImportedPassword, People, PeopleNote, PeopleOptions, Person};
+pub use self::people::{
+    ImportedConsent, ImportedPassword, MAX_NAMED, People, PeopleNote, PeopleOptions, Person,
+};
+pub use self::reader::{ExportFiles, RealmExport, is_export_file};
 pub use self::realm::ProviderPlace;
 pub use self::rules::TargetRules;
 
@@ -29,27 +37,47 @@ use self::people::Translator;
 use self::roles::RoleGraph;
 use crate::Migration;
 use crate::draft::Draft;
+use crate::input_fault::InputFault;
 use crate::report::{MigrationReport, Translation};
 
 /// Name of the program, for messages.
 pub const PROGRAM: &str = "Keycloak";
 
 /// What a realm becomes.
-#[derive(Debug)]
-pub struct RealmMigration {
+pub struct RealmMigration<'e> {
     /// The configuration and its report.
     pub migration: Migration,
-    /// The people, for the import.
+    /// What the people have in common.
     pub people: People,
+    translator: Translator<'e>,
+}
+
+impl fmt::Debug for RealmMigration<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RealmMigration").field("people", &self.people).finish_non_exhaustive()
+    }
+}
+
+impl RealmMigration<'_> {
+    /// Reads the people once more, and passes each account to `visit`, until that breaks.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or has changed to another form.
+    pub fn visit_people(&self, visit: &mut dyn FnMut(Person) -> ControlFlow<()>) -> Result<(), InputFault> {
+        self.translator.visit_people(visit)
+    }
 }
 
 /// Translates an export.
-pub fn translate(
-    export: &RealmExport,
+///
+/// # Errors
+/// If a file of the export cannot be read.
+pub fn translate<'e>(
+    export: &'e RealmExport<'e>,
     place: &ProviderPlace,
-    target: &dyn TargetRules,
+    target: &'e dyn TargetRules,
     options: PeopleOptions,
-) -> RealmMigration {
+) -> Result<RealmMigration<'e>, InputFault> {
     let roles = RoleGraph::new(&export.realm);
     let attributes = Attributes::of(export, target);
     let mut output = Output {
@@ -67,26 +95,25 @@ pub fn translate(
     claims::of_roles(&roles, target, &mut output);
     claims::of_scopes(export, &mut output);
     let scopes = clients::translate(export, &roles, target, &mut output);
-    let translator =
-        Translator { export, roles: &roles, attributes: &attributes, scopes: &scopes, target, options };
-    let people = translator.translate();
+    let translator = Translator { export, roles, attributes, scopes, target, options };
+    let people = translator.summary()?;
     let head = [
         format!("Translated from the realm {} of Keycloak.", export.realm.realm),
         "Check it: postern check FILE".to_owned(),
     ];
     let Output { draft, mut report, .. } = output;
-    report.notes = notes(export, &roles, &people);
+    report.notes = notes(export, &translator.roles, &people);
     let migration = Migration { configuration: draft.render(&head), secrets: Vec::new(), report };
-    RealmMigration { migration, people }
+    Ok(RealmMigration { migration, people, translator })
 }
 
 /// Differences that belong to no setting.
-fn notes(export: &RealmExport, roles: &RoleGraph, people: &People) -> Vec<String> {
+fn notes(export: &RealmExport<'_>, roles: &RoleGraph, people: &People) -> Vec<String> {
     let version = export.realm.keycloak_version.as_deref().unwrap_or("an unknown version");
     let mut notes = vec![
         format!(
             "exported by Keycloak {version}: {} people, {} groups, {} of them for roles",
-            people.people.len(),
+            people.count,
             people.groups.len(),
             people.groups.len() - roles.group_paths().count(),
         ),
@@ -101,8 +128,8 @@ fn notes(export: &RealmExport, roles: &RoleGraph, people: &People) -> Vec<String
     }
     notes.extend(people.notes.iter().map(|note| {
         let shown: Vec<&str> = note.names.iter().take(MAX_SHOWN).map(String::as_str).collect();
-        let more = if note.names.len() > shown.len() { ", and more" } else { "" };
-        format!("people ({}) {}: {}{more}", note.names.len(), note.text, shown.join(", "))
+        let more = if note.count > shown.len() as u64 { ", and more" } else { "" };
+        format!("people ({}) {}: {}{more}", note.count, note.text, shown.join(", "))
     }));
     notes
 }

@@ -1,15 +1,18 @@
 //! People: the accounts to import, and what of them has no equal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use serde_json::{Map, Value};
 
 use super::attributes::Attributes;
 use super::clients::KeptScopes;
-use super::export::{Credential, RealmExport, User};
+use super::export::{Credential, User};
 use super::passwords;
+use super::reader::RealmExport;
 use super::roles::{RoleGraph, named};
 use super::rules::TargetRules;
+use crate::input_fault::InputFault;
 
 /// Types of credentials that are a second factor, or that replace the password.
 const SECOND_FACTORS: [&str; 4] = ["otp", "webauthn", "webauthn-passwordless", "recovery-authn-codes"];
@@ -70,11 +73,14 @@ pub struct Person {
     pub consents: Vec<ImportedConsent>,
 }
 
-/// The people of a realm.
+/// Most names that a note keeps.
+pub const MAX_NAMED: usize = 200;
+
+/// What the people of a realm have in common.
 #[derive(Debug, Default)]
 pub struct People {
-    /// The accounts to import.
-    pub people: Vec<Person>,
+    /// Number of accounts to import.
+    pub count: u64,
     /// All groups, with or without members.
     pub groups: BTreeSet<String>,
     /// What is different for whom, in the order of importance.
@@ -86,7 +92,9 @@ pub struct People {
 pub struct PeopleNote {
     /// The difference and what to do.
     pub text: String,
-    /// Names of the people.
+    /// Number of the people.
+    pub count: u64,
+    /// Names of the first of them, at most [`MAX_NAMED`].
     pub names: Vec<String>,
 }
 
@@ -139,57 +147,67 @@ pub struct PeopleOptions {
 
 /// Translates the people of a realm.
 pub(super) struct Translator<'e> {
-    pub export: &'e RealmExport,
-    pub roles: &'e RoleGraph,
-    pub attributes: &'e Attributes,
+    pub export: &'e RealmExport<'e>,
+    pub roles: RoleGraph,
+    pub attributes: Attributes,
     /// Scopes of the clients that are translated.
-    pub scopes: &'e KeptScopes,
+    pub scopes: KeptScopes,
     pub target: &'e dyn TargetRules,
     pub options: PeopleOptions,
 }
 
-type Differences = BTreeMap<Difference, Vec<String>>;
+/// Takes a user, its account, and what is different.
+type Visit<'v> = dyn FnMut(&User, Option<Person>, Vec<Difference>) -> ControlFlow<()> + 'v;
 
 impl Translator<'_> {
-    pub(super) fn translate(&self) -> People {
-        let mut differences = Differences::new();
-        let shared = self.shared_addresses();
-        let of_clients = |user: &&User| user.service_account_client_id.is_none();
-        let people: Vec<Person> = self
-            .export
-            .users
-            .iter()
-            .filter(of_clients)
-            .filter_map(|user| {
-                let mut different = Vec::new();
-                let person = self.person(user, &shared, &mut different);
-                for difference in different {
-                    differences.entry(difference).or_default().push(user.username.clone());
-                }
-                person
-            })
-            .collect();
-        let of_people = people.iter().flat_map(|person| &person.groups).cloned();
-        let groups = self.roles.all_groups().into_iter().chain(of_people).collect();
-        let notes = differences.into_iter().map(|(d, names)| PeopleNote { text: d.text(), names }).collect();
-        People { people, groups, notes }
+    /// Passes each account to `visit`, one by one, until that breaks.
+    pub(super) fn visit_people(
+        &self,
+        visit: &mut dyn FnMut(Person) -> ControlFlow<()>,
+    ) -> Result<(), InputFault> {
+        self.visit(&mut |_, person, _| person.map_or(ControlFlow::Continue(()), &mut *visit))
     }
 
-    /// Addresses that several people have, as Keycloak's `duplicateEmailsAllowed` permits.
-    fn shared_addresses(&self) -> BTreeSet<String> {
-        let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
-        if self.export.realm.duplicate_emails_allowed {
-            for email in self.export.users.iter().filter_map(|user| user.email.as_deref()) {
-                let lower = email.to_lowercase();
-                if !seen.insert(lower.clone()) {
-                    shared.insert(lower);
+    /// What the people have in common.
+    pub(super) fn summary(&self) -> Result<People, InputFault> {
+        let mut people = People { groups: self.roles.all_groups(), ..People::default() };
+        let mut notes: BTreeMap<Difference, (u64, Vec<String>)> = BTreeMap::new();
+        self.visit(&mut |user, person, differences| {
+            for difference in differences {
+                let (count, names) = notes.entry(difference).or_default();
+                *count += 1;
+                if names.len() < MAX_NAMED {
+                    names.push(user.username.clone());
                 }
             }
-        }
-        shared
+            if let Some(person) = person {
+                people.count += 1;
+                // Most groups are known already.
+                let new = person.groups.into_iter().filter(|group| !people.groups.contains(group));
+                let new: Vec<String> = new.collect();
+                people.groups.extend(new);
+            }
+            ControlFlow::Continue(())
+        })?;
+        let notes = notes.into_iter();
+        people.notes = notes.map(|(d, (count, names))| PeopleNote { text: d.text(), count, names }).collect();
+        Ok(people)
     }
 
-    fn person(&self, user: &User, shared: &BTreeSet<String>, notes: &mut Vec<Difference>) -> Option<Person> {
+    /// Passes each user who is no client's account to `visit`, with its account and what is different.
+    fn visit(&self, visit: &mut Visit<'_>) -> Result<(), InputFault> {
+        self.export.visit_users(&mut |user| {
+            if user.service_account_client_id.is_some() {
+                return ControlFlow::Continue(());
+            }
+            let mut different = Vec::new();
+            let person = self.person(&user, &mut different);
+            visit(&user, person, different)
+        })
+    }
+
+    fn person(&self, user: &User, notes: &mut Vec<Difference>) -> Option<Person> {
+        let shared = &self.export.survey.shared_addresses;
         let Some(id) = user.id.clone().filter(|id| !id.is_empty()) else {
             notes.push(Difference::NoId);
             return None;

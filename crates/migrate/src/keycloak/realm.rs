@@ -2,7 +2,8 @@
 
 use toml::Value;
 
-use super::export::{Realm, RealmExport};
+use super::export::Realm;
+use super::reader::RealmExport;
 use super::{Output, clients};
 
 /// Most failures of an account: the network that they come from may have 50.
@@ -19,7 +20,7 @@ pub struct ProviderPlace {
     pub database: String,
 }
 
-pub(super) fn translate(export: &RealmExport, place: &ProviderPlace, output: &mut Output<'_>) {
+pub(super) fn translate(export: &RealmExport<'_>, place: &ProviderPlace, output: &mut Output<'_>) {
     let realm = &export.realm;
     let table = output.draft.table("[provider]");
     let frontend =

@@ -1,7 +1,7 @@
 //! Rules: what the configuration and the database accept. The caller knows them.
 
 /// What is accepted where the result goes.
-pub trait TargetRules {
+pub trait TargetRules: Sync {
     /// Most attributes of a provider.
     fn max_attributes(&self) -> usize;
     /// Most claims that a configuration maps for one client.

@@ -1,11 +1,45 @@
 //! Keycloak: exports of a real one, in each form that it writes, and what cannot be translated.
 
+use std::io::{self, Cursor, Read};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use migrate::Migration;
 use migrate::input_fault::InputFault;
 use migrate::keycloak::{
-    ExportFile, People, PeopleOptions, ProviderPlace, RealmExport, RealmMigration, TargetRules, translate,
+    ExportFiles, MAX_NAMED, PeopleNote, PeopleOptions, Person, ProviderPlace, RealmExport, TargetRules,
+    translate,
 };
 use migrate::report::Translation;
 use serde_json::json;
+
+/// Files in memory.
+struct Files(Vec<(String, Vec<u8>)>);
+
+impl ExportFiles for Files {
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
+        let found = self.0.iter().find(|(own, _)| own == name);
+        found
+            .map(|(_, text)| Box::new(Cursor::new(text)) as Box<dyn Read + '_>)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// A translation with its people.
+struct Migrated {
+    migration: Migration,
+    people: People,
+}
+
+#[derive(Debug)]
+struct People {
+    people: Vec<Person>,
+    notes: Vec<PeopleNote>,
+}
 
 /// Rules like those of the provider, as far as the exports need them.
 struct Rules;
@@ -36,27 +70,38 @@ impl TargetRules for Rules {
     }
 }
 
-fn migrated(export: &RealmExport, drop_second_factors: bool) -> RealmMigration {
+fn migrated(export: &RealmExport<'_>, drop_second_factors: bool) -> Migrated {
     let place = ProviderPlace {
         issuer: Some("https://login.example".into()),
         database: "sqlite:///tmp/postern.db?mode=rwc".into(),
     };
-    translate(export, &place, &Rules, PeopleOptions { drop_second_factors })
+    let migrated = translate(export, &place, &Rules, PeopleOptions { drop_second_factors }).unwrap();
+    let mut people = Vec::new();
+    let read = migrated.visit_people(&mut |person| {
+        people.push(person);
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    assert_eq!(migrated.people.count, people.len() as u64);
+    Migrated { people: People { people, notes: migrated.people.notes }, migration: migrated.migration }
 }
 
-fn read(files: &[(&str, &str)]) -> Result<RealmExport, InputFault> {
-    let file = |(name, text): &(&str, &str)| -> Result<ExportFile, InputFault> {
-        Ok(((*name).to_owned(), text.as_bytes().to_vec()))
-    };
-    RealmExport::read(files.iter().map(file).collect::<Vec<_>>(), None)
+fn read(files: &[(&str, &str)]) -> Result<RealmExport<'static>, InputFault> {
+    read_realm(files, None)
 }
 
-fn of_json(realm: &serde_json::Value) -> RealmExport {
+fn read_realm(files: &[(&str, &str)], wanted: Option<&str>) -> Result<RealmExport<'static>, InputFault> {
+    let file = |(name, text): &(&str, &str)| ((*name).to_owned(), text.as_bytes().to_vec());
+    let files: &'static Files = Box::leak(Box::new(Files(files.iter().map(file).collect())));
+    RealmExport::read(files, wanted)
+}
+
+fn of_json(realm: &serde_json::Value) -> RealmExport<'static> {
     read(&[("shop-realm.json", &realm.to_string())]).unwrap()
 }
 
 /// What the report says of a setting.
-fn outcome<'m>(migrated: &'m RealmMigration, setting: &str) -> &'m Translation {
+fn outcome<'m>(migrated: &'m Migrated, setting: &str) -> &'m Translation {
     let entries = &migrated.migration.report.entries;
     let found = entries.iter().find(|entry| entry.setting.starts_with(setting));
     &found.unwrap_or_else(|| panic!("{setting} is not in the report: {entries:#?}")).outcome
@@ -102,14 +147,79 @@ fn files_of_one_export_are_read_together_and_others_are_refused_by_name() {
         assert!(fault.contains(why), "{fault}");
     }
     let two = [
-        ("all.json".to_owned(), br#"[{"realm":"shop"},{"realm":"park"}]"#.to_vec()),
-        ("shop-users-0.json".to_owned(), people.1.as_bytes().to_vec()),
+        ("all.json", r#"[{"realm":"shop"},{"users":[{"id":"7","username":"eve"}],"realm":"park","x":[{}]}]"#),
+        people,
     ];
-    let of = |realm| RealmExport::read(two.iter().cloned().map(Ok), Some(realm));
+    let of = |realm| read_realm(&two, Some(realm));
     assert_eq!(migrated(&of("shop").unwrap(), false).people.people.len(), 1);
-    assert_eq!(migrated(&of("park").unwrap(), false).people.people.len(), 0);
+    let park = migrated(&of("park").unwrap(), false).people.people;
+    assert_eq!(park.iter().map(|person| &*person.name).collect::<Vec<_>>(), ["eve"], "of the list's second");
     assert!(of("pub").unwrap_err().to_string().contains("no realm \"pub\", but shop, park"));
     assert_eq!(migrated(&read(&[("all.json", r#"[{"realm":"one"}]"#)]).unwrap(), false).people.people, []);
+}
+
+/// A realm that writes its people while it is read, and says how many it has written.
+struct Generated {
+    people: u64,
+    written: AtomicU64,
+}
+
+struct GeneratedRealm<'g> {
+    of: &'g Generated,
+    next: u64,
+    text: Cursor<Vec<u8>>,
+}
+
+impl ExportFiles for Generated {
+    fn names(&self) -> Vec<String> {
+        vec!["many-realm.json".into()]
+    }
+
+    fn open(&self, _: &str) -> io::Result<Box<dyn Read + '_>> {
+        let text = Cursor::new(br#"{"realm":"many","users":["#.to_vec());
+        Ok(Box::new(GeneratedRealm { of: self, next: 0, text }))
+    }
+}
+
+impl Read for GeneratedRealm<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.text.position() == self.text.get_ref().len() as u64 {
+            let text = match self.next {
+                n if n < self.of.people => {
+                    self.of.written.fetch_add(1, Ordering::Relaxed);
+                    let comma = if n == 0 { "" } else { "," };
+                    format!(r#"{comma}{{"id":"{n}","username":"person-{n}","realmRoles":["member"]}}"#)
+                }
+                n if n == self.of.people => "]}".to_owned(),
+                _ => String::new(),
+            };
+            self.next += 1;
+            self.text = Cursor::new(text.into_bytes());
+        }
+        self.text.read(buffer)
+    }
+}
+
+/// People pass by one by one: who stops the pass has not read the rest, and notes keep some names.
+#[test]
+fn people_are_never_read_all_at_once() {
+    let files = Generated { people: 100_000, written: AtomicU64::new(0) };
+    let export = RealmExport::read(&files, None).unwrap();
+    let place = ProviderPlace { issuer: None, database: "sqlite://a.db".into() };
+    let many = translate(&export, &place, &Rules, PeopleOptions::default()).unwrap();
+    assert_eq!(many.people.count, 100_000);
+    let note = &many.people.notes[0];
+    assert_eq!((note.count, note.names.len()), (100_000, MAX_NAMED));
+    let before = files.written.load(Ordering::Relaxed);
+    let mut last = String::new();
+    let read = many.visit_people(&mut |person| {
+        last = person.name;
+        if last == "person-9" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    read.unwrap();
+    assert_eq!(last, "person-9");
+    let written = files.written.load(Ordering::Relaxed) - before;
+    assert!(written < 10_000, "only what fits into the buffer: {written}");
 }
 
 #[test]

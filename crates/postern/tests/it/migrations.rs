@@ -3,6 +3,7 @@
 mod deployed;
 mod operator;
 mod played;
+mod realms;
 mod signed_in;
 mod tour;
 mod toured;

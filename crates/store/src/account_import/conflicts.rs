@@ -13,6 +13,27 @@ use crate::name_conflicts::ConflictingAccount;
 use crate::names::{comparison_form, lowercase};
 use crate::writer::Tx;
 
+/// Most conflicts that are listed.
+pub const MAX_CONFLICTS: usize = 50;
+
+/// The conflicts of an import.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImportConflicts {
+    /// The first ones, at most [`MAX_CONFLICTS`].
+    pub first: Vec<ImportConflict>,
+    /// Number of all.
+    pub total: u64,
+}
+
+impl ImportConflicts {
+    /// Counts conflicts, and keeps the first.
+    pub(super) fn add(&mut self, found: Vec<ImportConflict>) {
+        self.total += found.len() as u64;
+        let room = MAX_CONFLICTS - self.first.len();
+        self.first.extend(found.into_iter().take(room));
+    }
+}
+
 /// Something that cannot be imported beside what exists, or what was imported before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportConflict {

@@ -36,6 +36,7 @@ impl Import<'_, '_> {
         let Some(row) = found else { return Ok(None) };
         let id: String = row.try_get(0)?;
         self.groups.insert(name.to_owned(), id.clone());
+        self.existing.insert(name.to_owned());
         Ok(Some(id))
     }
 }

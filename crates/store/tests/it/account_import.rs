@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use store::account_import::{
     AccountImportError, ImportConflict, ImportCounts, ImportEnd, ImportedConsent, ImportedRow, ImportedUser,
+    MAX_CONFLICTS,
 };
 use store::audit::AuditEntry;
 use store::clients::AddClient;
@@ -69,7 +70,10 @@ fn account(id: &str, name: &str) -> ConflictingAccount {
 
 async fn conflicts(store: &Store, rows: Vec<ImportedRow>) -> Vec<ImportConflict> {
     match commit(store, rows).await {
-        Err(AccountImportError::Conflicts(conflicts)) => conflicts,
+        Err(AccountImportError::Conflicts(conflicts)) => {
+            assert_eq!(conflicts.total, conflicts.first.len() as u64);
+            conflicts.first
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -103,6 +107,7 @@ on_both! {
         let counts = commit(&store, rows).await.unwrap();
         let expected = ImportCounts {
             users: 2, passwords: 1, disabled: 1, groups: 1, memberships: 3, consents: 1,
+            joined: ["staff".to_owned()].into(),
         };
         assert_eq!(counts, expected, "the group \"staff\" exists already");
         let (found, stored) = store.user_by_login("ADA").await.unwrap().unwrap();
@@ -172,6 +177,23 @@ on_both! {
         let found = conflicts(&store, users(people)).await;
         assert_eq!(found, [ImportConflict::Address(account("id-late", "P0"), account("id-p0", "p0"))]);
         assert_eq!(store.users("", 10).await.unwrap(), []);
+    }
+
+    async fn conflicts_are_counted_and_the_first_are_listed(database: Database) {
+        let store = database.open().await;
+        let people = || users((0..300).map(|n| row(&format!("p{n}"))).collect());
+        let counts = commit(&store, people()).await.unwrap();
+        assert!(counts.joined.is_empty(), "the group is new");
+        match commit(&store, people()).await {
+            Err(AccountImportError::Conflicts(conflicts)) => {
+                assert_eq!((conflicts.total, conflicts.first.len()), (300, MAX_CONFLICTS));
+                assert_eq!(conflicts.first[0], ImportConflict::SameId(account("id-p0", "p0")));
+            }
+            other => panic!("{other:?}"),
+        }
+        // A group that nobody joins is none of those that are joined.
+        let counts = commit(&store, vec![group("staff")]).await.unwrap();
+        assert_eq!(counts, ImportCounts::default());
     }
 
     async fn rows_that_cannot_be_read_end_the_import(database: Database) {

@@ -175,7 +175,7 @@ fn println(text: &str) {
     println!("{text}");
 }
 
-pub(super) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+pub(in crate::cmd) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))
 }

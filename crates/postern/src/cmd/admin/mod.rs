@@ -59,7 +59,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(super) enum Output {
     /// Tables for people.
     Text,
     /// One JSON value.

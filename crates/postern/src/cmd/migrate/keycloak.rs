@@ -1,31 +1,39 @@
 //! `postern migrate keycloak`: a realm becomes a configuration, and its people accounts.
 //!
-//! Owns: reading the export's files, the rules of this program for the translation, and the import
-//! with its messages. Does not own: the translation (crate `migrate`), the import itself
-//! ([`idp::admin::import`]).
+//! Owns: reading the export's files, the rules of this program for the translation, and the import.
+//! Does not own: the translation (crate `migrate`), the import itself ([`idp::admin::import`]).
+//!
+//! A thread reads the people, and the import takes them one by one: so their number does not matter
+//! for memory.
 
-use std::fs;
+mod outcome;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 
 use auth::time::Timestamp;
 use idp::admin::import::{ForeignAccount, ForeignAccounts, ImportFault, PasswordHash};
 use idp::client_secret::SecretDigest;
 use idp::oauth::redirect_uri::RedirectUri;
 use idp::passwords::Phc;
-use migrate::input_fault::InputFault;
 use migrate::keycloak::{
-    self, ExportFile, MASKED, NO_PEOPLE, PeopleOptions, Person, ProviderPlace, RealmExport, RealmMigration,
+    self, ExportFiles, MASKED, NO_PEOPLE, PeopleOptions, Person, ProviderPlace, RealmExport, RealmMigration,
     TargetRules, is_export_file,
 };
-use store::account_import::{AccountImportError, ImportCounts};
+use store::account_import::ImportCounts;
 
+use self::outcome::{ImportReport, Told};
 use super::{failure, write};
+use crate::cmd::admin::Output;
 use crate::cmd::admin::context::{self, AdminContext};
 use crate::exit::{Failure, Outcome};
-use crate::terminal::{ERROR, HINT, SUCCESS};
+use crate::terminal::HINT;
 
-/// Most names that one line shows.
-const MAX_SHOWN: usize = 200;
+/// Accounts that wait for the database.
+const WAITING: usize = 256;
 
 /// Where the export is, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -67,6 +75,9 @@ pub(super) struct KeycloakSource {
     /// Name of the operator in the audit log; default: the name of this process's user.
     #[arg(long, value_name = "NAME", requires = "import")]
     operator: Option<String>,
+    /// How the result of an import is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text, requires = "import")]
+    output: Output,
 }
 
 /// What the configuration and the database of this program accept.
@@ -100,10 +111,11 @@ impl TargetRules for PosternRules {
 
 /// Runs the command.
 pub(super) fn run(source: &KeycloakSource) -> Result<Outcome, Failure> {
-    let export = RealmExport::read(files(&source.export)?, source.realm.as_deref()).map_err(failure)?;
+    let files = DiskFiles::find(&source.export)?;
+    let export = RealmExport::read(&files, source.realm.as_deref()).map_err(failure)?;
     let place = ProviderPlace { issuer: source.issuer.clone(), database: source.database.clone() };
     let options = PeopleOptions { drop_second_factors: source.drop_second_factors };
-    let migrated = keycloak::translate(&export, &place, &PosternRules, options);
+    let migrated = keycloak::translate(&export, &place, &PosternRules, options).map_err(failure)?;
     match &source.config {
         None => {
             let outcome = write(&source.out, keycloak::PROGRAM, &migrated.migration)?;
@@ -117,116 +129,87 @@ pub(super) fn run(source: &KeycloakSource) -> Result<Outcome, Failure> {
             Ok(outcome)
         }
         Some(_) if export.has_no_people() => Err(Failure::new(NO_PEOPLE)),
-        Some(config) => import(source, config, migrated, &export),
+        Some(config) => {
+            if export.is_masked() {
+                anstream::eprintln!("{HINT}note{HINT:#}: {MASKED}");
+            }
+            import(source, config, &migrated, export.name())
+        }
     }
 }
 
-/// The files of an export, read one by one.
-fn files(path: &Path) -> Result<Box<dyn Iterator<Item = Result<ExportFile, InputFault>>>, Failure> {
-    let unreadable = |path: &Path, error: &std::io::Error| {
-        Failure::new(format!("{} cannot be read: {error}", path.display()))
-    };
-    let meta = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-    let mut paths = Vec::new();
-    if meta.is_dir() {
-        for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
-            let entry = entry.map_err(|error| unreadable(path, &error))?.path();
+/// The files of an export on this machine.
+struct DiskFiles(Vec<PathBuf>);
+
+impl DiskFiles {
+    fn find(path: &Path) -> Result<Self, Failure> {
+        let unreadable =
+            |error: io::Error| Failure::new(format!("{} cannot be read: {error}", path.display()));
+        if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+            return Ok(Self(vec![path.to_owned()]));
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(path).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?.path();
             if entry.file_name().and_then(|name| name.to_str()).is_some_and(is_export_file) {
                 paths.push(entry);
             }
         }
         paths.sort();
-    } else {
-        paths.push(path.to_owned());
+        Ok(Self(paths))
     }
-    Ok(Box::new(paths.into_iter().map(|path| {
-        let name = path.display().to_string();
-        fs::read(&path)
-            .map(|text| (name.clone(), text))
-            .map_err(|error| InputFault::File { name, why: format!("it cannot be read: {error}") })
-    })))
+}
+
+impl ExportFiles for DiskFiles {
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|path| path.display().to_string()).collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
+        let found = self.0.iter().find(|path| path.display().to_string() == name);
+        Ok(Box::new(File::open(found.ok_or(io::ErrorKind::NotFound)?)?))
+    }
 }
 
 fn import(
     source: &KeycloakSource,
     config: &Path,
-    migrated: RealmMigration,
-    export: &RealmExport,
+    migrated: &RealmMigration<'_>,
+    realm: &str,
 ) -> Result<Outcome, Failure> {
     let Some(loaded) = context::load_configuration(config) else { return Ok(Outcome::Negative) };
     let provider = context::provider_of(loaded, config)?;
     let operator = source.operator.clone().unwrap_or_else(context::user_name);
-    let RealmMigration { people, .. } = migrated;
-    for note in &people.notes {
-        let shown: Vec<&str> = note.names.iter().take(MAX_SHOWN).map(String::as_str).collect();
-        let more = if note.names.len() > shown.len() { ", and more" } else { "" };
-        anstream::println!("people ({}) {}:\n  {}{more}", note.names.len(), note.text, shown.join(", "));
-    }
-    if export.is_masked() {
-        anstream::eprintln!("{HINT}note{HINT:#}: {MASKED}");
-    }
-    let accounts = ForeignAccounts {
-        accounts: people.people.into_iter().map(account).collect(),
-        groups: people.groups,
-        source: format!("keycloak, realm {}", export.name()),
-        is_trial: source.dry_run,
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    let imported = runtime.block_on(async {
-        let desk = Box::pin(AdminContext::open_for_text(&provider, &operator)).await?;
-        let imported = desk.admin().import_accounts(accounts).await;
-        desk.close().await;
-        Ok::<_, Failure>(imported)
+    let (sender, receiver) = sync_channel(WAITING);
+    let imported = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // When the import has ended, nobody takes the rest.
+            let read = migrated.visit_people(&mut |person| match sender.send(Ok(account(person))) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            });
+            if let Err(fault) = read {
+                let _ = sender.send(Err(fault.to_string()));
+            }
+        });
+        runtime.block_on(async move {
+            let desk = Box::pin(AdminContext::open_for_text(&provider, &operator)).await?;
+            let mut accounts = receiver.into_iter();
+            let import = ForeignAccounts {
+                accounts: &mut accounts,
+                groups: migrated.people.groups.clone(),
+                source: format!("keycloak, realm {realm}"),
+                is_trial: source.dry_run,
+            };
+            let imported: Result<ImportCounts, ImportFault> = desk.admin().import_accounts(import).await;
+            desk.close().await;
+            Ok::<_, Failure>(imported)
+        })
     })?;
-    match imported {
-        Ok(imported) => {
-            report_import(&imported, source.dry_run);
-            Ok(Outcome::Success)
-        }
-        Err(fault) => refuse(&fault),
-    }
-}
-
-fn report_import(imported: &ImportCounts, is_trial: bool) {
-    let ImportCounts { users, passwords, disabled, groups, memberships, consents, .. } = imported;
-    let counts = format!(
-        "{users} people ({passwords} with a password, {disabled} disabled), {groups} new groups, \
-         {memberships} memberships, {consents} consents"
-    );
-    if is_trial {
-        anstream::eprintln!(
-            "{SUCCESS}done{SUCCESS:#}: nothing was written; without --dry-run this imports {counts}"
-        );
-    } else {
-        anstream::eprintln!("{SUCCESS}done{SUCCESS:#}: imported {counts}");
-    }
-}
-
-/// Says why nothing was imported.
-fn refuse(fault: &ImportFault) -> Result<Outcome, Failure> {
-    match fault {
-        ImportFault::Refused(refused) => {
-            for one in refused {
-                anstream::eprintln!("{ERROR}refused{ERROR:#}: {}: {}", one.path, one.reason);
-            }
-        }
-        ImportFault::Store(AccountImportError::Conflicts(conflicts)) => {
-            for conflict in conflicts {
-                anstream::eprintln!("{ERROR}conflict{ERROR:#}: {conflict}");
-            }
-        }
-        ImportFault::Store(AccountImportError::CommitUnknown(error)) => {
-            return Err(Failure::new(format!(
-                "the result is unknown: {error}; run it again with --dry-run: if every name is in use, everything was imported"
-            )));
-        }
-        fault => return Err(Failure::new(format!("nothing was imported: {fault}"))),
-    }
-    anstream::eprintln!(
-        "{ERROR}refused{ERROR:#}: nothing was imported; change the names in Keycloak and export again, or change what is in the way here"
-    );
-    Ok(Outcome::Negative)
+    let told = Told::of(imported)?;
+    ImportReport::new(&told, &migrated.people.notes, source.dry_run).print(source.output)
 }
 
 fn account(person: Person) -> ForeignAccount {
