@@ -2,6 +2,7 @@
 
 mod deployed;
 mod operator;
+mod pages;
 mod played;
 mod realms;
 mod signed_in;
