@@ -36,6 +36,8 @@ enum Command {
     Admin(cmd::admin::Arguments),
     /// Run a demo on this machine: gateway, token provider and a service, nothing to install.
     Demo(cmd::demo::Arguments),
+    /// Write a first configuration: what is protected, and by whom callers are known.
+    Init(cmd::init::Arguments),
     /// Check a configuration, show what it means, and what it would decide.
     Check(cmd::check::Arguments),
     /// Ask a running process on this machine whether it is ready.
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Serve(arguments) => cmd::serve::run(&arguments),
         Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
+        Command::Init(arguments) => cmd::init::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Health(arguments) => cmd::health::run(&arguments),
         Command::Completions(arguments) => cmd::completions::run(&arguments, Cli::command()),

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod demo;
 pub mod echo;
 pub mod health;
+pub mod init;
 #[cfg(feature = "lab")]
 pub mod lab;
 pub mod man;

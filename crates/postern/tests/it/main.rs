@@ -25,6 +25,7 @@ mod former;
 // Built with `--features lab`: these run commands of the lab.
 #[cfg(feature = "lab")]
 mod help;
+mod init;
 #[cfg(feature = "lab")]
 mod lab;
 mod login;

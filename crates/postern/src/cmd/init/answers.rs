@@ -1,0 +1,226 @@
+//! Answers: what the flags say, and what is asked at the terminal or taken by default.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::Path;
+
+use clap::ValueEnum as _;
+use http_engine::url::Url;
+
+use super::{Arguments, Callers, ProviderKind};
+use crate::exit::Failure;
+
+/// Everything that the configuration is made of.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) provider: ProviderKind,
+    pub(super) callers: Callers,
+    pub(super) upstream: String,
+    /// Where clients reach Postern, without a path.
+    pub(super) url: String,
+    /// Address to listen on.
+    pub(super) address: String,
+    pub(super) issuer: String,
+    /// Address of the provider in this process.
+    pub(super) provider_address: String,
+    pub(super) client_id: String,
+    /// File with the client's secret, as the configuration names it.
+    pub(super) secret_file: String,
+    pub(super) audience: String,
+    pub(super) group: Option<String>,
+    pub(super) ca: String,
+    pub(super) token_file: String,
+}
+
+impl ProviderKind {
+    /// Its URL, or an example for the question.
+    fn issuer(self) -> Result<&'static str, &'static str> {
+        match self {
+            Self::Keycloak => Err("https://sso.example/realms/NAME"),
+            Self::Entra => Err("https://login.microsoftonline.com/TENANT/v2.0"),
+            Self::Okta => Err("https://COMPANY.okta.com/oauth2/default"),
+            Self::Dex => Err("https://dex.example"),
+            Self::Google => Ok("https://accounts.google.com"),
+            Self::Openshift | Self::Kubernetes => Ok("https://kubernetes.default.svc"),
+            Self::Own => Ok("http://localhost:9000"),
+        }
+    }
+}
+
+impl Answers {
+    /// # Errors
+    /// A usage error that names the flag: an answer is missing and nobody can be asked, or it is not
+    /// of the right form.
+    pub(super) fn of(arguments: &Arguments) -> Result<Self, Failure> {
+        let provider = match arguments.provider {
+            Some(provider) => provider,
+            None => chosen("--for", "who identifies the callers")?,
+        };
+        let callers = match arguments.callers {
+            Some(callers) => callers,
+            None if provider == ProviderKind::Kubernetes => Callers::Programs,
+            None => Callers::People,
+        };
+        if provider == ProviderKind::Kubernetes && callers.has_people() {
+            let why = "people do not sign in at the API server: use --for openshift, or the provider of your cluster";
+            return Err(Failure::usage(why));
+        }
+        let upstream =
+            asked(arguments.upstream.as_deref(), "--upstream", "URL of the service to protect", None)?;
+        let upstream = origin(&upstream, "--upstream")?.0;
+        let url = arguments.url.as_deref().unwrap_or("http://localhost:8080");
+        let place = origin(url, "--url")?;
+        let address = listen_address(&place, 8080);
+        let (url, _, is_local) = place;
+        if callers.has_people() && url.starts_with("http://") && !is_local {
+            return Err(Failure::usage(format!(
+                "--url {url}: browsers keep sessions only for https, and for localhost: use https"
+            )));
+        }
+        let issuer = match provider.issuer() {
+            Ok(known) => arguments.issuer.clone().unwrap_or_else(|| known.to_owned()),
+            Err(example) => {
+                let question = format!("URL of the provider, such as {example}");
+                asked(arguments.issuer.as_deref(), "--issuer", &question, None)?
+            }
+        };
+        Url::parse(&issuer).map_err(|error| Failure::usage(format!("--issuer {issuer}: {error}")))?;
+        let provider_address = match provider {
+            ProviderKind::Own => listen_address(&origin(&issuer, "--issuer")?, 9000),
+            _ => String::new(),
+        };
+        let (client_id, secret_file) = client(arguments, provider, callers)?;
+        let audience = arguments.audience.clone().unwrap_or_else(|| client_id.clone());
+        Ok(Self {
+            provider,
+            callers,
+            upstream,
+            address,
+            url,
+            issuer,
+            provider_address,
+            client_id,
+            secret_file,
+            audience,
+            group: arguments.group.clone(),
+            ca: arguments.ca.clone(),
+            token_file: arguments.token_file.clone(),
+        })
+    }
+}
+
+/// The client at the provider, and the file with its secret.
+fn client(
+    arguments: &Arguments,
+    provider: ProviderKind,
+    callers: Callers,
+) -> Result<(String, String), Failure> {
+    if provider == ProviderKind::Own {
+        return Ok((arguments.client_id.clone().unwrap_or_else(|| "app".into()), "client.secret".into()));
+    }
+    if !callers.has_people() {
+        let name = arguments.client_id.clone().unwrap_or_else(|| "app".into());
+        return Ok((name, String::new()));
+    }
+    let question = match provider {
+        ProviderKind::Openshift => "the service account of Postern: system:serviceaccount:NAMESPACE:NAME",
+        _ => "id of the client that is registered at the provider",
+    };
+    let id = asked(arguments.client_id.as_deref(), "--client-id", question, None)?;
+    if provider == ProviderKind::Openshift {
+        return Ok((id, arguments.token_file.clone()));
+    }
+    let given = arguments.client_secret_file.as_ref().map(|path| path.display().to_string());
+    let file = asked(given.as_deref(), "--client-secret-file", "file with the secret of that client", None)?;
+    let path = Path::new(&file);
+    if !path.is_file() {
+        return Err(Failure::usage(format!(
+            "--client-secret-file {file}: there is no such file; write the secret that the provider shows into it"
+        )));
+    }
+    // The configuration may be in another folder.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok((id, path.display().to_string()))
+}
+
+/// Scheme and authority of a URL, its port, and whether it is of this machine.
+fn origin(text: &str, flag: &str) -> Result<(String, u16, bool), Failure> {
+    let url = Url::parse(text).map_err(|error| Failure::usage(format!("{flag} {text}: {error}")))?;
+    let written = url.to_string();
+    let (scheme, rest) = written.split_once("://").unwrap_or(("http", &written));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !path.is_empty() {
+        return Err(Failure::usage(format!("{flag} {text}: give it without a path")));
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(0)),
+        _ => (authority, if scheme == "https" { 443 } else { 80 }),
+    };
+    let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+    Ok((format!("{scheme}://{authority}"), port, is_local))
+}
+
+/// Where to listen for an origin: at its port, or at another one behind the proxy that ends TLS.
+fn listen_address((url, port, _): &(String, u16, bool), behind_a_proxy: u16) -> String {
+    let port = if url.starts_with("http://") { *port } else { behind_a_proxy };
+    format!("127.0.0.1:{port}")
+}
+
+/// The value of a flag, or the answer to its question.
+fn asked(given: Option<&str>, flag: &str, question: &str, default: Option<&str>) -> Result<String, Failure> {
+    if let Some(given) = given.map(str::trim) {
+        return match given {
+            "" => Err(Failure::usage(format!("{flag} is empty: give the {question}"))),
+            given => Ok(given.to_owned()),
+        };
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(format!("give {flag}: {question}")));
+    }
+    loop {
+        let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
+        anstream::eprint!("{question}{shown}: ");
+        let failed = |error: io::Error| Failure::new(format!("cannot read the answer: {error}"));
+        io::stderr().flush().map_err(failed)?;
+        let mut line = String::new();
+        if io::stdin().lock().read_line(&mut line).map_err(failed)? == 0 {
+            return Err(Failure::usage(format!("give {flag}: {question}")));
+        }
+        match (line.trim(), default) {
+            ("", Some(default)) => return Ok(default.to_owned()),
+            ("", None) => {}
+            (answer, _) => return Ok(answer.to_owned()),
+        }
+    }
+}
+
+fn chosen(flag: &str, question: &str) -> Result<ProviderKind, Failure> {
+    let names: Vec<_> = ProviderKind::value_variants()
+        .iter()
+        .filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()))
+        .collect();
+    let answer = asked(None, flag, &format!("{question} ({})", names.join(", ")), None)?;
+    ProviderKind::from_str(&answer, true)
+        .map_err(|_| Failure::usage(format!("{flag} {answer}: it is one of {}", names.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_url_without_a_path() {
+        assert_eq!(
+            origin("https://app.example", "--url").unwrap(),
+            ("https://app.example".into(), 443, false)
+        );
+        assert_eq!(
+            origin("http://localhost:8080/", "--url").unwrap(),
+            ("http://localhost:8080".into(), 8080, true)
+        );
+        let why = origin("https://app.example/a", "--url").unwrap_err().to_string();
+        assert!(why.contains("--url") && why.contains("without a path"), "{why}");
+        assert!(
+            origin("app.example", "--upstream").unwrap_err().to_string().contains("--upstream app.example")
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! Text of a first configuration, and what to do with it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::answers::Answers;
+use super::{Callers, ProviderKind};
+
+/// What the provider needs beside URL and client, for logins and for tokens.
+struct Particulars {
+    /// Name in the configuration, by which rules know it.
+    name: &'static str,
+    title: &'static str,
+    /// Lines of `[[login.provider]]`.
+    login: &'static str,
+    /// Lines of `[[issuer]]`.
+    issuer: &'static str,
+    /// Page of the documentation.
+    page: &'static str,
+}
+
+fn particulars(provider: ProviderKind) -> Particulars {
+    let offline = "# A refresh token renews the session without another sign-in.\n\
+                   scopes = [\"openid\", \"profile\", \"email\", \"offline_access\"]\n";
+    let (name, title, login, issuer, page) = match provider {
+        ProviderKind::Keycloak => (
+            "keycloak",
+            "Keycloak",
+            "",
+            "# Roles of the realm count as groups.\nclaims = { groups = [\"groups\", \"realm_access.roles\"] }\n",
+            "docs/guides/keycloak.md",
+        ),
+        ProviderKind::Entra => (
+            "entra",
+            "Microsoft Entra ID",
+            offline,
+            "# Application roles count as groups.\nclaims = { groups = [\"groups\", \"roles\"] }\n",
+            "docs/providers/entra-id.md",
+        ),
+        ProviderKind::Okta => (
+            "okta",
+            "Okta",
+            offline,
+            "# Its access tokens do not say that they are access tokens.\ntoken_types = \"untyped\"\n\
+             claims = { client = [\"cid\"], user = [\"sub\"] }\n",
+            "docs/providers/okta.md",
+        ),
+        ProviderKind::Google => (
+            "google",
+            "Google",
+            "# Both are needed for a refresh token.\n\
+             parameters = { access_type = \"offline\", prompt = \"consent\" }\n",
+            "# Its access tokens are opaque. Programs send ID tokens that were made for the audience.\n\
+             id_tokens = true\n",
+            "docs/providers/google.md",
+        ),
+        ProviderKind::Dex => (
+            "dex",
+            "Dex",
+            "scopes = [\"openid\", \"profile\", \"email\", \"groups\", \"offline_access\"]\n",
+            "# Its access tokens are like ID tokens.\nid_tokens = true\ntoken_types = \"untyped\"\n\
+             claims = { user = [\"name\"] }\n",
+            "docs/providers/dex.md",
+        ),
+        ProviderKind::Openshift => ("cluster", "OpenShift", "", "", "docs/guides/login-openshift.md"),
+        ProviderKind::Kubernetes => ("cluster", "Kubernetes", "", "", "docs/providers/kubernetes.md"),
+        ProviderKind::Own => ("own", "its own provider", "", "", "docs/guides/provider.md"),
+    };
+    Particulars { name, title, login, issuer, page }
+}
+
+/// A string of TOML.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// The configuration.
+pub(super) fn configuration(answers: &Answers) -> String {
+    let about = particulars(answers.provider);
+    let mut text = String::new();
+    let who = match answers.callers {
+        Callers::People => "people",
+        Callers::Programs => "programs",
+        Callers::Both => "people and programs",
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "# Postern in front of {upstream}, for {who} of {title}.\n\
+         # Made by `postern init`. All keys: docs/reference/configuration.md. This provider: {page}.\n\
+         \n\
+         # Probes and metrics, for you.\n\
+         [admin]\n\
+         address = \"127.0.0.1:9901\"\n\
+         \n\
+         [[listener]]\n\
+         name = \"web\"\n\
+         address = {address}\n",
+        upstream = answers.upstream,
+        title = about.title,
+        page = about.page,
+        address = quoted(&answers.address),
+    );
+    if answers.url.starts_with("https://") {
+        let _ = write!(
+            text,
+            "# Clients reach it at {}. TLS ends at a proxy in front; or let it end here:\n\
+             # tls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n",
+            answers.url
+        );
+    }
+    if answers.callers.has_people() {
+        login(&mut text, answers, &about);
+    }
+    if answers.callers.has_programs() {
+        tokens(&mut text, answers, &about);
+    }
+    if answers.provider == ProviderKind::Own {
+        provider(&mut text, answers);
+    }
+    service(&mut text, answers);
+    text
+}
+
+fn login(text: &mut String, answers: &Answers, about: &Particulars) {
+    let _ = write!(
+        text,
+        "\n[login]\n\
+         # Where browsers reach Postern. The provider sends them back to {url}/oauth2/callback.\n\
+         origins = [{origin}]\n\
+         # Seals the sessions. All processes of one gateway share this file; keep a copy.\n\
+         keys_file = \"login.keys\"\n\
+         \n\
+         [[login.provider]]\n\
+         name = {name}\n",
+        url = answers.url,
+        origin = quoted(&answers.url),
+        name = quoted(about.name),
+    );
+    if answers.provider == ProviderKind::Openshift {
+        let _ = write!(
+            text,
+            "kind = \"openshift\"\nurl = {}\nca = {}\n",
+            quoted(&answers.issuer),
+            quoted(&answers.ca)
+        );
+    } else {
+        let _ = writeln!(text, "url = {}", quoted(&answers.issuer));
+    }
+    let (id, file) = (quoted(&answers.client_id), quoted(&answers.secret_file));
+    let _ = write!(text, "client_id = {id}\nclient_secret_file = {file}\n{}", about.login);
+}
+
+fn tokens(text: &mut String, answers: &Answers, about: &Particulars) {
+    let (name, issuer, audience) = (quoted(about.name), quoted(&answers.issuer), quoted(&answers.audience));
+    let (ca, token) = (quoted(&answers.ca), quoted(&answers.token_file));
+    let _ = match answers.provider {
+        ProviderKind::Kubernetes => write!(
+            text,
+            "\n# Service accounts, with tokens that were made for this audience:\n\
+             # kubectl create token ACCOUNT --audience NAME\n\
+             [[token_authority]]\n\
+             name = {name}\n\
+             kind = \"token-review\"\n\
+             url = {issuer}\n\
+             ca = {ca}\n\
+             token_file = {token}\n\
+             # kubectl get --raw /.well-known/openid-configuration | jq .issuer\n\
+             issuers = [\"https://kubernetes.default.svc.cluster.local\"]\n\
+             audiences = [{audience}]\n\
+             \n\
+             # Asks the API server what a caller may do.\n\
+             [kubernetes]\n\
+             url = {issuer}\n\
+             ca = {ca}\n\
+             token_file = {token}\n\
+             token_authorities = [{name}]\n"
+        ),
+        ProviderKind::Openshift => write!(
+            text,
+            "\n# Tokens of people (`oc whoami --show-token`).\n\
+             [[token_authority]]\n\
+             name = {name}\n\
+             kind = \"openshift-user\"\n\
+             url = {issuer}\n\
+             ca = {ca}\n\
+             prefixes = [\"sha256~\"]\n"
+        ),
+        _ => write!(
+            text,
+            "\n# Access tokens (JWTs) of this issuer. They must be meant for this audience.\n\
+             [[issuer]]\n\
+             name = {name}\n\
+             issuer = {issuer}\n\
+             audiences = [{audience}]\n\
+             {more}",
+            more = about.issuer
+        ),
+    };
+}
+
+fn provider(text: &mut String, answers: &Answers) {
+    let _ = write!(
+        text,
+        "\n# The OpenID provider in this process. Its pages are at {issuer}.\n\
+         [provider]\n\
+         issuer = {quoted_issuer}\n\
+         address = {address}\n\
+         database = \"sqlite://provider.db?mode=rwc\"\n\
+         audiences = [{audience}]\n\
+         \n\
+         [[provider.client]]\n\
+         id = {id}\n\
+         secret_files = [\"client.secret\"]\n",
+        issuer = answers.issuer,
+        quoted_issuer = quoted(&answers.issuer),
+        address = quoted(&answers.provider_address),
+        audience = quoted(&answers.audience),
+        id = quoted(&answers.client_id),
+    );
+    let grants = match answers.callers {
+        Callers::People => "\"authorization_code\", \"refresh_token\"",
+        Callers::Programs => "\"client_credentials\"",
+        Callers::Both => "\"authorization_code\", \"refresh_token\", \"client_credentials\"",
+    };
+    let _ = writeln!(text, "grants = [{grants}]");
+    if answers.callers.has_people() {
+        let redirect = quoted(&format!("{}/oauth2/callback", answers.url));
+        let _ = write!(
+            text,
+            "redirect_uris = [{redirect}]\n\
+             scopes = [\"openid\", \"profile\", \"email\", \"groups\", \"offline_access\"]\n"
+        );
+    }
+    if answers.callers.has_programs() {
+        let _ = writeln!(text, "audiences = [{}]", quoted(&answers.audience));
+    }
+}
+
+fn service(text: &mut String, answers: &Answers) {
+    let _ = write!(
+        text,
+        "\n[[upstream]]\nname = \"app\"\nendpoints = [{upstream}]\n\n[[route]]\nname = \"app\"\nupstream = \"app\"\n",
+        upstream = quoted(&answers.upstream)
+    );
+    if answers.callers.has_people() {
+        text.push_str("# Browsers without a session are sent to sign in.\nlogin = true\n");
+    }
+    let _ = match (&answers.group, answers.provider) {
+        (Some(group), _) => writeln!(text, "policy = {{ allow = [{{ groups = [{}] }}] }}", quoted(group)),
+        (None, ProviderKind::Kubernetes) => write!(
+            text,
+            "# Whoever may `get` services/proxy of this service in the cluster.\n\
+             access_review = {{ resource = \"services\", subresource = \"proxy\", verb = \"get\", \
+             namespace = \"default\", name = \"app\" }}\n"
+        ),
+        (None, _) => write!(
+            text,
+            "# Everybody who is known. For a group: policy = {{ allow = [{{ groups = [\"staff\"] }}] }}\n\
+             policy = {{ allow = [{{ authenticated = true }}] }}\n"
+        ),
+    };
+}
+
+/// What to do next.
+pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
+    let (path, mut text) = (path.display(), String::from("\nnext:\n"));
+    if answers.callers.has_people()
+        && !matches!(answers.provider, ProviderKind::Own | ProviderKind::Openshift)
+    {
+        let _ =
+            writeln!(text, "  at the provider, register the redirect URI {}/oauth2/callback", answers.url);
+    }
+    let _ = writeln!(text, "  postern serve {path}");
+    if answers.provider == ProviderKind::Own && answers.callers.has_people() {
+        let _ = writeln!(
+            text,
+            "  postern admin --config {path} user add YOU --generate-password    in another terminal"
+        );
+    }
+    let _ = match answers.callers {
+        Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
+        _ => writeln!(text, "  open {}/ in a browser", answers.url),
+    };
+    text
+}
