@@ -4,7 +4,8 @@
 //! and what a new password revokes ([`crate::users::RevokeUser`]).
 //!
 //! A user has at most one link; a newer one replaces it. Whatever revokes the sessions of a user
-//! deletes the link too: a change of the password by another way, disabling, sign-out everywhere.
+//! deletes the link too: a change of the password by another way, disabling, sign-out everywhere. A
+//! mail with the link that is not sent yet is deleted with it ([`crate::mail_queue`]).
 //!
 //! Every change locks the account first, so that changes of one account never wait for each other
 //! in a circle.
@@ -75,13 +76,14 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Deletes the link of a user; the caller holds the lock of the account.
+    /// Deletes the link of a user, and the mail that would bring it; the caller holds the lock of the
+    /// account.
     pub(crate) async fn delete_account_link(&mut self, user_id: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM account_links WHERE user_id = $1")
             .bind(user_id)
             .execute(&mut *self.connection)
             .await?;
-        Ok(())
+        self.delete_mail_of(user_id).await
     }
 }
 
@@ -111,6 +113,7 @@ impl Change for IssueAccountLink {
         if !tx.lock_user_with(alone, &self.user_id, self.read_at).await? {
             return Ok(false);
         }
+        tx.delete_mail_of(&self.user_id).await?;
         sqlx::query(
             "INSERT INTO account_links (user_id, digest, kind, created_at, expires_at) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (user_id) DO UPDATE SET digest = excluded.digest, kind = excluded.kind, \

@@ -41,6 +41,10 @@ pub struct ExpiredRows {
     pub events: u64,
 }
 
+/// How long a mail is kept after it expires. The node that takes it meanwhile records why it was not
+/// sent; without a node that sends mails nobody does.
+const EXPIRED_MAIL_KEPT: Duration = Duration::from_hours(24);
+
 /// No further condition for deletion.
 const NO_CONDITION: &str = "";
 /// Condition to delete a family. It is kept as long as its session, because it says which clients
@@ -85,6 +89,8 @@ pub(crate) async fn run(
     for table in TABLES {
         swept.expired += delete_expired(pool, dialect, table, millis(now)).await?;
     }
+    let mails = ("mail_queue", "id", "expires_at", NO_CONDITION);
+    swept.expired += delete_expired(pool, dialect, mails, millis(now.minus(EXPIRED_MAIL_KEPT))).await?;
     swept.expired += delete_login_endings(pool, dialect, now).await?;
     let denials = ("denials", "tag", "expires_at", NO_CONDITION);
     swept.expired +=

@@ -24,7 +24,7 @@
 //! - Grants: [`families`] and the tokens that belong to them ([`codes`], [`refresh_tokens`],
 //!   [`access_tokens`], [`device_codes`], [`pushed_requests`]), how one follows from another
 //!   ([`redeem`]), and the status of a token that is not stored ([`jwt_status`]).
-//! - Single use, deliveries and keys: [`replay_guard`], [`deliveries`], [`key_ring`].
+//! - Single use, deliveries and keys: [`replay_guard`], [`deliveries`], [`mail_queue`], [`key_ring`].
 //! - The record for operators, written in the same transaction: [`audit`], and who receives it:
 //!   [`audit_receivers`].
 //! - Consumers of the revocation log: [`followers`]; reads that only the current primary can
@@ -61,6 +61,7 @@ pub mod key_ring;
 pub mod login_attempts;
 mod login_lookup;
 pub mod login_sessions;
+pub mod mail_queue;
 mod migrations;
 pub mod name_conflicts;
 pub mod names;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
@@ -26,6 +26,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "http_engine",
             "idp",
             "login",
+            "mail",
             "pages",
             "store",
             "telemetry",
@@ -39,11 +40,12 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ),
     ("hash_pool", &[]),
     ("http_engine", &["auth", "outage"]),
-    ("idp", &["auth", "coherence", "hash_pool", "outage", "pages", "store"]),
+    ("idp", &["auth", "coherence", "hash_pool", "mail", "outage", "pages", "store"]),
     ("lab", &["lab_analysis", "lab_load"]),
     ("lab_analysis", &[]),
     ("lab_load", &["lab_analysis"]),
     ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "pages", "telemetry"]),
+    ("mail", &[]),
     ("migrate", &[]),
     ("outage", &[]),
     ("pages", &[]),

@@ -39,6 +39,7 @@ use crate::databases::{
 use crate::former_schema::{BACK_TO_VERSION_9, add_introspecting, introspect_as_before};
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
 use crate::login_sessions::login_session;
+use crate::mail_queue::queue_typed;
 use crate::people::{begin, session};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -56,6 +57,7 @@ async fn fill(store: &Store) {
     store.write(AddUser { user: ada.clone(), password: Some(password("$argon2id$")) }).await.unwrap();
     add_user(store, "eve").await;
     assert!(issue_link(store, "link").await);
+    queue_typed(store, "mail").await;
     let entry = AuditEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
@@ -379,7 +381,7 @@ on_both! {
         let source = Database::sqlite().open().await;
         let ada = add_user(&source, "ada").await;
         let copy = String::from_utf8(export(&source).await).unwrap();
-        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret", "audit_receivers", "account_links"];
+        let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret", "audit_receivers", "account_links", "mail_queue"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
         let before = of_schema(&sealed(without), 1);

@@ -6,13 +6,14 @@ use store::clients::AddClient;
 use crate::databases::NOW;
 
 /// From the latest version back to version 9.
-pub(crate) const BACK_TO_VERSION_9: [&str; 19] = [
+pub(crate) const BACK_TO_VERSION_9: [&str; 20] = [
     "DROP INDEX users_unfolded",
     "DROP INDEX users_name_fold",
     "DROP INDEX users_email_fold",
     "ALTER TABLE users DROP COLUMN name_fold",
     "ALTER TABLE users DROP COLUMN email_fold",
     "ALTER TABLE users DROP COLUMN must_change_password_at",
+    "DROP TABLE mail_queue",
     "DROP TABLE account_links",
     "DROP TABLE names_given",
     "DROP TABLE audit_receivers",

@@ -16,6 +16,7 @@ mod former_schema;
 mod grants;
 mod log;
 mod login_sessions;
+mod mail_queue;
 mod names;
 mod operators;
 mod people;

@@ -1,0 +1,4 @@
+//! Conversations with a played server.
+
+mod conversations;
+mod played;
