@@ -7,9 +7,9 @@ use ::pages::{Brand, BrandConfig, Languages, Shell};
 use axum::body::to_bytes;
 use idp::pages::{
     Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
-    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
-    LogoutDone, NewPassword, NewPasswordReason, Page, Pages, PasswordForm, PasswordProblem, Scope,
-    SessionEntry, TokenRow,
+    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, ForgotPassword, ForgotPasswordStep, Form,
+    Login, LoginProblem, Logout, LogoutDone, NewPassword, NewPasswordReason, Page, Pages, PasswordForm,
+    PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 #[path = "../src/pages/samples.rs"]

@@ -19,6 +19,7 @@ use crate::client::{ClientDefaults, Registry};
 use crate::failure_log::AuditEvents;
 use crate::issuer::{Issuer, IssuerFault};
 use crate::lifetime::{self, LifetimeFault};
+use crate::mailer::MailConfig;
 use crate::oauth::target;
 use crate::pages::Pages;
 use crate::passwords::lockout::{LimitFault, Limits, Policy};
@@ -71,6 +72,8 @@ pub struct Config {
     pub audit: AuditEvents,
     /// Receivers of the audit log; each has a unique name.
     pub audit_receivers: Vec<AuditReceiver>,
+    /// Mails with account links. `None`: none are sent.
+    pub mail: Option<MailConfig>,
 }
 
 /// Lifetimes of codes, tokens, sessions and keys.
@@ -236,6 +239,7 @@ pub struct Checked {
     pub(crate) receivers: Receivers,
     pub(crate) audit: AuditEvents,
     pub(crate) audit_receivers: AuditReceivers,
+    pub(crate) mail: Option<MailConfig>,
 }
 
 /// Checked configuration of passwords.
@@ -292,6 +296,7 @@ impl Config {
             receivers: Vec::new(),
             audit: AuditEvents::default(),
             audit_receivers: Vec::new(),
+            mail: None,
         }
     }
 
@@ -331,6 +336,7 @@ impl Config {
                     receivers,
                     audit: self.audit,
                     audit_receivers: AuditReceivers::new(self.audit_receivers.clone()),
+                    mail: self.mail.clone(),
                 })
             }
             _ => Err(ConfigFaults(faults.0)),

@@ -29,6 +29,8 @@ use crate::passwords::lockout::Network;
 pub(crate) const LOGIN_FAILURE: &str = "login.failure";
 /// Action of a lock that began after failures.
 pub(crate) const LOGIN_LOCK: &str = "login.lock";
+/// Action of a request for a reset link that leads to no mail.
+pub(crate) const RESET_REFUSE: &str = "reset.refuse";
 /// Action of a token request that was refused.
 pub(crate) const GRANT_REFUSE: &str = "grant.refuse";
 

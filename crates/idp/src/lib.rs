@@ -9,13 +9,14 @@
 //! - the OAuth vocabulary with its one table of errors ([`oauth`]), claims and attributes of users
 //!   ([`claims`], [`attributes`], [`claim_mapping`], [`person`]), pages ([`pages`]);
 //! - clients and their settings ([`client`]), receivers of security events ([`receivers`]) and of
-//!   the audit log ([`audit_receivers`]), the form of audit entries (`audit_draft`) and the count of
+//!   the audit log ([`audit_receivers`]), the mail server ([`mailer`]), the form of audit entries (`audit_draft`) and the count of
 //!   failures (`failure_log`), the checked configuration ([`config`]), sign-in with a password ([`login`]), authorization
 //!   requests and responses ([`authorization`]), discovery documents ([`discovery`]);
 //! - the running provider ([`provider`]);
 //! - what works on it: client authentication ([`client_authentication`]), browser sessions
 //!   ([`session`]), tokens ([`access_token`], [`id_token`]), revocations ([`revocations`]), state
-//!   between pages ([`authorization_state`]), back-channel logout ([`logout`]), security events
+//!   between pages ([`authorization_state`]), back-channel logout ([`logout`]), mails with account
+//!   links (`mail_delivery`), security events
 //!   ([`signals`]), the audit of sign-ins and grants (`audit_trail`) and its delivery
 //!   (`audit_delivery`), one file a grant ([`grants`]), administration ([`admin`]), periodic work
 //!   ([`maintain()`]);
@@ -69,6 +70,8 @@ pub mod lifetime;
 pub mod login;
 pub mod logout;
 pub mod logout_outages;
+mod mail_delivery;
+pub mod mailer;
 mod maintenance;
 pub mod oauth;
 pub mod pages;

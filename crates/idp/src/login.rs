@@ -322,6 +322,16 @@ impl Logins {
         record_failure(store, subject, self.policy.account(), now).await
     }
 
+    /// As [`Self::count_failure`], with the higher threshold of networks.
+    pub(crate) async fn count_network_failure(
+        &self,
+        store: &Store,
+        subject: String,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        record_failure(store, subject, self.policy.network(), now).await
+    }
+
     /// Compares the password. Returns the verdict, and whether it took a hash and therefore time.
     async fn compare(
         &self,
@@ -400,6 +410,12 @@ fn unknown_name_subject(secrets: &Secrets, name: &str) -> String {
     // Names are compared in folded form, so another spelling is the same attempt.
     let digest = secrets.digest_of(&["login name", &store::names::comparison_form(name)]);
     format!("nobody {}", URL_SAFE_NO_PAD.encode(digest.0))
+}
+
+/// Key of the record of requests for a reset link with this name, which may be that of no account.
+pub(crate) fn reset_subject(secrets: &Secrets, typed: &str) -> String {
+    let digest = secrets.digest_of(&["reset request", &store::names::comparison_form(typed)]);
+    format!("reset requests of {}", URL_SAFE_NO_PAD.encode(digest.0))
 }
 
 fn record(attempts: &Attempts) -> Record {

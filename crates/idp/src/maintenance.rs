@@ -4,7 +4,7 @@
 //! again. The store itself reports an unavailable database.
 //!
 //! Does not own: the tasks ([`crate::keys`], [`crate::logout`], [`crate::signals`],
-//! [`crate::audit_delivery`], the store's sweep). Every node runs all tasks; the store ensures that work happens once where it must.
+//! [`crate::audit_delivery`], [`crate::mail_delivery`], the store's sweep). Every node runs all tasks; the store ensures that work happens once where it must.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,6 +42,9 @@ pub async fn maintain(provider: Arc<Provider>) {
     });
     let deliver_audit = repeat("delivery of the audit log", DELIVERY_INTERVAL, of(), |of| async move {
         crate::audit_delivery::deliver(&of).await
+    });
+    let deliver_mails = repeat("delivery of mails", DELIVERY_INTERVAL, of(), |of| async move {
+        crate::mail_delivery::deliver(&of).await
     });
     let write_failures =
         repeat("audit of failed sign-ins and grants", FAILURE_INTERVAL, of(), |of| async move {
@@ -90,7 +93,16 @@ pub async fn maintain(provider: Arc<Provider>) {
     };
     // Concurrent, so that neither a slow client nor a million expired rows delay the reading of
     // keys.
-    tokio::join!(note, deliver_logouts, deliver_events, write_failures, deliver_audit, clean, others);
+    tokio::join!(
+        note,
+        deliver_logouts,
+        deliver_events,
+        deliver_mails,
+        write_failures,
+        deliver_audit,
+        clean,
+        others
+    );
 }
 
 fn every(period: Duration) -> Interval {

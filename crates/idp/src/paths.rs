@@ -32,6 +32,8 @@ pub const CONSENT: &str = "/consent";
 pub const LOGOUT_DECISION: &str = "/logout/decision";
 /// Path of the page behind a link that an operator hands over.
 pub const ACCOUNT_LINK: &str = "/set-password";
+/// Path of the page for users who forgot their password.
+pub const FORGOT_PASSWORD: &str = "/forgot-password";
 /// Path of the account page; its forms are posted to paths below it.
 pub const ACCOUNT: &str = "/account";
 /// Path at which a receiver polls for security events.

@@ -33,6 +33,7 @@ use crate::issuer::Issuer;
 use crate::keys::{JWKS_MAX_AGE, KeyAccess, KeyError, Keys};
 use crate::login::{Logins, LoginsFault};
 use crate::logout_outages::Outages;
+use crate::mailer::{MailSample, Mailer};
 use crate::oauth::error::OAuthFault;
 use crate::pages::Pages;
 use crate::receivers::{DeliverySample, Receivers};
@@ -117,6 +118,7 @@ pub struct Provider {
     receivers: Receivers,
     audit: AuditEvents,
     audit_receivers: AuditReceivers,
+    mailer: Option<Mailer>,
     failures: Arc<FailureLog>,
     logout_outages: Outages,
     parts: Parts,
@@ -145,6 +147,7 @@ impl Provider {
             receivers,
             audit,
             audit_receivers,
+            mail,
         } = checked;
         let place = KeyAccess { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
         let keys = Keys::open(place, &algorithms, parts.clock.now()).await?;
@@ -173,6 +176,7 @@ impl Provider {
             receivers,
             audit,
             audit_receivers,
+            mailer: mail.map(Mailer::new),
             failures,
             logout_outages: Outages::default(),
             parts,
@@ -203,6 +207,16 @@ impl Provider {
     /// State of the receivers of the audit log, for metrics.
     pub fn audit_samples(&self) -> Vec<AuditSample> {
         self.audit_receivers.samples()
+    }
+
+    /// The mail server, if there is one.
+    pub(crate) fn mailer(&self) -> Option<&Mailer> {
+        self.mailer.as_ref()
+    }
+
+    /// Outcomes of mails, for metrics. Empty: there is no mail server.
+    pub fn mail_samples(&self) -> Vec<MailSample> {
+        self.mailer.as_ref().map(Mailer::samples).unwrap_or_default()
     }
 
     /// Failures that are not in the audit log yet.
@@ -313,6 +327,13 @@ impl Provider {
     /// Digest under which the secret of an account link is stored.
     pub(crate) fn account_link_digest(&self, token: &str) -> store::StoredDigest {
         self.secrets().digest_of(&["account link", token])
+    }
+
+    /// Secret of the account link in the mail with this id: the same for each attempt to send it, and
+    /// only known with the provider's secret. It has the format of [`Self::draw_id`].
+    pub(crate) fn mailed_link_token(&self, mail_id: &str) -> String {
+        let digest = self.secrets().digest_of(&["mailed account link", mail_id]);
+        URL_SAFE_NO_PAD.encode(&digest.0[..ID_BYTES])
     }
 
     /// The current time of the provider.

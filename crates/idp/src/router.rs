@@ -26,8 +26,8 @@ use axum::{
 use crate::discovery;
 use crate::endpoint::answer::{self, allow_only};
 use crate::endpoint::{
-    account, account_link, admin, authorize, device, introspect, login, logout, metadata, not_found, par,
-    revoke, signals, token, userinfo,
+    account, account_link, admin, authorize, device, forgot_password, introspect, login, logout, metadata,
+    not_found, par, revoke, signals, token, userinfo,
 };
 use crate::paths;
 use crate::provider::Provider;
@@ -68,6 +68,10 @@ pub fn router(provider: Arc<Provider>) -> Router {
         .route(&below(paths::LOGIN), allow_only(get(login::resume).post(login::login)))
         .route(&below(paths::NEW_PASSWORD), allow_only(post(login::new_password::submit)))
         .route(&below(paths::ACCOUNT_LINK), allow_only(get(account_link::show).post(account_link::submit)))
+        .route(
+            &below(paths::FORGOT_PASSWORD),
+            allow_only(get(forgot_password::show).post(forgot_password::submit)),
+        )
         .route(&below(paths::CONSENT), allow_only(get(login::resume).post(authorize::consent)))
         .route(&below(paths::END_SESSION), allow_only(get(logout::logout).post(logout::logout)))
         .route(&below(paths::LOGOUT_DECISION), allow_only(post(logout::decide)))

@@ -63,6 +63,8 @@ pub enum Purpose {
     AuthorizationState,
     /// The signing keys in the database.
     KeyRing,
+    /// The name that somebody typed who asks for a reset link, in the queue of mails.
+    ResetRequest,
 }
 
 impl Purpose {
@@ -70,6 +72,7 @@ impl Purpose {
         match self {
             Self::AuthorizationState => "postern provider flow",
             Self::KeyRing => "postern provider key ring",
+            Self::ResetRequest => "postern provider reset request",
         }
     }
 }

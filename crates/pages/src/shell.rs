@@ -98,6 +98,11 @@ impl Shell {
         self.templates.as_ref()?.error(values)
     }
 
+    /// The brand of the pages.
+    pub fn brand(&self) -> &Brand {
+        &self.brand
+    }
+
     /// The supported languages.
     pub fn languages(&self) -> &Languages {
         &self.languages

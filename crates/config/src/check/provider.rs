@@ -6,6 +6,7 @@
 mod audit;
 mod claims;
 mod clients;
+mod mail;
 mod receivers;
 mod store;
 
@@ -172,6 +173,7 @@ fn config(
     config.receivers = receivers::read(raw, path, context);
     config.audit = audit::events(&raw.audit);
     config.audit_receivers = audit::receivers(raw, path, context);
+    config.mail = mail::read(raw, path, context);
     config
 }
 

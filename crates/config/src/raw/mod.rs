@@ -17,6 +17,7 @@ mod kubernetes;
 mod listener;
 mod listener_tls;
 mod login;
+mod mail;
 mod outbound;
 mod pages;
 mod provider;
@@ -50,6 +51,7 @@ pub use listener_tls::{
     TlsVersion,
 };
 pub use login::{Login, LoginClientAuthentication, LoginKind, LoginProvider, ResponseMode};
+pub use mail::{Mail, MailTls};
 pub use outbound::Outbound;
 pub use pages::{Brand, Pages};
 pub use provider::{

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{Address, ByteSize, Network, Timespan};
 use super::default::{count, secs, yes};
 use super::provider_claims::{Attribute, ProviderClaim};
-use super::{Audit, AuditReceiver, EventReceiver};
+use super::{Audit, AuditReceiver, EventReceiver, Mail};
 
 /// OpenID provider in this process: it stores users and clients and issues tokens. Gateways, in
 /// this process or others, trust it through an `[[issuer]]` like any other.
@@ -86,6 +86,9 @@ pub struct Provider {
     /// Receivers of the audit log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit_receiver: Vec<AuditReceiver>,
+    /// Mails that the provider sends. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
 }
 
 /// What a provider shares with gateways that follow its revocations.

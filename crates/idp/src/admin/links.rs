@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::account_links::{IssueAccountLink, LinkKind};
+use store::mail_queue::{MailOrigin, MailRecipient, QueueMail, QueuedMail};
+use store::users::UserRow;
 
-use super::{Admin, AdminFault, Secret, UtcTime};
+use super::{Admin, AdminFault, Chained, Secret, UtcTime};
 use crate::paths;
 
 /// How long an invitation is valid if the request does not say.
@@ -25,13 +27,21 @@ const MIN_LIFETIME: Duration = Duration::from_mins(1);
 pub struct NewLink {
     /// Lifetime in seconds: 60 to 2592000. Default: 86400 for an invitation, 3600 for a reset.
     pub expires_in: Option<u64>,
+    /// Whether the provider sends the link to the user's e-mail address, verified or not, instead of
+    /// returning it.
+    pub mail: bool,
 }
 
-/// A link, shown once.
+/// A link, shown once or sent by mail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct LinkView {
-    /// URL to hand over to the user. Whoever has it can set the password once.
-    pub url: Secret,
+    /// URL to hand over to the user. Whoever has it can set the password once. Absent if it is sent by
+    /// mail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<Secret>,
+    /// Address that the link is sent to, if it is. The mail is in the queue of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mailed_to: Option<String>,
     /// When it expires.
     pub expires_at: UtcTime,
 }
@@ -81,24 +91,70 @@ impl Admin<'_> {
                 user.name
             )));
         }
-        let (now, token) = (self.now(), self.provider.draw_id()?);
-        let expires_at: Timestamp = now.plus(lifetime);
-        let change = IssueAccountLink {
+        let now = self.now();
+        let expires_at = now.plus(lifetime);
+        let link = |digest| IssueAccountLink {
             user_id: user.id.clone(),
             read_at: user.read_at,
-            digest: self.provider.account_link_digest(&token),
+            digest,
             kind,
             now,
             expires_at,
         };
-        let entry = self.entry(action, format!("user:{id}"), &json!({ "expires_at": UtcTime(expires_at) }));
-        if !self.write(change, entry).await? {
-            return Err(AdminFault::Conflict(format!(
-                "user {:?} changed concurrently: try again",
-                user.name
-            )));
+        let target = format!("user:{id}");
+        if new.mail {
+            let (address, mail) = self.mail_for(&user, expires_at)?;
+            let digest = self.provider.account_link_digest(&self.provider.mailed_link_token(&mail.id));
+            let detail = json!({ "expires_at": UtcTime(expires_at), "mail": true });
+            let change = Chained(link(digest), QueueMail { mail, due_at: now });
+            let is_issued = self.write(change, self.entry(action, target, &detail)).await?;
+            return issued(
+                is_issued,
+                &user,
+                LinkView { url: None, mailed_to: Some(address), expires_at: UtcTime(expires_at) },
+            );
         }
+        let token = self.provider.draw_id()?;
+        let detail = json!({ "expires_at": UtcTime(expires_at) });
+        let change = link(self.provider.account_link_digest(&token));
+        let is_issued = self.write(change, self.entry(action, target, &detail)).await?;
         let url = format!("{}?token={token}", self.provider.issuer().endpoint(paths::ACCOUNT_LINK));
-        Ok(LinkView { url: Secret::new(url), expires_at: UtcTime(expires_at) })
+        issued(
+            is_issued,
+            &user,
+            LinkView { url: Some(Secret::new(url)), mailed_to: None, expires_at: UtcTime(expires_at) },
+        )
     }
+
+    /// The mail for a user, and the address that it goes to.
+    fn mail_for(&self, user: &UserRow, expires_at: Timestamp) -> Result<(String, QueuedMail), AdminFault> {
+        self.mailer()?;
+        let name = &user.name;
+        let Some(address) = user.email.clone() else {
+            let reason = format!("user {name:?} has no e-mail address: set one, or hand over the link");
+            return Err(AdminFault::Conflict(reason));
+        };
+        if !mail::is_address(&address) {
+            let reason = format!("no mail can be sent to the address of user {name:?}: correct it");
+            return Err(AdminFault::Conflict(reason));
+        }
+        let claims: Value = serde_json::from_str(&user.claims).unwrap_or_default();
+        let locale = claims.get("locale").and_then(Value::as_str);
+        let mail = QueuedMail {
+            id: self.provider.draw_id()?,
+            recipient: MailRecipient::User(user.id.clone()),
+            origin: MailOrigin::Operator,
+            language: self.provider.pages().languages().choose(locale, None).tag().to_owned(),
+            address: None,
+            attempts: 0,
+            expires_at,
+        };
+        Ok((address, mail))
+    }
+}
+
+/// The result of a change that issues a link.
+fn issued(is_issued: bool, user: &UserRow, link: LinkView) -> Result<LinkView, AdminFault> {
+    let changed = || AdminFault::Conflict(format!("user {:?} changed concurrently: try again", user.name));
+    is_issued.then_some(link).ok_or_else(changed)
 }

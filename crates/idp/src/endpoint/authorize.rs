@@ -46,7 +46,7 @@ use crate::authorization::response::{AuthorizationResponse, ReturnAddress};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::claims::scope_of;
 use crate::client::Client;
-use crate::endpoint::browser_request::{BrowserRequest, with_retry_after};
+use crate::endpoint::browser_request::{BrowserRequest, MAX_URL, with_retry_after};
 use crate::id_token::{Authentication, read_hint};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -319,7 +319,10 @@ pub(super) fn login_page(
         Some(LoginProblem::TooMany(after)) => Some(after),
         _ => None,
     };
+    let offers_reset = visit.provider.mailer().is_some_and(|mailer| mailer.self_service_reset);
+    let forgot = offers_reset.then(|| with_flow(path(visit.provider, paths::FORGOT_PASSWORD), Some(&sealed)));
     let page = visit.page(&Page::Login(Login {
+        forgot: forgot.as_deref(),
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         client,
         hint,
@@ -537,6 +540,17 @@ async fn issue_code(
             Ok(Ok(token.to_string()))
         }
         other => Ok(Err(other)),
+    }
+}
+
+/// Appends a sealed state to the URL of a page, if the URL does not become too long.
+pub(super) fn with_flow(url: String, sealed: Option<&str>) -> String {
+    match sealed {
+        Some(sealed) if url.len() + sealed.len() < MAX_URL => {
+            let mark = if url.contains('?') { '&' } else { '?' };
+            format!("{url}{mark}flow={sealed}")
+        }
+        _ => url,
     }
 }
 

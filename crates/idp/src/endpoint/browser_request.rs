@@ -30,7 +30,7 @@ use crate::session::{Browser, Caller};
 use ::pages::{FormTarget, Language};
 
 /// Longest URL with a sealed state: shorter than common limits of servers and proxies.
-const MAX_URL: usize = 6 * 1024;
+pub(super) const MAX_URL: usize = 6 * 1024;
 
 /// One request of a browser.
 pub(super) struct BrowserRequest<'p> {

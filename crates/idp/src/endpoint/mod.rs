@@ -19,6 +19,7 @@ pub mod authorize;
 mod browser_request;
 mod client_request;
 pub mod device;
+pub mod forgot_password;
 pub mod form;
 pub mod introspect;
 pub mod login;

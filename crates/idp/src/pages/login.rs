@@ -28,6 +28,8 @@ pub struct Login<'a> {
     pub hint: Option<&'a str>,
     /// Why the last attempt failed.
     pub problem: Option<LoginProblem>,
+    /// Path of the page for users who forgot their password, if there is one.
+    pub forgot: Option<&'a str>,
     /// Link back to the client.
     pub back: Option<Link<'a>>,
     /// Targets to which the response to the form may redirect.

@@ -16,7 +16,12 @@ pub const BUILTIN: [(&str, &str); 2] =
     time: TimeWords { shown(day month year clock), jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov, dec, second, seconds(count), minute,
         minutes(count), hour, hours(count) }
     common: CommonWords { back(client), signed_in(user) }
-    login: LoginWords { title, lead(client), user, password, submit, wrong, too_many(wait), expired, incomplete }
+    login: LoginWords { title, lead(client), user, password, submit, wrong, too_many(wait), expired, incomplete, forgot }
+    forgot_password: ForgotPasswordWords { title, lead, login, submit, incomplete, done_title, done_text, done_hint, back }
+    mail: MailWords {
+        reset_subject(brand), reset_lead(brand user), operator_lead(brand user), reset_ignore, invitation_subject(brand),
+        invitation_lead(brand user), invitation_ignore, until(time), test_subject(brand), test_text(brand),
+    }
     new_password: NewPasswordWords { title, lead, submit, account(user), invited_title, invited_lead, reset_lead, set }
     consent: ConsentWords { title, lead(client), asks, new, had, allow, deny, returns(host), note }
     scope: ScopeWords { openid, profile, email, address, phone, groups, offline_access, other(scope) }

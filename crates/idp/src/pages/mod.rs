@@ -1,7 +1,7 @@
 //! Pages for users: server-rendered, with plain CSS, usable without scripts.
 //!
-//! Owns: the view of each page ([`login`], [`new_password`], [`consent`], [`device`], [`logout`], [`account`],
-//! [`form_post`], [`error`]) and its messages ([`messages`]).
+//! Owns: the view of each page ([`login`], [`new_password`], [`forgot_password`], [`consent`], [`device`], [`logout`], [`account`],
+//! [`form_post`], [`error`]), the texts of mails (`link_mail`), and their messages ([`messages`]).
 //!
 //! Does not own: the document around a view, brand, languages and response headers (crate
 //! [`pages`](::pages)); routes, sessions, stores, creation and verification of CSRF tokens. A page
@@ -18,7 +18,9 @@ pub mod account;
 pub mod consent;
 pub mod device;
 pub mod error;
+pub mod forgot_password;
 pub mod form_post;
+mod link_mail;
 pub mod login;
 pub mod logout;
 pub mod messages;
@@ -45,7 +47,9 @@ use axum::response::Response;
 pub use consent::{Consent, Scope};
 pub use device::{DeviceCode, DeviceConfirm, DeviceDone, DeviceProblem};
 pub use error::{ErrorKind, ErrorPage};
+pub use forgot_password::{ForgotPassword, ForgotPasswordStep};
 pub use form_post::FormPost;
+pub(crate) use link_mail::LinkMail;
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
 use messages::Words;
@@ -70,6 +74,8 @@ pub enum Page<'a> {
     Login(Login<'a>),
     /// Asks for a new password: before a login continues, or behind a link.
     NewPassword(NewPassword<'a>),
+    /// Takes the name of a user who forgot the password.
+    ForgotPassword(ForgotPassword<'a>),
     /// Asks whether the client may have the requested scopes.
     Consent(Consent<'a>),
     /// Asks for a user code.
@@ -173,6 +179,7 @@ impl Page<'_> {
         match self {
             Self::Login(page) => page.view(w),
             Self::NewPassword(page) => page.view(w),
+            Self::ForgotPassword(page) => page.view(w),
             Self::Consent(page) => page.view(w),
             Self::DeviceCode(page) => page.view(w),
             Self::DeviceConfirm(page) => page.view(w),

@@ -6,9 +6,9 @@ use ::pages::{FormTarget, Href, Link};
 
 use super::{
     Account, AccountDone, AccountPaths, AttributeField, AttributeInput, Consent, ConsentRow, DeviceCode,
-    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, Login, LoginProblem, Logout,
-    LogoutDone, NewPassword, NewPasswordReason, Page, PasswordForm, PasswordProblem, Scope, SessionEntry,
-    TokenRow,
+    DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, ErrorPage, ForgotPassword, ForgotPasswordStep, Form,
+    Login, LoginProblem, Logout, LogoutDone, NewPassword, NewPasswordReason, Page, PasswordForm,
+    PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 /// Texts in the samples.
@@ -192,6 +192,17 @@ impl<'a> Sample<'a> {
         ]
     }
 
+    /// The page for users who forgot their password, in each of its steps.
+    fn forgot_passwords(&self) -> Vec<(&'static str, Page<'_>)> {
+        let form = Form { action: "/forgot-password", csrf: self.t.opaque, hidden: &self.hidden };
+        let page = |step| Page::ForgotPassword(ForgotPassword { form, step, back: "/login" });
+        vec![
+            ("forgot", page(ForgotPasswordStep::Ask)),
+            ("forgot-empty", page(ForgotPasswordStep::Incomplete)),
+            ("forgot-done", page(ForgotPasswordStep::Done)),
+        ]
+    }
+
     /// All pages, with the file names of the example.
     pub(crate) fn pages<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Vec<(&'static str, Page<'s>)> {
         let t = &self.t;
@@ -202,6 +213,7 @@ impl<'a> Sample<'a> {
             client: Some(t.client),
             hint: None,
             problem: None,
+            forgot: Some("/forgot-password"),
             back,
             form_targets: &self.targets,
         };
@@ -265,6 +277,7 @@ impl<'a> Sample<'a> {
             ("error-back", Page::Error(ErrorPage { kind: ErrorKind::Expired, request_id: t.opaque, back })),
         ];
         all.extend(self.new_passwords());
+        all.extend(self.forgot_passwords());
         all
     }
 }

@@ -192,7 +192,8 @@ async fn every_page_has_a_language_a_title_one_heading_and_one_main() {
 async fn the_hint_is_prefilled_unless_it_would_deceive() {
     let pages = pages();
     let form = Form { action: "/login", csrf: "t", hidden: &[] };
-    let login = Login { form, client: None, hint: None, problem: None, back: None, form_targets: &[] };
+    let login =
+        Login { form, client: None, hint: None, problem: None, forgot: None, back: None, form_targets: &[] };
     let long = "x".repeat(255);
     for (hint, shown) in
         [("ada@example.com", "ada@example.com"), ("a\"b", "a&#34;b"), ("a\u{202e}b", ""), (long.as_str(), "")]
@@ -211,6 +212,7 @@ async fn statuses_follow_the_tables() {
         let expected = match name.split('.').next().unwrap() {
             "login-wrong" => 403,
             "login-new-password-short"
+            | "forgot-empty"
             | "device-unknown"
             | "account-bare"
             | "account-refused"

@@ -11,8 +11,8 @@ pub use crate::process::heartbeat::Heartbeat;
 
 use crate::process::certificates::AppliedCertificates;
 use crate::process::setup::{
-    AuditMetric, DeliveryMetric, access_log, bind_admin, control_runtime, export, session_store, sources,
-    tracer, warn_about_unused, workers_for,
+    AuditMetric, DeliveryMetric, MailMetric, access_log, bind_admin, control_runtime, export, session_store,
+    sources, tracer, warn_about_unused, workers_for,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -369,6 +369,8 @@ impl Process {
         self.metrics.register(move || deliveries().into_iter().map(DeliveryMetric).collect());
         let audit = provider.audit_receivers();
         self.metrics.register(move || audit().into_iter().map(AuditMetric).collect());
+        let mails = provider.mails();
+        self.metrics.register(move || mails().into_iter().map(MailMetric).collect());
         tracing::info!(address = %provider.address(), threads, "provider listening");
     }
 

@@ -12,6 +12,7 @@ use http_engine::config::ListenAddress;
 use http_engine::inherited_sockets::InheritedSockets;
 use http_engine::listen::{ListenOptions, bind_advice};
 use idp::audit_receivers::AuditSample;
+use idp::mailer::MailSample;
 use idp::receivers::DeliverySample;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -186,6 +187,22 @@ impl Collect for AuditMetric {
         let mut family = e.family("postern_audit_deliveries_failed", FamilyKind::Counter, help);
         for AuditMetric(state) in all {
             family.sample(&[("receiver", state.receiver.as_str())], state.failed);
+        }
+    }
+}
+
+/// Mails of the provider with one outcome, as metrics.
+pub(super) struct MailMetric(pub(super) MailSample);
+
+impl Collect for MailMetric {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let help = "Mails of the provider by outcome: sent, failed (another attempt follows), given_up.";
+        let mut family = e.family("postern_mails", FamilyKind::Counter, help);
+        for MailMetric(mails) in all {
+            family.sample(&[("outcome", mails.outcome)], mails.count);
         }
     }
 }

@@ -30,6 +30,7 @@ use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::ListenOptions;
 use http_engine::outbound_proxy::OutboundProxies;
 use idp::audit_receivers::AuditSample;
+use idp::mailer::MailSample;
 use idp::receivers::DeliverySample;
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
@@ -224,6 +225,12 @@ impl RunningProvider {
     /// Runtime of the provider's threads.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
         self.runtime.handle()
+    }
+
+    /// Returns a function that counts the mails of this process by outcome.
+    pub fn mails(&self) -> impl Fn() -> Vec<MailSample> + Send + Sync + 'static {
+        let provider = self.provider.clone();
+        move || provider.read().mail_samples()
     }
 
     /// Address that the provider listens on.

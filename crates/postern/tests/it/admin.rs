@@ -439,3 +439,36 @@ fn a_backup_with_another_secret_is_told_apart() {
         output_text(&restored)
     );
 }
+
+#[test]
+fn links_are_mailed_if_there_is_a_mail_server() {
+    let place = Place::new("mail");
+    let password = place.folder.write("password", PASSWORD);
+    place.did(&["user", "add", "ada", "--password-file", password.to_str().unwrap()]);
+    let missing = place.refused(1, &["mail", "test", "ops@example.com"]);
+    assert!(missing.contains("no mail server is configured: add [provider.mail]"), "{missing}");
+    assert!(place.refused(1, &["user", "reset-link", "ada", "--mail"]).contains("[provider.mail]"));
+    assert!(place.did(&["user", "reset-link", "ada"]).contains("/set-password?token="));
+
+    // No server listens there.
+    let server = free();
+    let text = std::fs::read_to_string(place.path("postern.toml")).unwrap();
+    let mail =
+        format!("[provider.mail]\nserver = \"{server}\"\ntls = \"none\"\nfrom = \"login@example.com\"\n");
+    place.folder.write("postern.toml", format!("{text}{mail}"));
+    let unreachable = place.refused(1, &["mail", "test", "ops@example.com"]);
+    assert!(unreachable.contains(&format!("mail server {server}: ")), "{unreachable}");
+    assert!(place.refused(1, &["user", "reset-link", "ada", "--mail"]).contains("has no e-mail address"));
+    place.did(&["user", "change", "ada", "--email", "ada@example.com"]);
+    let output = place.admin(&["user", "reset-link", "ada", "--mail"]);
+    let shown = output_text(&output);
+    assert!(output.status.success() && output.stdout.is_empty(), "{shown}");
+    assert!(shown.contains("the running provider sends it to ada@example.com"), "{shown}");
+    let link = place.json(&["user", "reset-link", "ada", "--mail"]);
+    assert_eq!((&link["mailed_to"], &link["url"]), (&"ada@example.com".into(), &Value::Null));
+    assert!(output_text(&place.admin(&["audit", "list", "--action", "user.reset_link"])).contains("mail"));
+
+    let mut serving = Running::start(&["serve", "--config", &place.path("postern.toml")]);
+    let line = serving.wait_for("dependency unavailable");
+    assert!(line.contains(&format!("mail server {server}")) && line.contains("sent later"), "{line}");
+}

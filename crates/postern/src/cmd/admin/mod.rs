@@ -14,6 +14,7 @@ mod client;
 pub(super) mod context;
 mod group;
 mod input;
+mod mail;
 mod revocation;
 mod security;
 mod show;
@@ -89,6 +90,9 @@ enum Noun {
     /// The audit log: who changed what.
     #[command(subcommand)]
     Audit(security::AuditVerb),
+    /// The mail server: a test of its settings.
+    #[command(subcommand)]
+    Mail(mail::Verb),
     /// State of revocations, and the secret for gateways that follow them.
     #[command(subcommand)]
     Revocation(revocation::Verb),
@@ -177,6 +181,7 @@ async fn answer(desk: &AdminContext, noun: Noun) -> Done {
         Noun::Key(verb) => security::keys(desk, verb).await,
         Noun::Token(verb) => security::tokens(desk, verb).await,
         Noun::Audit(verb) => security::audit(desk, verb).await,
+        Noun::Mail(verb) => mail::run(desk, verb).await,
         Noun::Revocation(revocation::Verb::Secret) => {
             Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?)
         }

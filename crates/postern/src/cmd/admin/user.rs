@@ -79,7 +79,7 @@ pub(super) enum Verb {
         #[command(flatten)]
         password: PasswordFrom,
     },
-    /// Print a one-time link with which the user of a new account sets the first password.
+    /// Print or send a one-time link with which the user of a new account sets the first password.
     Invite {
         /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
@@ -87,8 +87,11 @@ pub(super) enum Verb {
         /// Lifetime of the link, `1m` to `30d`; default: a day.
         #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
         expires_in: Option<Duration>,
+        /// Send the link to the user's e-mail address instead of printing it (`[provider.mail]`).
+        #[arg(long)]
+        mail: bool,
     },
-    /// Print a one-time link with which the user sets another password.
+    /// Print or send a one-time link with which the user sets another password.
     ResetLink {
         /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
@@ -96,6 +99,9 @@ pub(super) enum Verb {
         /// Lifetime of the link, `1m` to `30d`; default: an hour.
         #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
         expires_in: Option<Duration>,
+        /// Send the link to the user's e-mail address instead of printing it (`[provider.mail]`).
+        #[arg(long)]
+        mail: bool,
     },
     /// Disable an account and revoke its sessions, tokens and grants.
     Disable {
@@ -192,12 +198,13 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
                 &description,
             )?)
         }
-        Verb::Invite { user, expires_in } => {
-            let link = admin.invite_user(&id(desk, &user).await?, &new_link(expires_in)).await?;
+        Verb::Invite { user, expires_in, mail } => {
+            let link = admin.invite_user(&id(desk, &user).await?, &new_link(expires_in, mail)).await?;
             print_link(desk, &user, &link)
         }
-        Verb::ResetLink { user, expires_in } => {
-            let link = admin.create_reset_link(&id(desk, &user).await?, &new_link(expires_in)).await?;
+        Verb::ResetLink { user, expires_in, mail } => {
+            let new = new_link(expires_in, mail);
+            let link = admin.create_reset_link(&id(desk, &user).await?, &new).await?;
             print_link(desk, &user, &link)
         }
         Verb::Disable { .. }
@@ -247,15 +254,19 @@ async fn change_state(desk: &AdminContext, verb: Verb) -> Done {
     }
 }
 
-fn new_link(expires_in: Option<Duration>) -> NewLink {
-    NewLink { expires_in: expires_in.map(|lifetime| lifetime.as_secs()) }
+fn new_link(expires_in: Option<Duration>, mail: bool) -> NewLink {
+    NewLink { expires_in: expires_in.map(|lifetime| lifetime.as_secs()), mail }
 }
 
-/// Prints a link for the operator to hand over.
+/// Prints a link for the operator to hand over, or the address that it is sent to.
 fn print_link(desk: &AdminContext, user: &str, link: &LinkView) -> Done {
     let until = show::time(link.expires_at);
-    let description = format!("the link lets user {user} set a password, once, until {until}; hand it over");
-    Ok(desk.report_change_with_secret(link, Some(link.url.expose()), &description)?)
+    let what = format!("the link lets user {user} set a password, once, until {until}");
+    let description = match &link.mailed_to {
+        Some(address) => format!("{what}; the running provider sends it to {address}"),
+        None => format!("{what}; hand it over"),
+    };
+    Ok(desk.report_change_with_secret(link, link.url.as_ref().map(Secret::expose), &description)?)
 }
 
 /// Finds the ID of a user by name, else by ID.

@@ -7,6 +7,7 @@ use credentials::config::KeySource;
 use credentials::config::{EventDelivery, Transmitter};
 use gateway::config::{AuthorizerConfig, QuestionForm};
 use http_engine::tls::TrustAnchors;
+use idp::mailer::MailConfig;
 use idp::{ClientConfig, GrantType};
 use login::config::{LoginConfig, LoginKind, LoginProvider};
 use serde::Serialize;
@@ -76,6 +77,9 @@ pub(super) fn describe(loaded: &LoadedConfig) -> Vec<Setting> {
     }
     if let Some(provider) = &loaded.provider {
         add("provider", "", describe_provider(provider));
+        if let Some(mail) = &provider.config.mail {
+            add("mail", "", describe_mail(mail));
+        }
     }
     for client in loaded.provider.iter().flat_map(|provider| &provider.config.clients) {
         add("client", &client.id, describe_client(client));
@@ -165,6 +169,11 @@ fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> 
         QuestionForm::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
     };
     format!("authorizes requests, at upstream {upstream}, {how}")
+}
+
+fn describe_mail(mail: &MailConfig) -> String {
+    let reset = if mail.self_service_reset { ", users may ask for reset links" } else { "" };
+    format!("through {}, {}{reset}", mail.server.name(), mail.server.encryption())
 }
 
 fn describe_provider(provider: &ProviderSettings) -> String {

@@ -1,0 +1,1 @@
+../../../mail/tests/it/played.rs
