@@ -46,6 +46,12 @@ impl ClientRow {
     }
 }
 
+/// The statement of [`Store::clients`]. Its parameters: the id after which to read, and the maximum
+/// number of clients.
+pub fn list_statement() -> String {
+    format!("SELECT {COLUMNS} FROM clients WHERE id > $1 ORDER BY id LIMIT $2")
+}
+
 impl Store {
     /// A client by its id.
     ///
@@ -63,11 +69,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<ClientRow>, StoreError> {
-        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM clients WHERE id > $1 ORDER BY id LIMIT $2"
-        )))
-        .bind(after)
-        .bind(i64::from(limit));
+        let ask = sqlx::query(sqlx::AssertSqlSafe(list_statement())).bind(after).bind(i64::from(limit));
         let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(ClientRow::read).collect()
     }

@@ -9,10 +9,28 @@ use sqlx::any::AnyRow;
 use crate::announcements::Revocation;
 use crate::columns::{millis, timestamp};
 use crate::error::StoreError;
-use crate::names;
 use crate::store::Store;
 use crate::users::{self, UserRow};
 use crate::writer::{Change, Tx};
+
+/// The statement of [`Store::groups`]. Its parameters: the name after which to read, and the maximum
+/// number of groups.
+pub const LIST_STATEMENT: &str =
+    "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2";
+
+/// The statement of [`Store::members_of`]. Its parameters: the name of the group, the user id after
+/// which to read, and the maximum number of members.
+///
+/// No index has the members of a group in the order of their names, so that order would read all of
+/// them for each page. The second condition on the id lets a merge join begin there in both tables.
+pub fn members_statement() -> String {
+    format!(
+        "SELECT {} FROM group_members m JOIN users u ON u.id = m.user_id \
+         WHERE m.group_id = (SELECT g.id FROM user_groups g WHERE g.name = $1) \
+         AND m.user_id > $2 AND u.id > $2 ORDER BY m.user_id LIMIT $3",
+        users::COLUMNS
+    )
+}
 
 impl Store {
     /// Names of a user's groups, in order.
@@ -39,34 +57,35 @@ impl Store {
         row.as_ref().map(GroupRow::read).transpose()
     }
 
+    /// A group by its id.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the read fails.
+    pub async fn group_by_id(&self, id: &str) -> Result<Option<GroupRow>, StoreError> {
+        let ask = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE id = $1").bind(id);
+        let row = self.readers().fetch_optional(ask).await?;
+        row.as_ref().map(GroupRow::read).transpose()
+    }
+
     /// At most `limit` groups in the order of their names, starting after `after`.
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<GroupRow>, StoreError> {
-        let ask = sqlx::query(
-            "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2",
-        )
-        .bind(after)
-        .bind(i64::from(limit));
+        let ask = sqlx::query(LIST_STATEMENT).bind(after).bind(i64::from(limit));
         let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(GroupRow::read).collect()
     }
 
-    /// At most `limit` members of a group in the order of their names, starting after `after`.
+    /// At most `limit` members of a group in the order of their ids, starting after `after`.
     ///
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
-        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {} FROM users u WHERE u.name_key > $2 AND u.id IN \
-             (SELECT m.user_id FROM group_members m JOIN user_groups g ON g.id = m.group_id WHERE g.name = $1) \
-             ORDER BY u.name_key LIMIT $3",
-            users::COLUMNS
-        )))
-        .bind(group)
-        .bind(names::lowercase(after))
-        .bind(i64::from(limit));
+        let ask = sqlx::query(sqlx::AssertSqlSafe(members_statement()))
+            .bind(group)
+            .bind(after)
+            .bind(i64::from(limit));
         let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(UserRow::read).collect()
     }

@@ -119,6 +119,35 @@ impl Store {
         Ok(best_match(candidates.into_iter().map(with_match)))
     }
 
+    /// The accounts with this name or address, verified or not, in any equivalent spelling. If the
+    /// name of one is this text, apart from case, or else its address, only that one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the read fails.
+    pub async fn users_named(&self, text: &str) -> Result<Vec<UserRow>, StoreError> {
+        let typed = TypedLogin::new(text);
+        let condition =
+            "u.name_key IN ($1, $2) OR u.name_fold = $2 OR u.email_key IN ($1, $2) OR u.email_fold = $2";
+        let candidates = self.users_where(condition, &typed).await?.into_iter().map(|(user, _)| user);
+        // The forms of a row may be those of an earlier name.
+        let is_meant = |user: &UserRow| {
+            typed.matches(&user.name) || user.email.as_deref().is_some_and(|email| typed.matches(email))
+        };
+        let candidates: Vec<_> = candidates.filter(is_meant).collect();
+        let has_name = |user: &&UserRow| lowercase(&user.name) == typed.lower;
+        let has_address =
+            |user: &&UserRow| user.email.as_deref().is_some_and(|a| lowercase(a) == typed.lower);
+        for exact in [
+            candidates.iter().filter(has_name).collect::<Vec<_>>(),
+            candidates.iter().filter(has_address).collect(),
+        ] {
+            if let [one] = exact[..] {
+                return Ok(vec![one.clone()]);
+            }
+        }
+        Ok(candidates)
+    }
+
     async fn users_where(
         &self,
         condition: &'static str,

@@ -22,7 +22,7 @@ use crate::error::StoreError;
 /// statement.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_mins(5);
 /// Description and SQL text of each version, from 1.
-const VERSIONS: [(&str, &str); 15] = [
+const VERSIONS: [(&str, &str); 16] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
@@ -43,6 +43,7 @@ const VERSIONS: [(&str, &str); 15] = [
     ("audit filters", include_str!("../schema/0012_audit_filters.sql")),
     ("must change password", include_str!("../schema/0013_must_change_password.sql")),
     ("account links", include_str!("../schema/0014_account_links.sql")),
+    ("members and audit tail", include_str!("../schema/0015_members_and_audit_tail.sql")),
     ("mail queue", include_str!("../schema/0016_mail_queue.sql")),
 ];
 /// The last version in which the `introspects` setting of a client was a boolean. It is still

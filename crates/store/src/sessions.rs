@@ -68,6 +68,16 @@ impl SessionRow {
     }
 }
 
+/// The statement of [`Store::sessions`]. Its parameters: the `sid` after which to read, the current
+/// time, the maximum number of sessions, and the user.
+pub fn list_statement(user_id: Option<&str>) -> String {
+    let user = user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "s.user_id = $4");
+    format!(
+        "SELECT {COLUMNS} FROM sessions s WHERE s.sid > $1 AND s.ended_at IS NULL AND s.expires_at > $2 \
+         AND {user} ORDER BY s.sid LIMIT $3"
+    )
+}
+
 impl Store {
     /// The session of a cookie, if it is active and its user's account is enabled.
     ///
@@ -115,15 +125,11 @@ impl Store {
         limit: u32,
         now: Timestamp,
     ) -> Result<Vec<SessionRow>, StoreError> {
-        let user = user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "s.user_id = $4");
-        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM sessions s WHERE s.sid > $1 AND s.ended_at IS NULL AND s.expires_at > $2 \
-             AND {user} ORDER BY s.sid LIMIT $3"
-        )))
-        .bind(after)
-        .bind(millis(now))
-        .bind(i64::from(limit))
-        .bind(user_id);
+        let ask = sqlx::query(sqlx::AssertSqlSafe(list_statement(user_id)))
+            .bind(after)
+            .bind(millis(now))
+            .bind(i64::from(limit))
+            .bind(user_id);
         let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(SessionRow::read).collect()
     }

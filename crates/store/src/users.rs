@@ -97,6 +97,12 @@ impl UserRow {
     }
 }
 
+/// The statement of [`Store::users`]. Its parameters: the name in lower case after which to read, and
+/// the maximum number of users.
+pub fn list_statement() -> String {
+    format!("SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2")
+}
+
 /// Value of `tokens_not_before` during a transaction that revokes them: later than any time.
 pub(crate) const VOIDED: i64 = i64::MAX;
 
@@ -115,11 +121,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the read fails.
     pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
-        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
-        )))
-        .bind(lowercase(after))
-        .bind(i64::from(limit));
+        let ask =
+            sqlx::query(sqlx::AssertSqlSafe(list_statement())).bind(lowercase(after)).bind(i64::from(limit));
         let rows = self.readers().fetch_all(ask).await?;
         rows.iter().map(UserRow::read).collect()
     }

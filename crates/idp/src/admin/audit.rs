@@ -1,11 +1,14 @@
 //! Audit log for operators: list, export and verification.
 
+use std::borrow::Cow;
+
 use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::audit::{AuditFilter, AuditRecord};
 
-use super::{Admin, AdminFault, Page, UtcTime, paging, rfc3339};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Page, UtcTime, rfc3339};
 use crate::audit_draft::{CLIENT_NAME, USER_NAME};
 
 /// Entry of the audit log.
@@ -62,6 +65,18 @@ impl From<AuditRecord> for AuditEntry {
     }
 }
 
+impl Listed for AuditEntry {
+    fn position(&self) -> String {
+        self.seq.to_string()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        let given = [&self.actor, &self.action, &self.target, &self.detail];
+        let names = [&self.user_name, &self.client_name].into_iter().flatten();
+        given.into_iter().chain(names).map(Cow::from).collect()
+    }
+}
+
 /// Result of the verification of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AuditVerdict {
@@ -88,9 +103,12 @@ pub struct ListEntries {
     pub after: Option<u64>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only entries about this user, by name or id; a deleted account by its id.
+    /// Only entries with this text, in any case, in the actor, action, target, names or details.
+    /// A page of a search looks at 10 000 of them at most, so it may be short although more follow.
+    pub search: Option<String>,
+    /// Only entries about this user: id, name or email address; a deleted account by its id.
     pub user: Option<String>,
-    /// Only entries about the client with this id.
+    /// Only entries about this client: id or name; a deleted one by its id.
     pub client: Option<String>,
     /// Only actions of this actor: `user:ID`, `client:ID`, `operator:NAME`, `anonymous`.
     pub actor: Option<String>,
@@ -109,25 +127,32 @@ impl Admin<'_> {
     /// [`AdminFault`] when a parameter is not valid, nothing is known of the user, or the store
     /// fails.
     pub async fn audit_log(&self, list: &ListEntries) -> Result<Page<AuditEntry>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
         let (since, until) =
             (self.time("since", list.since.as_deref())?, self.time("until", list.until.as_deref())?);
         let user_id = match &list.user {
             Some(user) => Some(self.audited_user(user).await?),
             None => None,
         };
+        let client_id = match &list.client {
+            Some(client) => Some(self.audited_client(client).await?),
+            None => None,
+        };
         let filter = AuditFilter {
             user_id: user_id.as_deref(),
-            client_id: list.client.as_deref(),
+            client_id: client_id.as_deref(),
             actor: list.actor.as_deref(),
             action: list.action.as_deref(),
             since,
             until,
         };
-        let after = list.after.unwrap_or_default();
-        let entries = self.provider.store().audit_entries(&filter, after, limit + 1).await?;
-        let views = entries.into_iter().map(AuditEntry::from).collect();
-        Ok(Page::cut(views, limit, |entry: &AuditEntry| entry.seq.to_string()))
+        let (store, after) = (self.provider.store(), list.after.map(|after| after.to_string()));
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: after.as_deref() };
+        part.read(move |after: String, count| async move {
+            // The position is a number of this list, or empty at the beginning.
+            let entries = store.audit_entries(&filter, after.parse().unwrap_or_default(), count).await?;
+            Ok(entries.into_iter().map(AuditEntry::from).collect())
+        })
+        .await
     }
 
     fn time(&self, path: &str, text: Option<&str>) -> Result<Option<Timestamp>, AdminFault> {
@@ -141,17 +166,32 @@ impl Admin<'_> {
         Ok(Some(at))
     }
 
-    /// Id of the user with this name or id. A deleted account is found by its id in the log.
+    /// Id of the user that a request names. A deleted account is found by its id in the log.
     async fn audited_user(&self, user: &str) -> Result<String, AdminFault> {
-        let store = self.provider.store();
-        if let Some(known) = store.user_by_name(user).await? {
-            return Ok(known.id);
-        }
         let of_id = AuditFilter { user_id: Some(user), ..AuditFilter::default() };
-        if store.user(user).await?.is_some() || !store.audit_entries(&of_id, 0, 1).await?.is_empty() {
-            return Ok(user.to_owned());
+        self.known_or_logged(self.user_id(user).await, user, of_id).await
+    }
+
+    /// Id of the client that a request names. A deleted client is found by its id in the log.
+    async fn audited_client(&self, client: &str) -> Result<String, AdminFault> {
+        let of_id = AuditFilter { client_id: Some(client), ..AuditFilter::default() };
+        self.known_or_logged(self.client_id(client).await, client, of_id).await
+    }
+
+    /// The id that was found, or the text itself if the log has entries with it as an id.
+    async fn known_or_logged(
+        &self,
+        found: Result<String, AdminFault>,
+        text: &str,
+        of_id: AuditFilter<'_>,
+    ) -> Result<String, AdminFault> {
+        match found {
+            Err(unknown @ AdminFault::NotFound { .. }) => {
+                let entries = self.provider.store().audit_entries(&of_id, 0, 1).await?;
+                if entries.is_empty() { Err(unknown) } else { Ok(text.to_owned()) }
+            }
+            found => found,
         }
-        Err(AdminFault::not_found("user", user))
     }
 
     /// Passes every entry after `after` to `line` as a line of JSON. Returns the number of entries.

@@ -1,11 +1,14 @@
 //! Client administration: registered clients, and read access to those of the configuration.
 
+use std::borrow::Cow;
+
 use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::clients::{self as rows, ChangeClient, DeleteClient};
 
-use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime, paging};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime};
 use crate::client::config::{ClientConfig, ClientFaults, ConfiguredSecret};
 use crate::client::{Client, ClientCredential};
 use crate::client_secret::ClientSecret;
@@ -58,6 +61,18 @@ pub struct ClientView {
     pub disabled_at: Option<UtcTime>,
 }
 
+impl Listed for ClientView {
+    fn position(&self) -> String {
+        let prefix = if self.configured { CONFIGURATION_PREFIX } else { DATABASE_PREFIX };
+        format!("{prefix}{}", self.id)
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        let name = self.settings.name.as_deref().map(Cow::from);
+        [Cow::from(&self.id)].into_iter().chain(name).collect()
+    }
+}
+
 /// Registration of a new client.
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -100,6 +115,9 @@ pub struct ListClients {
     pub after: Option<String>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
+    /// Only clients with this text, in any case, in the id or name.
+    /// A page of a search looks at 10 000 of them at most, so it may be short although more follow.
+    pub search: Option<String>,
 }
 
 impl Admin<'_> {
@@ -108,8 +126,13 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when a parameter is not valid or the store fails.
     pub async fn clients(&self, list: &ListClients) -> Result<Page<ClientView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
-        let after = list.after.as_deref().unwrap_or(CONFIGURATION_PREFIX);
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() };
+        part.read(move |after: String, count| async move { self.clients_after(&after, count).await }).await
+    }
+
+    /// At most `count` clients behind a position.
+    async fn clients_after(&self, after: &str, count: u32) -> Result<Vec<ClientView>, AdminFault> {
+        let after = if after.is_empty() { CONFIGURATION_PREFIX } else { after };
         let mut views = Vec::new();
         let stored_after =
             match (after.strip_prefix(CONFIGURATION_PREFIX), after.strip_prefix(DATABASE_PREFIX)) {
@@ -129,16 +152,13 @@ impl Admin<'_> {
                     ));
                 }
             };
-        views.truncate(limit as usize + 1);
-        let left = limit + 1 - u32::try_from(views.len()).unwrap_or(limit);
+        views.truncate(count as usize);
+        let left = count - u32::try_from(views.len()).unwrap_or(count);
         if left > 0 {
             let stored = self.provider.store().clients(stored_after, left).await?;
             views.extend(stored.iter().map(|row| self.stored_view(row)));
         }
-        Ok(Page::cut(views, limit, |client: &ClientView| {
-            let place = if client.configured { CONFIGURATION_PREFIX } else { DATABASE_PREFIX };
-            format!("{place}{}", client.id)
-        }))
+        Ok(views)
     }
 
     /// Returns one client.

@@ -4,15 +4,17 @@
 //! (`coherence::consumers`). So a revocation is in force everywhere when all listed consumers have
 //! applied it, or when the longest listed lease has ended, whichever comes first.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use coherence::LogHead;
 use coherence::consumers::{all_applied, has_applied};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use store::{StoreError, WRITE_TIMEOUT, followers::FollowerRow};
 use tokio::time::{Instant, sleep};
 
-use super::{Admin, AdminFault};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Page};
 use crate::{access_token::Presented, provider::Provider};
 
 /// Largest assumed error of a clock's rate: one part in this many.
@@ -39,6 +41,29 @@ pub struct FollowerView {
     pub heard: f64,
 }
 
+impl Listed for FollowerView {
+    fn position(&self) -> String {
+        self.name.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        vec![(&self.name).into()]
+    }
+}
+
+/// Query parameters of the list of consumers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ListFollowers {
+    /// Only consumers after the one with this name.
+    pub after: Option<String>,
+    /// Most entries to return: 1 to 500; default 100.
+    pub limit: Option<u32>,
+    /// Only consumers with this text, in any case, in the name.
+    pub search: Option<String>,
+}
+
 /// List of the consumers of the revocation log.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct FollowerList {
@@ -46,6 +71,9 @@ pub struct FollowerList {
     pub head: u64,
     /// Consumers by name. A stopped consumer stays in the list for up to two minutes.
     pub items: Vec<FollowerView>,
+    /// Value of `after` for the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// How it is established that all consumers refuse what was revoked.
@@ -84,14 +112,26 @@ pub struct Refusal {
 }
 
 impl Admin<'_> {
-    /// Lists the consumers and how far each has applied the log.
+    /// Returns all consumers and how far each has applied the log.
     ///
     /// # Errors
     /// [`AdminFault`] when the store fails.
     pub async fn followers(&self) -> Result<FollowerList, AdminFault> {
         let store = self.provider.store();
         let (listed, head) = (store.followers().await?, store.head().await?);
-        Ok(FollowerList { head: head.seq, items: listed.iter().map(|listed| view(listed, head)).collect() })
+        let items = listed.iter().map(|listed| view(listed, head)).collect();
+        Ok(FollowerList { head: head.seq, items, next: None })
+    }
+
+    /// Lists some of the consumers.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
+    pub async fn list_followers(&self, list: &ListFollowers) -> Result<FollowerList, AdminFault> {
+        let FollowerList { head, items, .. } = self.followers().await?;
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() };
+        let Page { items, next } = part.of(items)?;
+        Ok(FollowerList { head, items, next })
     }
 
     /// Waits until everything revoked so far is refused everywhere: at most one lease.

@@ -1,14 +1,15 @@
 //! Group administration: groups and their members.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use auth::token::security_event::EventKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
-use store::names;
 
-use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, UtcTime, check, paging, users::UserView};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, MAX_ATTEMPTS, Page, UtcTime, check, users::UserView};
 use crate::revocations;
 use crate::secrets::TagSubject;
 
@@ -18,6 +19,8 @@ const BATCH: u32 = 500;
 /// Group of users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct GroupView {
+    /// Id of the group; it never changes.
+    pub id: String,
     /// Name of the group in rules and tokens.
     pub name: String,
     /// When it was created.
@@ -26,7 +29,30 @@ pub struct GroupView {
 
 impl From<rows::GroupRow> for GroupView {
     fn from(group: rows::GroupRow) -> Self {
-        Self { name: group.name, created_at: UtcTime(group.created_at) }
+        Self { id: group.id, name: group.name, created_at: UtcTime(group.created_at) }
+    }
+}
+
+impl Listed for GroupView {
+    fn position(&self) -> String {
+        self.name.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        [&self.name, &self.id].map(Cow::from).into()
+    }
+}
+
+/// A member of a group. Members are listed in the order of their ids.
+struct Member(UserView);
+
+impl Listed for Member {
+    fn position(&self) -> String {
+        self.0.id.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        self.0.searched()
     }
 }
 
@@ -43,10 +69,20 @@ pub struct AddGroup {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListNames {
-    /// Only entries after this name.
+    /// The `next` value of the previous page.
     pub after: Option<String>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
+    /// Only entries with this text, in any case, in the name or id, and of members in the email
+    /// address. A page of a search looks at 10 000 of them at most, so it may be short although more
+    /// follow.
+    pub search: Option<String>,
+}
+
+impl ListNames {
+    fn part(&self) -> Part<'_> {
+        Part { search: self.search.as_deref(), limit: self.limit, after: self.after.as_deref() }
+    }
 }
 
 impl Admin<'_> {
@@ -55,11 +91,13 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn groups(&self, list: &ListNames) -> Result<Page<GroupView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
-        let after = list.after.as_deref().unwrap_or_default();
-        let groups = self.provider.store().groups(after, limit + 1).await?;
-        let views = groups.into_iter().map(GroupView::from).collect();
-        Ok(Page::cut(views, limit, |group: &GroupView| group.name.clone()))
+        let store = self.provider.store();
+        list.part()
+            .read(move |after: String, count| async move {
+                let groups = store.groups(&after, count).await?;
+                Ok(groups.into_iter().map(GroupView::from).collect())
+            })
+            .await
     }
 
     /// Creates a group.
@@ -70,23 +108,30 @@ impl Admin<'_> {
         let mut faults = Vec::new();
         let name = check::group_name(&add.name, &mut faults);
         AdminFault::refuse_if_any(faults)?;
-        let now = self.now();
-        let change = rows::AddGroup { id: self.provider.draw_id()?, name: name.clone(), now };
+        let (id, now) = (self.provider.draw_id()?, self.now());
+        let change = rows::AddGroup { id: id.clone(), name: name.clone(), now };
         self.write(change, self.entry("group.add", target(&name), &Value::Null)).await?;
-        Ok(GroupView { name, created_at: UtcTime(now) })
+        Ok(GroupView { id, name, created_at: UtcTime(now) })
     }
 
-    /// Lists the members of a group, ordered by name.
+    /// Lists the members of a group, ordered by id.
     ///
     /// # Errors
     /// [`AdminFault`] when there is no such group, the limit is out of range or the store fails.
     pub async fn members(&self, group: &str, list: &ListNames) -> Result<Page<UserView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
-        let group = &self.group_row(group).await?.name;
-        let after = list.after.as_deref().unwrap_or_default();
-        let users = self.provider.store().members_of(group, after, limit + 1).await?;
-        let views = users.into_iter().map(UserView::from).collect();
-        Ok(Page::cut(views, limit, |user: &UserView| user.name.clone()))
+        let store = self.provider.store();
+        let group = self.group_row(group).await?;
+        let group = group.name.as_str();
+        list.part()
+            .read(move |after: String, count| async move {
+                let users = store.members_of(group, &after, count).await?;
+                Ok(users.into_iter().map(|user| Member(user.into())).collect())
+            })
+            .await
+            .map(|Page { items, next }| Page {
+                items: items.into_iter().map(|Member(user)| user).collect(),
+                next,
+            })
     }
 
     /// Adds a user to a group; an existing member stays. New tokens contain the group.
@@ -146,7 +191,7 @@ impl Admin<'_> {
         loop {
             let members = self.provider.store().members_of(group, &after, BATCH).await?;
             let Some(last) = members.last() else { break };
-            after.clone_from(&last.name);
+            after.clone_from(&last.id);
             all.extend(members.into_iter().map(|user| user.id));
         }
         let (members, now, why) = (all.len(), self.now(), "group deleted");
@@ -162,19 +207,6 @@ impl Admin<'_> {
         let change = DeleteGroup { name: group.to_owned(), members: all, revocations, now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
         self.write(change, entry).await
-    }
-
-    /// Reads the group stored under this name or under its normalized form.
-    async fn group_row(&self, name: &str) -> Result<rows::GroupRow, AdminFault> {
-        let store = self.provider.store();
-        if let Some(group) = store.group(name).await? {
-            return Ok(group);
-        }
-        let group = match names::group_name(name) {
-            Ok(form) if form != name => store.group(&form).await?,
-            Ok(_) | Err(_) => None,
-        };
-        group.ok_or_else(|| AdminFault::not_found("group", name))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Signing key administration: list, rotation and revocation.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Admin, AdminFault, UtcTime};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Page, UtcTime};
 use crate::keys::{key, ring::Stage};
 
 /// Stage in the life of a key.
@@ -37,6 +40,40 @@ pub struct KeyView {
     pub gone_at: Option<UtcTime>,
 }
 
+impl KeyView {
+    /// The stage as in JSON.
+    fn stage_name(&self) -> &'static str {
+        match self.stage {
+            KeyStage::Active => "active",
+            KeyStage::Next => "next",
+            KeyStage::Retired => "retired",
+        }
+    }
+}
+
+impl Listed for KeyView {
+    fn position(&self) -> String {
+        self.kid.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        vec![(&self.kid).into(), (&self.algorithm).into(), self.stage_name().into()]
+    }
+}
+
+/// Query parameters of the list of signing keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ListKeys {
+    /// Only keys after the one with this `kid`.
+    pub after: Option<String>,
+    /// Most entries to return: 1 to 500; default 100.
+    pub limit: Option<u32>,
+    /// Only keys with this text, in any case, in the `kid`, the algorithm or the stage.
+    pub search: Option<String>,
+}
+
 /// List of all signing keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct KeyList {
@@ -53,13 +90,22 @@ pub struct RotateKey {
 }
 
 impl Admin<'_> {
-    /// Lists all keys, as read from the database now.
+    /// Returns all keys, as read from the database now.
     ///
     /// # Errors
     /// [`AdminFault`] when the keys cannot be read.
     pub async fn keys(&self) -> Result<KeyList, AdminFault> {
         self.provider.keys().refresh(self.provider.key_access()).await?;
         Ok(self.key_list())
+    }
+
+    /// Lists keys, as read from the database now: first active, then next, then retired ones.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the keys cannot be read.
+    pub async fn list_keys(&self, list: &ListKeys) -> Result<Page<KeyView>, AdminFault> {
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() };
+        part.of(self.keys().await?.items)
     }
 
     fn key_list(&self) -> KeyList {

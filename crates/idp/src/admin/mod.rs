@@ -1,8 +1,9 @@
 //! Administration: the operations of operators, shared by the command line and the HTTP API.
 //!
 //! Owns: the operations, one file per noun ([`users`], [`links`], [`groups`], [`clients`], [`sessions`],
-//! [`keys`], [`tokens`], [`audit`], [`followers`], [`import`], [`mail_test`]); their inputs and results in wire format; their
-//! errors ([`AdminFault`]). Every change writes an entry of the audit log in the same transaction.
+//! [`keys`], [`tokens`], [`audit`], [`followers`], [`import`], [`mail_test`]); their inputs and results in
+//! wire format; their errors ([`AdminFault`]); which entry a name means (`lookup`). Every change writes
+//! an entry of the audit log in the same transaction.
 //!
 //! Does not own: authorization of the caller (the API's endpoint, the operating system),
 //! presentation of results, rows (the store).
@@ -23,6 +24,7 @@ pub mod groups;
 pub mod import;
 pub mod keys;
 pub mod links;
+mod lookup;
 pub mod mail_test;
 pub mod paging;
 mod rfc3339;

@@ -1,10 +1,13 @@
 //! Session administration: list and end users' sessions.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::sessions::SessionRow;
 
-use super::{Admin, AdminFault, Page, UtcTime, paging};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Page, UtcTime};
 use crate::session;
 
 /// Login session of a user.
@@ -50,6 +53,16 @@ impl From<SessionRow> for SessionView {
     }
 }
 
+impl Listed for SessionView {
+    fn position(&self) -> String {
+        self.sid.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        [&self.sid, &self.user_id, &self.address, &self.agent].map(Cow::from).into()
+    }
+}
+
 /// Query parameters of the list of sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
@@ -59,7 +72,11 @@ pub struct ListSessions {
     pub after: Option<String>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only sessions of the user with this id.
+    /// Only sessions with this text, in any case, in the `sid`, the user id, the address or the
+    /// browser. A page of a search looks at 10 000 of them at most, so it may be short although more
+    /// follow.
+    pub search: Option<String>,
+    /// Only sessions of this user: id, name or email address.
     pub user: Option<String>,
 }
 
@@ -67,14 +84,19 @@ impl Admin<'_> {
     /// Lists sessions that have not ended, ordered by `sid`.
     ///
     /// # Errors
-    /// [`AdminFault`] when the limit is out of range or the store fails.
+    /// [`AdminFault`] when the limit is out of range, there is no such user or the store fails.
     pub async fn sessions(&self, list: &ListSessions) -> Result<Page<SessionView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
-        let after = list.after.as_deref().unwrap_or_default();
-        let store = self.provider.store();
-        let sessions = store.sessions(list.user.as_deref(), after, limit + 1, self.now()).await?;
-        let views = sessions.into_iter().map(SessionView::from).collect();
-        Ok(Page::cut(views, limit, |session: &SessionView| session.sid.clone()))
+        let (store, now) = (self.provider.store(), self.now());
+        let user = self.optional_user_id(list.user.as_deref()).await?;
+        let (user, part) = (
+            user.as_deref(),
+            Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() },
+        );
+        part.read(move |after: String, count| async move {
+            let sessions = store.sessions(user, &after, count, now).await?;
+            Ok(sessions.into_iter().map(SessionView::from).collect())
+        })
+        .await
     }
 
     /// Returns one session, ended or not.

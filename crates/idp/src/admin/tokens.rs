@@ -1,5 +1,7 @@
 //! Token administration: inspection and revocation of tokens and token families.
 
+use std::borrow::Cow;
+
 use auth::token::opaque::{self, OpaqueKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,7 +12,8 @@ use store::{
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeFamilyBatch, RevokeGrants},
 };
 
-use super::{Admin, AdminFault, Page, Refused, Secret, UtcTime, followers::Refusal, paging};
+use super::paging::{Listed, Part};
+use super::{Admin, AdminFault, Page, Refused, Secret, UtcTime, followers::Refusal};
 use crate::access_token::{self, Presented};
 use crate::provider::Provider;
 use crate::secrets::TagSubject;
@@ -153,6 +156,18 @@ impl From<Family> for FamilyView {
     }
 }
 
+impl Listed for FamilyView {
+    fn position(&self) -> String {
+        self.id.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        let given = [&self.id, &self.client_id, &self.scopes, &self.audiences];
+        let optional = [&self.user_id, &self.sid].into_iter().flatten();
+        given.into_iter().chain(optional).map(Cow::from).collect()
+    }
+}
+
 /// Query parameters of the list of token families.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
@@ -162,9 +177,13 @@ pub struct ListFamilies {
     pub after: Option<String>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only families on behalf of the user with this id.
+    /// Only families with this text, in any case, in the id, the client id, the user id, the `sid`,
+    /// the scopes or the audiences. A page of a search looks at 10 000 of them at most, so it may be
+    /// short although more follow.
+    pub search: Option<String>,
+    /// Only families on behalf of this user: id, name or email address.
     pub user: Option<String>,
-    /// Only families of this client.
+    /// Only families of this client: id or name.
     pub client: Option<String>,
 }
 
@@ -172,10 +191,10 @@ pub struct ListFamilies {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeAll {
-    /// Id of the client that holds the tokens.
+    /// The client that holds the tokens: id or name.
     pub client: String,
-    /// Only tokens on behalf of the user with this id; if absent, all tokens, including the
-    /// client's own.
+    /// Only tokens on behalf of this user: id, name or email address. If absent, all tokens,
+    /// including the client's own.
     #[serde(default)]
     pub user: Option<String>,
 }
@@ -327,15 +346,36 @@ impl Admin<'_> {
     /// Lists valid families, ordered by id.
     ///
     /// # Errors
-    /// [`AdminFault`] when the limit is out of range or the store fails.
+    /// [`AdminFault`] when the limit is out of range, there is no such user or client, or the store
+    /// fails.
     pub async fn families(&self, list: &ListFamilies) -> Result<Page<FamilyView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
-        let filter = FamilyFilter { user_id: list.user.as_deref(), client_id: list.client.as_deref() };
-        let after = list.after.as_deref().unwrap_or_default();
-        let families =
-            self.provider.store().families(filter, after, limit + 1, self.provider.sessions_at()).await?;
-        let views = families.into_iter().map(FamilyView::from).collect();
-        Ok(Page::cut(views, limit, |family: &FamilyView| family.id.clone()))
+        let (store, at) = (self.provider.store(), self.provider.sessions_at());
+        let user = self.optional_user_id(list.user.as_deref()).await?;
+        let client = match &list.client {
+            Some(client) => Some(self.holder_id(client).await?),
+            None => None,
+        };
+        let filter = FamilyFilter { user_id: user.as_deref(), client_id: client.as_deref() };
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() };
+        part.read(move |after: String, count| async move {
+            let families = store.families(filter, &after, count, at).await?;
+            Ok(families.into_iter().map(FamilyView::from).collect())
+        })
+        .await
+    }
+
+    /// Id of the client that a request names. A client that is no longer in the configuration is
+    /// found by its id while it has families.
+    async fn holder_id(&self, client: &str) -> Result<String, AdminFault> {
+        let found = self.client_id(client).await;
+        if let Err(AdminFault::NotFound { .. }) = &found {
+            let of_id = FamilyFilter { client_id: Some(client), user_id: None };
+            let at = self.provider.sessions_at();
+            if !self.provider.store().families(of_id, "", 1, at).await?.is_empty() {
+                return Ok(client.to_owned());
+            }
+        }
+        found
     }
 
     /// Revokes a family with all its tokens. A family that was revoked before stays revoked.
@@ -366,18 +406,15 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when there is no such client or user, or the store fails.
     pub async fn revoke_all(&self, revoke: &RevokeAll) -> Result<Revoked, AdminFault> {
-        let client = &revoke.client;
-        self.client(client).await?;
-        if let Some(user) = &revoke.user {
-            self.user_row(user).await?;
-        }
-        let detail = revoke.user.as_ref().map_or(Value::Null, |user| json!({ "user": user }));
+        let client = &self.client_id(&revoke.client).await?;
+        let user = self.optional_user_id(revoke.user.as_deref()).await?;
+        let detail = user.as_ref().map_or(Value::Null, |user| json!({ "user": user }));
         let entry = self.entry("client.revoke", format!("client:{client}"), &detail);
-        let begun = match revoke.user {
+        let begun = match user {
             Some(_) => 0,
             None => self.revoke_families_in_batches(client, ALL_REVOKED_REASON).await?,
         };
-        let change = self.grants_revocation(client, revoke.user.as_deref(), ALL_REVOKED_REASON);
+        let change = self.grants_revocation(client, user.as_deref(), ALL_REVOKED_REASON);
         Ok(Revoked { count: begun + self.write(change, entry).await? })
     }
 

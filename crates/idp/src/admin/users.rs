@@ -1,5 +1,7 @@
 //! User administration: accounts, their passwords and lockout.
 
+use std::borrow::Cow;
+
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,10 @@ use store::{
     },
 };
 
-use super::{Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime, check, paging};
+use super::{
+    Admin, AdminFault, Chained, MAX_ATTEMPTS, Page, Refused, Secret, UtcTime, check,
+    paging::{Listed, Part},
+};
 use crate::attributes::Attributes;
 use crate::login::account_subject;
 use crate::passwords::Password;
@@ -57,6 +62,17 @@ impl From<UserRow> for UserView {
             updated_at: UtcTime(user.updated_at),
             disabled_at: user.disabled_at.map(UtcTime),
         }
+    }
+}
+
+impl Listed for UserView {
+    fn position(&self) -> String {
+        self.name.clone()
+    }
+
+    fn searched(&self) -> Vec<Cow<'_, str>> {
+        let email = self.email.as_deref().map(Cow::from);
+        [Cow::from(&self.name), Cow::from(&self.id)].into_iter().chain(email).collect()
     }
 }
 
@@ -169,6 +185,9 @@ pub struct ListUsers {
     pub after: Option<String>,
     /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
+    /// Only accounts with this text, in any case, in the name, email address or id. A page of a
+    /// search looks at 10 000 accounts at most, so it may be short although more follow.
+    pub search: Option<String>,
     /// Only the account with this name, in any spelling.
     pub name: Option<String>,
 }
@@ -179,14 +198,17 @@ impl Admin<'_> {
     /// # Errors
     /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn users(&self, list: &ListUsers) -> Result<Page<UserView>, AdminFault> {
-        let limit = paging::limit(list.limit)?;
         let store = self.provider.store();
-        let rows = match &list.name {
-            Some(name) => store.user_by_name(name).await?.into_iter().collect(),
-            None => store.users(list.after.as_deref().unwrap_or_default(), limit + 1).await?,
-        };
-        let views = rows.into_iter().map(UserView::from).collect();
-        Ok(Page::cut(views, limit, |user: &UserView| user.name.clone()))
+        let part = Part { search: list.search.as_deref(), limit: list.limit, after: list.after.as_deref() };
+        if let Some(name) = &list.name {
+            let named = store.user_by_name(name).await?;
+            return Part { after: None, ..part }.of(named.into_iter().map(UserView::from).collect());
+        }
+        part.read(move |after: String, count| async move {
+            let users = store.users(&after, count).await?;
+            Ok(users.into_iter().map(UserView::from).collect())
+        })
+        .await
     }
 
     /// Returns one account.
@@ -205,15 +227,6 @@ impl Admin<'_> {
             locked_until: locked.map(UtcTime),
             user: user.into(),
         })
-    }
-
-    /// Returns the id of the account with this name.
-    ///
-    /// # Errors
-    /// [`AdminFault::NotFound`] when there is no such account.
-    pub async fn user_id(&self, name: &str) -> Result<String, AdminFault> {
-        let user = self.provider.store().user_by_name(name).await?;
-        user.map(|user| user.id).ok_or_else(|| AdminFault::not_found("user", name))
     }
 
     /// Lists names and addresses that older versions stored without normalization and that conflict

@@ -289,6 +289,48 @@ fn what_is_refused_says_why_and_how_it_ends() {
     assert_ne!(none.status.code(), Some(0), "{}", output_text(&none));
 }
 
+#[test]
+fn lists_are_searched_and_shown_in_parts() {
+    let place = Place::new("lists");
+    for name in ["ada", "Bob Builder", "cleo", "dora"] {
+        place.did(&["user", "add", name]);
+    }
+    let first = place.admin(&["user", "list", "--limit", "2"]);
+    let shown = output_text(&first);
+    assert!(shown.contains("ada") && shown.contains("Bob Builder") && !shown.contains("cleo"), "{shown}");
+    assert!(shown.contains("more follow: --after 'Bob Builder'"), "{shown}");
+    let names = |arguments: &[&str]| {
+        let list = place.json(&[&["user", "list"][..], arguments].concat());
+        let names =
+            list["items"].as_array().unwrap().iter().map(|user| user["name"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>().join(", "), list["next"].as_str().map(str::to_owned))
+    };
+    assert_eq!(names(&["--after", "Bob Builder"]), ("cleo, dora".into(), None));
+    assert_eq!(names(&["--search", "B BUILD"]), ("Bob Builder".into(), None));
+    assert_eq!(names(&["--limit", "3"]), ("ada, Bob Builder, cleo".into(), Some("cleo".into())));
+    assert_eq!(names(&["--all"]), ("ada, Bob Builder, cleo, dora".into(), None));
+    assert!(place.refused(1, &["user", "list", "--limit", "0"]).contains("limit: limit too small"));
+    assert!(place.refused(2, &["user", "list", "--limit", "1", "--all"]).contains("--all"));
+    assert!(place.refused(1, &["audit", "list", "--after", "x"]).contains("is not the number of an entry"));
+
+    let settings = r#"{"name":"The shop","grants":["client_credentials"],"audiences":["orders"]}"#;
+    let settings = place.folder.write("shop.json", settings);
+    place.did(&["client", "add", "shop-1", "--settings", settings.to_str().unwrap()]);
+    assert!(place.did(&["client", "show", "the shop"]).contains("shop-1"));
+    assert_eq!(place.json(&["client", "list", "--search", "THE SHOP"])["items"][0]["id"], "shop-1");
+    place.did(&["group", "add", "staff"]);
+    let staff = place.json(&["group", "list"])["items"][0]["id"].as_str().unwrap().to_owned();
+    place.did(&["group", "add-member", &staff, "dora"]);
+    assert!(place.did(&["group", "members", &staff, "--search", "DORA"]).contains("dora"));
+    place.did(&["client", "disable", "The shop"]);
+    let log = place.json(&["audit", "list", "--client", "The shop", "--search", "disable"]);
+    assert_eq!(log["items"][0]["target"], "client:shop-1", "{log}");
+    for list in [&["session", "list"][..], &["key", "list"], &["token", "families"], &["group", "list"]] {
+        let none = place.json(&[list, &["--search", "no such text", "--limit", "5"]].concat());
+        assert_eq!(none["items"].as_array().map(Vec::len), Some(0), "{list:?}: {none}");
+    }
+}
+
 /// One of 64 base64url identifiers begins with a hyphen.
 #[test]
 fn what_is_named_may_begin_with_a_hyphen() {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
+use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::audit::{AuditEntry, AuditFilter, Audited, AuditedBy, BrokenChain};
 use store::audit_receivers::{RegisterAuditReceiver, ReleaseAuditReceiver, TakeAuditReceiver};
 use store::groups::AddGroup;
 use store::login_attempts::DeleteAttempts;
 use store::security_events::{ReleaseReceiver, TakeReceiver, TakenReceiver};
-use store::{Dialect, Store, StoreError};
+use store::{Store, StoreError};
 
-use crate::databases::{Database, NOW, on_both};
+use crate::databases::{Database, NOW, on_both, plan};
 
 const MINUTE: Duration = Duration::from_mins(1);
 /// Entries of the log in which filters search.
@@ -51,22 +51,11 @@ async fn fill(database: &Database) -> AnyConnection {
 }
 
 /// How the database finds the entries of a filter, in its own words.
-async fn plan(connection: &mut AnyConnection, dialect: Dialect, filter: &AuditFilter<'_>) -> String {
-    let mut statement = filter.statement();
+async fn plan_of(database: &Database, filter: &AuditFilter<'_>) -> String {
     let texts = [filter.user_id, filter.client_id, filter.actor, filter.action];
     let texts = texts.into_iter().flatten().map(|text| format!("'{text}'"));
     let numbers = ["0", "9000000000000000000", "100", "0", "9000000000000000000"].map(str::to_owned);
-    let values: Vec<String> = numbers.into_iter().chain(texts).collect();
-    for (at, value) in values.iter().enumerate().rev() {
-        statement = statement.replace(&format!("${}", at + 1), value);
-    }
-    let (explain, column) = match dialect {
-        Dialect::Sqlite => ("EXPLAIN QUERY PLAN", 3),
-        Dialect::Postgres => ("EXPLAIN", 0),
-    };
-    let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{explain} {statement}")));
-    let rows = rows.fetch_all(connection).await.unwrap();
-    rows.iter().map(|row| row.get::<String, _>(column)).collect::<Vec<_>>().join("\n")
+    plan(database, &filter.statement(), &numbers.into_iter().chain(texts).collect::<Vec<_>>()).await
 }
 
 async fn numbers(store: &Store, filter: AuditFilter<'_>, after: u64, limit: u32) -> Vec<u64> {
@@ -99,7 +88,7 @@ on_both! {
             (both, "audit_log_user"),
             (AuditFilter { client_id: Some("c7"), ..both }, "audit_log_user"),
         ] {
-            let plan = plan(&mut connection, store.dialect(), &filter).await;
+            let plan = plan_of(&database, &filter).await;
             assert!(plan.contains(index), "{filter:?}: {plan}");
         }
         assert_eq!(numbers(&store, user, 0, 3).await, [7, 1007, 2007]);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use auth::time::Timestamp;
-use sqlx::{AnyConnection, Connection as _, Executor as _};
+use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::access_tokens::AccessToken;
 use store::families::{Family, FamilyFilter, OriginTags, SessionActivity};
 use store::redeem::{BeginFamily, Successors};
@@ -88,6 +88,20 @@ impl Database {
         }
         stores
     }
+}
+
+/// How the database would run a statement with these values, in its own words.
+pub(crate) async fn plan(database: &Database, statement: &str, values: &[String]) -> String {
+    let mut statement = statement.to_owned();
+    for (at, value) in values.iter().enumerate().rev() {
+        statement = statement.replace(&format!("${}", at + 1), value);
+    }
+    let (explain, column) =
+        if database.url.starts_with("sqlite") { ("EXPLAIN QUERY PLAN", 3) } else { ("EXPLAIN", 0) };
+    let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{explain} {statement}")));
+    let rows = rows.fetch_all(&mut connection).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>(column)).collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn digest(name: &str) -> StoredDigest {

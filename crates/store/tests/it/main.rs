@@ -14,6 +14,7 @@ mod files;
 mod followers;
 mod former_schema;
 mod grants;
+mod lists;
 mod log;
 mod login_sessions;
 mod mail_queue;

@@ -83,6 +83,36 @@ fn borrowed(rows: &[(String, String)]) -> Vec<(&str, &str, Option<&str>)> {
 }
 
 on_both! {
+    async fn all_accounts_with_a_name_or_address_are_named(database: Database) {
+        let store = database.open().await;
+        let unverified = UserRow { email_verified_at: None, ..addressed("1", "ada", "ada@x.example") };
+        add(&store, unverified).await.unwrap();
+        store.close().await;
+        written_before(&database, &[("2", "Nora", None), ("3", WIDE, None), ("4", "eve", Some("nora"))]).await;
+        let store = database.open().await;
+        let named = async |text: &str| {
+            let users = store.users_named(text).await.unwrap();
+            let mut ids: Vec<_> = users.into_iter().map(|user| user.id).collect();
+            ids.sort();
+            ids.join(" ")
+        };
+        for (text, ids) in [
+            ("ADA", "1"),
+            ("Ada@x.example", "1"),
+            ("ada\u{ff20}x.example", "1"),
+            ("nora", "2"),
+            (WIDE, "3"),
+            ("eve", "4"),
+            // The form of two names and one address, and no exact name or address.
+            ("\u{ff4e}ora", "2 3 4"),
+            ("x", ""),
+        ] {
+            assert_eq!(named(text).await, ids, "{text:?}");
+        }
+        renamed_before(&database, "3", "cleo").await;
+        assert_eq!((named(WIDE).await.as_str(), named("cleo").await.as_str()), ("2 4", "3"), "a former name");
+    }
+
     async fn forms_are_filled_in_by_the_page(database: Database) {
         database.open().await.close().await;
         let rows = odd(1200);

@@ -119,7 +119,7 @@ on_both! {
             let users = store.members_of("staff", after, 1).await.unwrap();
             users.into_iter().map(|u| u.name).collect::<Vec<_>>()
         } };
-        assert_eq!((members("").await, members("ada").await), (vec!["Ada".to_owned()], vec!["cleo".to_owned()]));
+        assert_eq!((members("").await, members("id-Ada").await), (vec!["Ada".to_owned()], vec!["cleo".to_owned()]));
 
         let delete = |members: &[&str]| DeleteGroup {
             name: "staff".into(),

@@ -192,7 +192,7 @@ async fn clients_of_the_configuration_come_first() {
     for id in ["another", "zebra"] {
         add(&bench, id, json!({})).await.unwrap();
     }
-    let (mut list, mut ids) = (ListClients { limit: Some(2), after: None }, Vec::new());
+    let (mut list, mut ids) = (ListClients { limit: Some(2), ..ListClients::default() }, Vec::new());
     loop {
         let page = bench.admin().clients(&list).await.unwrap();
         assert!(page.items.len() <= 2);

@@ -2,6 +2,7 @@
 
 mod clients;
 mod import;
+mod lists;
 mod people;
 mod tokens;
 

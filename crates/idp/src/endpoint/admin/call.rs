@@ -72,6 +72,16 @@ impl Call {
         self.path.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
+    /// The id of the user whom a path parameter names: by id, name or email address.
+    pub(super) async fn user(&self, parameter: &str) -> Result<String, AdminFault> {
+        self.admin().user_id(self.path_parameter(parameter)).await
+    }
+
+    /// The id of the client that a path parameter names: by id or display name.
+    pub(super) async fn client(&self, parameter: &str) -> Result<String, AdminFault> {
+        self.admin().client_id(self.path_parameter(parameter)).await
+    }
+
     /// Parses the query parameters.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
         match Query::try_from_uri(&self.uri) {

@@ -41,60 +41,60 @@ async fn add_client(call: Call) -> Result<Response, AdminFault> {
 
 /// Returns one client.
 #[utoipa::path(get, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")),
+    params(("id" = String, Path, description = "id or name of the client")),
     responses((status = 200, description = "the client", body = ClientView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().client(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().client(&call.client("id").await?).await?))
 }
 
 /// Replaces the settings of a client if it still has the given version. Its tokens stay valid.
 #[utoipa::path(put, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")), request_body = ReplaceClient,
+    params(("id" = String, Path, description = "id or name of the client")), request_body = ReplaceClient,
     responses((status = 200, description = "changed", body = ClientChanged),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the version differs, or the client is defined in the configuration", body = ErrorBody)))]
 async fn replace_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().replace_client(call.path_parameter("id"), call.body::<ReplaceClient>()?).await?))
+    Ok(ok(&call.admin().replace_client(&call.client("id").await?, call.body::<ReplaceClient>()?).await?))
 }
 
 /// Deletes a client, revokes its tokens and deletes users' consents to it.
 #[utoipa::path(delete, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")),
+    params(("id" = String, Path, description = "id or name of the client")),
     responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn delete_client(call: Call) -> Result<Response, AdminFault> {
-    call.admin().delete_client(call.path_parameter("id")).await?;
+    call.admin().delete_client(&call.client("id").await?).await?;
     Ok(no_content())
 }
 
 /// Generates a new secret and returns it once. The previous secret stays valid until the next
 /// rotation.
 #[utoipa::path(post, path = "/clients/{id}/secret", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")),
+    params(("id" = String, Path, description = "id or name of the client")),
     responses((status = 200, description = "secret generated", body = ClientChanged),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn rotate_secret(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().rotate_secret(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().rotate_secret(&call.client("id").await?).await?))
 }
 
 /// Disables a client and revokes its tokens.
 #[utoipa::path(post, path = "/clients/{id}/disable", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")),
+    params(("id" = String, Path, description = "id or name of the client")),
     responses((status = 200, description = "disabled", body = ClientView),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn disable_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().disable_client(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().disable_client(&call.client("id").await?).await?))
 }
 
 /// Enables a disabled client. Revoked tokens stay revoked.
 #[utoipa::path(post, path = "/clients/{id}/enable", tag = "clients",
-    params(("id" = String, Path, description = "id of the client")),
+    params(("id" = String, Path, description = "id or name of the client")),
     responses((status = 200, description = "enabled", body = ClientView),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn enable_client(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().enable_client(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().enable_client(&call.client("id").await?).await?))
 }

@@ -95,7 +95,7 @@ pub fn document(issuer: &Issuer) -> openapi::OpenApi {
         let item = document.paths.paths.get_mut(route.path);
         if let Some(operation) = item.and_then(|item| operation(item, &route)) {
             operation.security = Some(vec![SecurityRequirement::new(SCHEME, [route.right.scope()])]);
-            for (status, description) in common_errors(route.input) {
+            for (status, description) in common_errors(&route) {
                 let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
                 let refusal = ResponseBuilder::new()
                     .description(description)
@@ -109,7 +109,7 @@ pub fn document(issuer: &Issuer) -> openapi::OpenApi {
 }
 
 /// Errors that every operation may return.
-fn common_errors(takes: OperationInput) -> Vec<(&'static str, &'static str)> {
+fn common_errors(route: &Route) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
         ("400", "the request cannot be read"),
         ("401", "the token is missing or not valid here"),
@@ -120,10 +120,20 @@ fn common_errors(takes: OperationInput) -> Vec<(&'static str, &'static str)> {
         ("500", "internal error: see the provider's log"),
         ("503", "the database is unavailable or the provider is overloaded: try again after `Retry-After`"),
     ];
-    if takes == OperationInput::Body {
+    if takes_names(route.path) {
+        all.push(("404", "there is no such user, client or group"));
+        all.push(("409", "a name is ambiguous: the description lists the ids"));
+    }
+    if route.input == OperationInput::Body {
         all.push(("415", "the body is not declared as application/json"));
     }
     all
+}
+
+/// Whether an operation takes a user or a client, by id or name.
+fn takes_names(path: &str) -> bool {
+    let lists = ["/sessions", "/families", "/audit", "/tokens/revoke-all"];
+    lists.contains(&path) || ["/users/{", "/clients/{", "{user}"].iter().any(|part| path.contains(part))
 }
 
 /// The operation of a route in the document.

@@ -39,16 +39,16 @@ async fn add_group(call: Call) -> Result<Response, AdminFault> {
 
 /// Deletes a group and revokes the tokens of its members.
 #[utoipa::path(delete, path = "/groups/{name}", tag = "groups",
-    params(("name" = String, Path, description = "name of the group")),
+    params(("name" = String, Path, description = "name or id of the group")),
     responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn delete_group(call: Call) -> Result<Response, AdminFault> {
     call.admin().delete_group(call.path_parameter("name")).await?;
     Ok(no_content())
 }
 
-/// Lists the members of a group, ordered by name.
+/// Lists the members of a group, ordered by id.
 #[utoipa::path(get, path = "/groups/{name}/members", tag = "groups",
-    params(("name" = String, Path, description = "name of the group"), ListNames),
+    params(("name" = String, Path, description = "name or id of the group"), ListNames),
     responses((status = 200, description = "a page of accounts", body = Page<UserView>),
         (status = 404, description = "group not found", body = ErrorBody)))]
 async fn list_members(call: Call) -> Result<Response, AdminFault> {
@@ -57,21 +57,21 @@ async fn list_members(call: Call) -> Result<Response, AdminFault> {
 
 /// Adds a user to a group. An existing member stays.
 #[utoipa::path(put, path = "/groups/{name}/members/{user}", tag = "groups",
-    params(("name" = String, Path, description = "name of the group"), ("user" = String, Path, description = "id of the user")),
+    params(("name" = String, Path, description = "name or id of the group"), ("user" = String, Path, description = "id, name or email address of the user")),
     responses((status = 204, description = "the user is a member"),
         (status = 404, description = "group or user not found", body = ErrorBody),
         (status = 409, description = "group or user deleted concurrently", body = ErrorBody)))]
 async fn add_member(call: Call) -> Result<Response, AdminFault> {
-    call.admin().add_member(call.path_parameter("name"), call.path_parameter("user")).await?;
+    call.admin().add_member(call.path_parameter("name"), &call.user("user").await?).await?;
     Ok(no_content())
 }
 
 /// Removes a user from a group and revokes the user's tokens.
 #[utoipa::path(delete, path = "/groups/{name}/members/{user}", tag = "groups",
-    params(("name" = String, Path, description = "name of the group"), ("user" = String, Path, description = "id of the user")),
+    params(("name" = String, Path, description = "name or id of the group"), ("user" = String, Path, description = "id, name or email address of the user")),
     responses((status = 204, description = "the user is not a member"),
         (status = 404, description = "group, user or membership not found", body = ErrorBody)))]
 async fn remove_member(call: Call) -> Result<Response, AdminFault> {
-    call.admin().remove_member(call.path_parameter("name"), call.path_parameter("user")).await?;
+    call.admin().remove_member(call.path_parameter("name"), &call.user("user").await?).await?;
     Ok(no_content())
 }

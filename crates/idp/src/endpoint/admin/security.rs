@@ -6,8 +6,8 @@ use super::{ErrorBody, OperationInput, Route, access::Right, call::Call, no_cont
 use crate::admin::{
     AdminFault, Page,
     audit::{AuditEntry, AuditVerdict, ListEntries},
-    followers::{FollowerList, InForce},
-    keys::{KeyList, RotateKey},
+    followers::{FollowerList, InForce, ListFollowers},
+    keys::{KeyList, KeyView, ListKeys, RotateKey},
     tokens::{FamilyView, ListFamilies, RevokeAll, Revoked, RevokedTokens, TokenList, TokenText, TokenView},
 };
 
@@ -15,7 +15,7 @@ pub(super) fn routes() -> Vec<Route> {
     use OperationInput::{Body, Nothing, Query};
     use Right::{Read, Write};
     vec![
-        Route::new(Method::GET, "/keys", Read, Nothing, list_keys),
+        Route::new(Method::GET, "/keys", Read, Query, list_keys),
         Route::new(Method::POST, "/keys/rotate", Write, Body, rotate_key),
         Route::new(Method::DELETE, "/keys/{kid}", Write, Nothing, revoke_key),
         Route::new(Method::POST, "/tokens/inspect", Read, Body, inspect_token),
@@ -24,7 +24,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::POST, "/tokens/revoke-all", Write, Body, revoke_all),
         Route::new(Method::GET, "/families", Read, Query, list_families),
         Route::new(Method::DELETE, "/families/{id}", Write, Nothing, revoke_family),
-        Route::new(Method::GET, "/revocation/consumers", Read, Nothing, list_followers),
+        Route::new(Method::GET, "/revocation/consumers", Read, Query, list_followers),
         Route::new(Method::POST, "/revocation/wait", Read, Nothing, wait_for_followers),
         Route::new(Method::GET, "/audit", Read, Query, list_entries),
         Route::new(Method::GET, "/audit/verdict", Read, Nothing, verify_entries),
@@ -32,10 +32,10 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// Lists the signing keys: first active, then next, then retired ones.
-#[utoipa::path(get, path = "/keys", tag = "keys",
-    responses((status = 200, description = "all keys", body = KeyList)))]
+#[utoipa::path(get, path = "/keys", tag = "keys", params(ListKeys),
+    responses((status = 200, description = "a page of keys", body = Page<KeyView>)))]
 async fn list_keys(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().keys().await?))
+    Ok(ok(&call.admin().list_keys(&call.query::<ListKeys>()?).await?))
 }
 
 /// Activates the next key of an algorithm.
@@ -105,10 +105,10 @@ async fn revoke_family(call: Call) -> Result<Response, AdminFault> {
 }
 
 /// Lists the consumers of the revocation log and how far each has applied it.
-#[utoipa::path(get, path = "/revocation/consumers", tag = "revocation",
-    responses((status = 200, description = "all consumers", body = FollowerList)))]
+#[utoipa::path(get, path = "/revocation/consumers", tag = "revocation", params(ListFollowers),
+    responses((status = 200, description = "a page of consumers", body = FollowerList)))]
 async fn list_followers(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().followers().await?))
+    Ok(ok(&call.admin().list_followers(&call.query::<ListFollowers>()?).await?))
 }
 
 /// Waits until everything revoked so far is refused everywhere: normally milliseconds, at most one

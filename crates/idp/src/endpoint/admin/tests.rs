@@ -302,6 +302,12 @@ async fn every_list_has_items_and_every_time_is_rfc_3339() {
                 let has_items = schema["properties"]["items"]["type"] == "array";
                 if operation["summary"].as_str().unwrap().starts_with("Lists ") && status == "200" {
                     assert!(has_items, "{method} {path}: no `items` in {schema}");
+                    assert!(schema["properties"].get("next").is_some(), "{method} {path}: no `next`");
+                    let parameters = operation["parameters"].as_array().unwrap();
+                    for name in ["search", "limit", "after"] {
+                        let is_there = parameters.iter().any(|parameter| parameter["name"] == name);
+                        assert!(is_there, "{method} {path}: no `{name}`");
+                    }
                     lists += 1;
                 }
                 if schema["properties"].get("next").is_some() {
@@ -339,6 +345,50 @@ async fn answers_have_times_of_rfc_3339() {
     assert!(made.ends_with('Z') && millis == bench.provider.now().as_millis(), "{made}");
 }
 
+#[tokio::test]
+async fn a_user_is_named_by_id_name_or_address() {
+    let bench = TestProvider::start().await;
+    let robot = async |method: &'static str, path: String, body: Option<Value>| {
+        call(&bench, "robot", method, &path, body.as_ref()).await
+    };
+    let add = async |body: Value| {
+        let added = robot("POST", "/users".into(), Some(body)).await;
+        assert_eq!(added.status, 201, "{added:?}");
+        added.body["user"]["id"].as_str().unwrap().to_owned()
+    };
+    // The address is not verified: the user cannot log in with it.
+    let ada = add(json!({ "name": "ada", "email": "ada@example.com" })).await;
+    // A name that is the id of another account.
+    let eve = add(json!({ "name": &ada })).await;
+    assert_eq!(robot("POST", "/groups".into(), Some(json!({ "name": "staff" }))).await.status, 201);
+    for name in [&*ada, "ada", "ADA", "Ada@example.com"] {
+        let shown = robot("GET", format!("/users/{name}"), None).await;
+        assert_eq!(shown.body["user"]["id"], *ada, "{name}: {shown:?}");
+        for (method, path) in [
+            ("PUT", format!("/groups/staff/members/{name}")),
+            ("DELETE", format!("/groups/staff/members/{name}")),
+            ("POST", format!("/users/{name}/disable")),
+            ("POST", format!("/users/{name}/enable")),
+            ("GET", format!("/sessions?user={name}")),
+            ("GET", format!("/families?user={name}")),
+            ("GET", format!("/audit?user={name}")),
+        ] {
+            let answer = robot(method, path.clone(), None).await;
+            assert!(matches!(answer.status, 200 | 204), "{method} {path}: {answer:?}");
+        }
+    }
+    let shown = robot("GET", format!("/users/{eve}"), None).await;
+    assert_eq!(shown.body["user"]["name"], *ada);
+    for path in ["/users/nobody", "/sessions?user=nobody", "/families?user=nobody"] {
+        let answer = robot("GET", path.into(), None).await;
+        assert!(answer.status == 404 && answer.text("error_description").contains("nobody"), "{answer:?}");
+    }
+    let log = serde_json::to_string(&robot("GET", "/audit".into(), None).await.body).unwrap();
+    assert!(log.contains(&format!("user:{ada}")) && !log.contains("user:ada"), "{log}");
+    assert_eq!(robot("DELETE", "/users/ada".into(), None).await.status, 204);
+    assert_eq!(robot("GET", format!("/users/{ada}"), None).await.body["user"]["id"], *eve);
+}
+
 /// The schema that a reference names, or the schema itself.
 fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     match schema["$ref"].as_str() {
@@ -370,6 +420,7 @@ async fn a_nul_is_refused_by_the_name_of_what_it_stands_in() {
         ("GET", "/users/a%00".to_owned(), "id"),
         ("GET", "/users?name=a%00b".into(), "name"),
         ("GET", "/users?limit=1&after=%00".into(), "after"),
+        ("GET", "/users?search=a%00".into(), "search"),
         ("DELETE", "/groups/%00".into(), "name"),
         ("GET", "/groups/%00/members".into(), "name"),
         ("PUT", format!("/groups/staff%00/members/{ada}"), "name"),

@@ -48,95 +48,95 @@ async fn add_user(call: Call) -> Result<Response, AdminFault> {
 }
 
 /// Returns an account with its groups and login state.
-#[utoipa::path(get, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
+#[utoipa::path(get, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 200, description = "the account", body = UserDetails),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().user(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().user(&call.user("id").await?).await?))
 }
 
 /// Changes name, address or claims. Absent members stay unchanged; the user's tokens stay valid.
-#[utoipa::path(patch, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
+#[utoipa::path(patch, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id, name or email address of the user")),
     request_body = UserChange,
     responses((status = 200, description = "changed", body = UserView),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "name or address already in use", body = ErrorBody)))]
 async fn change_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().change_user(call.path_parameter("id"), call.body::<UserChange>()?).await?))
+    Ok(ok(&call.admin().change_user(&call.user("id").await?, call.body::<UserChange>()?).await?))
 }
 
 /// Deletes an account with everything that belongs to it.
-#[utoipa::path(delete, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
+#[utoipa::path(delete, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn delete_user(call: Call) -> Result<Response, AdminFault> {
-    call.admin().delete_user(call.path_parameter("id")).await?;
+    call.admin().delete_user(&call.user("id").await?).await?;
     Ok(no_content())
 }
 
 /// Sets a password, or generates one and returns it once. Revokes everything that began with the
 /// old password.
 #[utoipa::path(post, path = "/users/{id}/password", tag = "users",
-    params(("id" = String, Path, description = "id of the user")), request_body = SetPassword,
+    params(("id" = String, Path, description = "id, name or email address of the user")), request_body = SetPassword,
     responses((status = 200, description = "set", body = PasswordSet),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn set_password(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().set_password(call.path_parameter("id"), call.body::<SetPassword>()?).await?))
+    Ok(ok(&call.admin().set_password(&call.user("id").await?, call.body::<SetPassword>()?).await?))
 }
 
 /// Creates a link with which the user of a new account sets the first password, and returns it once.
 #[utoipa::path(post, path = "/users/{id}/invitation", tag = "users",
-    params(("id" = String, Path, description = "id of the user")), request_body = NewLink,
+    params(("id" = String, Path, description = "id, name or email address of the user")), request_body = NewLink,
     responses((status = 201, description = "created; it replaces an earlier link of the user", body = LinkView),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the account has a password or is disabled", body = ErrorBody)))]
 async fn invite_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(created(&call.admin().invite_user(call.path_parameter("id"), &call.body::<NewLink>()?).await?))
+    Ok(created(&call.admin().invite_user(&call.user("id").await?, &call.body::<NewLink>()?).await?))
 }
 
 /// Creates a link with which the user sets another password, and returns it once.
 #[utoipa::path(post, path = "/users/{id}/reset-link", tag = "users",
-    params(("id" = String, Path, description = "id of the user")), request_body = NewLink,
+    params(("id" = String, Path, description = "id, name or email address of the user")), request_body = NewLink,
     responses((status = 201, description = "created; it replaces an earlier link of the user", body = LinkView),
         (status = 404, description = "not found", body = ErrorBody),
         (status = 409, description = "the account is disabled", body = ErrorBody)))]
 async fn create_reset_link(call: Call) -> Result<Response, AdminFault> {
-    Ok(created(&call.admin().create_reset_link(call.path_parameter("id"), &call.body::<NewLink>()?).await?))
+    Ok(created(&call.admin().create_reset_link(&call.user("id").await?, &call.body::<NewLink>()?).await?))
 }
 
 /// Disables an account, ends its sessions and revokes its tokens.
 #[utoipa::path(post, path = "/users/{id}/disable", tag = "users",
-    params(("id" = String, Path, description = "id of the user")),
+    params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 200, description = "disabled", body = UserView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn disable_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().disable_user(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().disable_user(&call.user("id").await?).await?))
 }
 
 /// Enables a disabled account. Revoked tokens stay revoked.
 #[utoipa::path(post, path = "/users/{id}/enable", tag = "users",
-    params(("id" = String, Path, description = "id of the user")),
+    params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 200, description = "enabled", body = UserView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn enable_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().enable_user(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().enable_user(&call.user("id").await?).await?))
 }
 
 /// Deletes the failure record of an account, so the user can log in immediately.
 #[utoipa::path(post, path = "/users/{id}/unlock", tag = "users",
-    params(("id" = String, Path, description = "id of the user")),
+    params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 200, description = "unlocked", body = UserView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn unlock_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().unlock_user(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().unlock_user(&call.user("id").await?).await?))
 }
 
 /// Ends all sessions of a user and revokes all tokens: logout everywhere.
 #[utoipa::path(post, path = "/users/{id}/revoke", tag = "users",
-    params(("id" = String, Path, description = "id of the user")),
+    params(("id" = String, Path, description = "id, name or email address of the user")),
     responses((status = 200, description = "sessions ended and tokens revoked", body = UserView),
         (status = 404, description = "not found", body = ErrorBody)))]
 async fn end_user(call: Call) -> Result<Response, AdminFault> {
-    Ok(ok(&call.admin().end_user(call.path_parameter("id")).await?))
+    Ok(ok(&call.admin().end_user(&call.user("id").await?).await?))
 }
 
 /// Lists sessions that have not ended, ordered by `sid`.

@@ -4,8 +4,9 @@ use idp::admin::Secret;
 use idp::admin::clients::{AddClient, ClientChanged, ClientView, ListClients, ProofView, ReplaceClient};
 use idp::admin::tokens::RevokeAll;
 
-use super::{Done, input, show, user};
-use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
+use super::list::{ListPart, PagePart, show_part};
+use super::{Done, input, show};
+use crate::cmd::admin::context::AdminContext;
 
 /// Commands for clients. Clients of the configuration file are shown here and changed there.
 #[derive(Debug, clap::Subcommand)]
@@ -21,15 +22,19 @@ pub(super) enum Verb {
     },
     /// Show a client with its settings.
     Show {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Show all clients.
-    List,
+    /// Show clients: those of the configuration, then the registered ones; a search looks at IDs and
+    /// names.
+    List {
+        #[command(flatten)]
+        part: ListPart,
+    },
     /// Replace the settings of a client; its tokens and grants stay valid.
     Replace {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
         /// JSON file with all new settings, or -.
@@ -41,34 +46,34 @@ pub(super) enum Verb {
     },
     /// Create another secret and print it once; the previous one stays valid until the next change.
     Secret {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Disable a client and revoke its tokens and grants.
     Disable {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Enable a disabled client again; revoked tokens stay revoked.
     Enable {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Revoke all tokens and grants of a client, or those on behalf of one user.
     Revoke {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
-        /// Only what it has on behalf of this user, by name or id.
+        /// Only what it has on behalf of this user: name, e-mail address or ID.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
     /// Delete a client and revoke its tokens and grants.
     Delete {
-        /// The `client_id` of the client.
+        /// ID or name of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
@@ -82,21 +87,29 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             let added = admin.add_client(AddClient { id, settings }).await?;
             changed(desk, &added, "is registered")
         }
-        Verb::Show { id } => Ok(desk.show(&admin.client(&id).await?, details)?),
-        Verb::List => {
-            let page = async |after| admin.clients(&ListClients { after, limit: PAGE }).await;
-            Ok(desk.show(&all_pages(page).await?, |all| table(&all.items))?)
+        Verb::Show { id } => {
+            let id = admin.client_id(&id).await?;
+            Ok(desk.show(&admin.client(&id).await?, details)?)
+        }
+        Verb::List { part } => {
+            let page = async |PagePart { search, limit, after }| {
+                admin.clients(&ListClients { search, limit, after }).await
+            };
+            show_part(desk, &part.read(page).await?, |part| table(&part.items))
         }
         Verb::Replace { id, settings, version } => {
             let settings = input::json(&settings, "client's settings")?;
+            let id = admin.client_id(&id).await?;
             let replaced = admin.replace_client(&id, ReplaceClient { version, settings }).await?;
             changed(desk, &replaced, "has new settings")
         }
         Verb::Secret { id } => {
+            let id = admin.client_id(&id).await?;
             let rotated = admin.rotate_secret(&id).await?;
             changed(desk, &rotated, "has a new secret; the previous one stays valid until the next change")
         }
         Verb::Disable { id } => {
+            let id = admin.client_id(&id).await?;
             let view = admin.disable_client(&id).await?;
             Ok(desk.report_change(
                 &view,
@@ -104,14 +117,12 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             )?)
         }
         Verb::Enable { id } => {
+            let id = admin.client_id(&id).await?;
             let view = admin.enable_client(&id).await?;
             Ok(desk.report_change(&view, &format!("client {id} is enabled"))?)
         }
-        Verb::Revoke { id, user: named } => {
-            let user = match named {
-                Some(user) => Some(user::id(desk, &user).await?),
-                None => None,
-            };
+        Verb::Revoke { id, user } => {
+            let id = admin.client_id(&id).await?;
             let revoked = admin.revoke_all(&RevokeAll { client: id.clone(), user }).await?;
             let description = format!(
                 "{} families and opaque tokens of client {id} are revoked, JWTs with them",
@@ -120,6 +131,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             Ok(desk.report_change(&revoked, &description)?)
         }
         Verb::Delete { id } => {
+            let id = admin.client_id(&id).await?;
             admin.delete_client(&id).await?;
             Ok(desk.report_change(
                 &(),

@@ -7,7 +7,7 @@ use aws_lc_rs::rand::SystemRandom;
 use coherence::secret::SharedSecret;
 use config::Severity;
 use http_engine::clock::{Clock as _, SystemClock};
-use idp::admin::{Admin, AdminFault, Page};
+use idp::admin::Admin;
 use idp::{OutboundClient, Parts, PendingResponse, PostRequest};
 use serde::Serialize;
 
@@ -15,9 +15,6 @@ use super::Output;
 use crate::exit::{Failure, Outcome};
 use crate::provider::{self, OpenedProvider};
 use crate::terminal::{ERROR, Findings, HINT, SUCCESS};
-
-/// Number of entries to read at once.
-pub(super) const PAGE: Option<u32> = Some(500);
 
 /// Loads a configuration file. `None`: it is faulty, and its faults have been printed.
 pub(in crate::cmd) fn load_configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
@@ -152,21 +149,6 @@ impl AdminContext {
             println(secret);
         }
         Ok(outcome)
-    }
-}
-
-/// Reads every page of a list, as one page that is the last.
-pub(super) async fn all_pages<T>(
-    mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
-) -> Result<Page<T>, AdminFault> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let Page { items, next } = page(after).await?;
-        all.extend(items);
-        after = match next {
-            Some(next) => Some(next),
-            None => return Ok(Page { items: all, next: None }),
-        };
     }
 }
 

@@ -14,6 +14,7 @@ mod client;
 pub(super) mod context;
 mod group;
 mod input;
+mod list;
 mod mail;
 mod revocation;
 mod security;

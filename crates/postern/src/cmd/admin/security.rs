@@ -2,27 +2,32 @@
 
 use std::io::{BufWriter, Write as _};
 
+use idp::admin::AdminFault;
 use idp::admin::audit::{AuditEntry, ListEntries};
 use idp::admin::followers::Refusal;
-use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
+use idp::admin::keys::{KeyStage, KeyView, ListKeys, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
 use idp::admin::tokens::{
     FamilyView, ListFamilies, MAX_TOKENS, RevokedTokens, TokenKind, TokenList, TokenText, TokenView,
 };
 
-use super::{Done, Fault, input, show, user};
+use super::list::{ListPart, PagePart, show_part};
+use super::{Done, Fault, input, show};
 use crate::cmd::admin::backup;
-use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
+use crate::cmd::admin::context::AdminContext;
 use crate::exit::{Failure, Outcome};
 
 /// Commands for sessions.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum SessionVerb {
-    /// Show the users that are logged in, and their sessions.
+    /// Show the users that are logged in, and their sessions; a search looks at sids, user IDs,
+    /// addresses and browsers.
     List {
-        /// Only sessions of this user, by name or id.
+        /// Only sessions of this user: name, e-mail address or ID.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
+        #[command(flatten)]
+        part: ListPart,
     },
     /// Sign a session out and revoke what was granted in it.
     Revoke {
@@ -35,19 +40,16 @@ pub(super) enum SessionVerb {
 pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
     let admin = desk.admin();
     match verb {
-        SessionVerb::List { user: named } => {
-            let user = match named {
-                Some(user) => Some(user::id(desk, &user).await?),
-                None => None,
+        SessionVerb::List { user, part } => {
+            let page = async |PagePart { search, limit, after }| {
+                admin.sessions(&ListSessions { user: user.clone(), search, limit, after }).await
             };
-            let page =
-                async |after| admin.sessions(&ListSessions { user: user.clone(), limit: PAGE, after }).await;
             let row = |session: &SessionView| {
                 let SessionView { sid, user_id, address, agent, seen_at, expires_at, .. } = session.clone();
                 [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
             };
             let heading = ["sid", "user", "address", "browser", "last used", "ends"];
-            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.items.iter().map(row)))?)
+            show_part(desk, &part.read(page).await?, |part| show::table(heading, part.items.iter().map(row)))
         }
         SessionVerb::Revoke { sid } => {
             admin.end_session(&sid).await?;
@@ -59,8 +61,12 @@ pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
 /// Commands for keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum KeyVerb {
-    /// Show the keys that sign, the next ones, and retired ones.
-    List,
+    /// Show the keys that sign, the next ones, and retired ones; a search looks at kids, algorithms and
+    /// `active`, `next` or `retired`.
+    List {
+        #[command(flatten)]
+        part: ListPart,
+    },
     /// Make the next key of an algorithm sign.
     Rotate {
         /// ES256, RS256 or `EdDSA`.
@@ -77,7 +83,12 @@ pub(super) enum KeyVerb {
 pub(super) async fn keys(desk: &AdminContext, verb: KeyVerb) -> Done {
     let admin = desk.admin();
     match verb {
-        KeyVerb::List => Ok(desk.show(&admin.keys().await?, key_table)?),
+        KeyVerb::List { part } => {
+            let page = async |PagePart { search, limit, after }| {
+                admin.list_keys(&ListKeys { search, limit, after }).await
+            };
+            show_part(desk, &part.read(page).await?, |part| key_table(&part.items))
+        }
         KeyVerb::Rotate { algorithm } => {
             let keys = admin.rotate_key(&RotateKey { algorithm: algorithm.clone() }).await?;
             Ok(desk.report_change(
@@ -92,7 +103,7 @@ pub(super) async fn keys(desk: &AdminContext, verb: KeyVerb) -> Done {
     }
 }
 
-fn key_table(keys: &KeyList) -> String {
+fn key_table(keys: &[KeyView]) -> String {
     let row = |key: &KeyView| {
         let stage = match key.stage {
             KeyStage::Active => "signs".into(),
@@ -101,7 +112,7 @@ fn key_table(keys: &KeyList) -> String {
         };
         [key.algorithm.clone(), stage, show::time(key.since), key.kid.clone()]
     };
-    show::table(["algorithm", "state", "since", "kid"], keys.items.iter().map(row))
+    show::table(["algorithm", "state", "since", "kid"], keys.iter().map(row))
 }
 
 /// Commands for tokens. A token is read from a file, so that no list of processes shows it.
@@ -121,14 +132,17 @@ pub(super) enum TokenVerb {
         #[arg(long)]
         jti: bool,
     },
-    /// Show active families: the tokens of one authorization each.
+    /// Show active families: the tokens of one authorization each; a search looks at IDs of families,
+    /// clients, users and sessions, at scopes and at audiences.
     Families {
-        /// Only those on behalf of this user, by name or id.
+        /// Only those on behalf of this user: name, e-mail address or ID.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
-        /// Only those of this client.
-        #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+        /// Only those of this client: ID or name.
+        #[arg(long, value_name = "CLIENT", allow_hyphen_values = true)]
         client: Option<String>,
+        #[command(flatten)]
+        part: ListPart,
     },
     /// Revoke a family with all its tokens.
     RevokeFamily {
@@ -162,14 +176,10 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
             let lists = lists.map(|some| TokenList { tokens: some.to_vec(), ..TokenList::default() });
             revoke_all(desk, tokens.len(), lists).await
         }
-        TokenVerb::Families { user: named, client } => {
-            let user = match named {
-                Some(user) => Some(user::id(desk, &user).await?),
-                None => None,
-            };
-            let page = async |after| {
+        TokenVerb::Families { user, client, part } => {
+            let page = async |PagePart { search, limit, after }| {
                 let (user, client) = (user.clone(), client.clone());
-                admin.families(&ListFamilies { user, client, limit: PAGE, after }).await
+                admin.families(&ListFamilies { user, client, search, limit, after }).await
             };
             let row = |family: &FamilyView| {
                 let FamilyView { id, client_id, user_id, scopes, created_at, expires_at, .. } =
@@ -178,7 +188,7 @@ pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
                 [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
             };
             let heading = ["id", "client", "user", "scopes", "granted", "ends"];
-            Ok(desk.show(&all_pages(page).await?, |all| show::table(heading, all.items.iter().map(row)))?)
+            show_part(desk, &part.read(page).await?, |part| show::table(heading, part.items.iter().map(row)))
         }
         TokenVerb::RevokeFamily { id } => {
             admin.revoke_family(&id).await?;
@@ -246,11 +256,11 @@ fn token_text(view: &TokenView) -> String {
 /// Which entries of the audit log to show.
 #[derive(Debug, clap::Args)]
 pub(super) struct AuditFilter {
-    /// Only entries about this user, by name or ID; a deleted account by its ID.
+    /// Only entries about this user: name, e-mail address or ID; a deleted account by its ID.
     #[arg(long, value_name = "USER", allow_hyphen_values = true)]
     user: Option<String>,
-    /// Only entries about this client.
-    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    /// Only entries about this client: ID or name; a deleted one by its ID.
+    #[arg(long, value_name = "CLIENT", allow_hyphen_values = true)]
     client: Option<String>,
     /// Only actions of this actor: `user:ID`, `client:ID`, `operator:NAME` or `anonymous`.
     #[arg(long, value_name = "ACTOR")]
@@ -264,19 +274,15 @@ pub(super) struct AuditFilter {
     /// Only entries before this time, in the same forms.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Only entries after this number.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    after: u64,
-    /// Largest number of entries.
-    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
-    limit: u32,
+    #[command(flatten)]
+    part: ListPart,
 }
 
 /// Commands for the audit log.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum AuditVerb {
-    /// Show entries, the oldest first; long details are cut here, but complete in JSON and in an
-    /// export.
+    /// Show entries, the oldest first; a search looks at actors, actions, targets, names and details.
+    /// Long details are cut here, but complete in JSON and in an export.
     List(AuditFilter),
     /// Write entries as JSON, one per line, the oldest first.
     Export {
@@ -300,14 +306,23 @@ fn without_names(detail: &str) -> String {
     if members.is_empty() { String::new() } else { serde_json::Value::Object(members).to_string() }
 }
 
+/// Parses the position in the audit log.
+fn number(after: &str) -> Result<u64, AdminFault> {
+    after.parse().map_err(|_| {
+        AdminFault::refused("after", format!("{after:?} is not the number of an entry: use 0 or more"))
+    })
+}
+
 pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
     let admin = desk.admin();
     match verb {
         AuditVerb::List(filter) => {
-            let AuditFilter { user, client, actor, action, since, until, after, limit } = filter;
-            let (after, limit) = (Some(after), Some(limit));
-            let list = ListEntries { after, limit, user, client, actor, action, since, until };
-            let page = admin.audit_log(&list).await?;
+            let AuditFilter { user, client, actor, action, since, until, part } = filter;
+            let all = ListEntries { user, client, actor, action, since, until, ..ListEntries::default() };
+            let page = async |PagePart { search, limit, after }| {
+                let after = after.as_deref().map(number).transpose()?;
+                admin.audit_log(&ListEntries { search, limit, after, ..all.clone() }).await
+            };
             let row = |entry: &AuditEntry| {
                 let AuditEntry { seq, at, actor, action, target, user_name, client_name, detail, .. } =
                     entry.clone();
@@ -325,11 +340,7 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
                 ]
             };
             let heading = ["number", "when", "who", "what", "to whom", "user", "client", "detail"];
-            let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;
-            if let Some(next) = &page.next {
-                anstream::eprintln!("more follow: --after {next}");
-            }
-            Ok(outcome)
+            show_part(desk, &part.read(page).await?, |part| show::table(heading, part.items.iter().map(row)))
         }
         AuditVerb::Export { file, after } => {
             let mut out = BufWriter::new(backup::OutputTarget::open(&file)?);

@@ -7,11 +7,12 @@ use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails
 use idp::admin::{AdminFault, Page, Secret};
 
 use super::input::{self, PasswordFrom};
+use super::list::{ListPart, PagePart, show_part};
 use super::{Done, show};
-use crate::cmd::admin::context::{AdminContext, PAGE, all_pages};
+use crate::cmd::admin::context::AdminContext;
 use crate::exit::Outcome;
 
-/// Commands for accounts. A user is identified by name or by ID.
+/// Commands for accounts. A user is identified by ID, name or e-mail address.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Create an account; without a password the user cannot log in with one.
@@ -35,18 +36,21 @@ pub(super) enum Verb {
     },
     /// Show an account with its groups, state and claims.
     Show {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Show all accounts.
-    List,
+    /// Show accounts, ordered by name; a search looks at names, e-mail addresses and IDs.
+    List {
+        #[command(flatten)]
+        part: ListPart,
+    },
     /// Show names and addresses from before normalization that are not allowed now, and what to do.
     Conflicts,
     /// Change name, address or claims; sessions and grants stay valid.
     #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
     Change {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
         /// New name of the user.
@@ -70,7 +74,7 @@ pub(super) enum Verb {
     },
     /// Set a password, read from the terminal by default; sessions with the old one end.
     Password {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
         /// The user must choose another password at the next login.
@@ -81,7 +85,7 @@ pub(super) enum Verb {
     },
     /// Print or send a one-time link with which the user of a new account sets the first password.
     Invite {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
         /// Lifetime of the link, `1m` to `30d`; default: a day.
@@ -93,7 +97,7 @@ pub(super) enum Verb {
     },
     /// Print or send a one-time link with which the user sets another password.
     ResetLink {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
         /// Lifetime of the link, `1m` to `30d`; default: an hour.
@@ -105,31 +109,31 @@ pub(super) enum Verb {
     },
     /// Disable an account and revoke its sessions, tokens and grants.
     Disable {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Enable a disabled account again; revoked tokens stay revoked.
     Enable {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Forget wrong passwords, so that the user can log in again at once.
     Unlock {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Revoke all sessions, tokens and grants: sign the user out everywhere.
     Revoke {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Delete an account and all its data.
     Delete {
-        /// Name or id of the user.
+        /// Name, e-mail address or ID of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
@@ -162,10 +166,11 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             let id = id(desk, &user).await?;
             Ok(desk.show(&admin.user(&id).await?, details)?)
         }
-        Verb::List => {
-            let page =
-                async |after| admin.users(&ListUsers { after, limit: PAGE, ..ListUsers::default() }).await;
-            Ok(desk.show(&all_pages(page).await?, |all| table(&all.items))?)
+        Verb::List { part } => {
+            let page = async |PagePart { search, limit, after }| {
+                admin.users(&ListUsers { search, limit, after, name: None }).await
+            };
+            show_part(desk, &part.read(page).await?, |part| table(part.items.iter()))
         }
         Verb::Conflicts => {
             let lines = |all: &Page<String>| {
@@ -245,7 +250,7 @@ async fn change_state(desk: &AdminContext, verb: Verb) -> Done {
         // Handled before.
         Verb::Add { .. }
         | Verb::Show { .. }
-        | Verb::List
+        | Verb::List { .. }
         | Verb::Conflicts
         | Verb::Change { .. }
         | Verb::Password { .. }
@@ -269,12 +274,9 @@ fn print_link(desk: &AdminContext, user: &str, link: &LinkView) -> Done {
     Ok(desk.report_change_with_secret(link, link.url.as_ref().map(Secret::expose), &description)?)
 }
 
-/// Finds the ID of a user by name, else by ID.
+/// Finds the ID of a user by ID, name or e-mail address.
 pub(super) async fn id(desk: &AdminContext, user: &str) -> Result<String, AdminFault> {
-    match desk.admin().user_id(user).await {
-        Err(AdminFault::NotFound { .. }) => desk.admin().user(user).await.map(|found| found.user.id),
-        found => found,
-    }
+    desk.admin().user_id(user).await
 }
 
 fn state(user: &UserView) -> String {
@@ -288,11 +290,11 @@ fn address(user: &UserView) -> String {
     }
 }
 
-pub(super) fn table(users: &[UserView]) -> String {
+pub(super) fn table<'u>(users: impl IntoIterator<Item = &'u UserView>) -> String {
     let row = |user: &UserView| {
         [user.name.clone(), user.id.clone(), address(user), state(user), show::time(user.created_at)]
     };
-    show::table(["name", "id", "address", "state", "made"], users.iter().map(row))
+    show::table(["name", "id", "address", "state", "made"], users.into_iter().map(row))
 }
 
 fn password_state(details: &UserDetails) -> &'static str {
