@@ -10,7 +10,7 @@
 //! Each receiver gets every entry at least once, in the order of the log. One node delivers to a
 //! receiver at a time. The position moves when the receiver has confirmed, or when the lines of a
 //! file are on disk. After a crash between the two, the entries are sent again; their `seq` shows
-//! it. No entry is ever given up.
+//! it. No entry is given up before it expires ([`crate::audit_retention`]).
 
 use std::{
     fs::{File, OpenOptions},

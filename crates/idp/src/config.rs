@@ -70,6 +70,8 @@ pub struct Config {
     pub receivers: Vec<Receiver>,
     /// Which groups of entries are written to the audit log.
     pub audit: AuditEvents,
+    /// How long entries of the audit log are kept; `None`: for ever.
+    pub audit_keep: Option<Duration>,
     /// Receivers of the audit log; each has a unique name.
     pub audit_receivers: Vec<AuditReceiver>,
     /// Mails with account links. `None`: none are sent.
@@ -238,6 +240,7 @@ pub struct Checked {
     pub(crate) algorithms: Vec<SigningAlgorithm>,
     pub(crate) receivers: Receivers,
     pub(crate) audit: AuditEvents,
+    pub(crate) audit_keep: Option<Duration>,
     pub(crate) audit_receivers: AuditReceivers,
     pub(crate) mail: Option<MailConfig>,
 }
@@ -295,6 +298,7 @@ impl Config {
             clients: Vec::new(),
             receivers: Vec::new(),
             audit: AuditEvents::default(),
+            audit_keep: None,
             audit_receivers: Vec::new(),
             mail: None,
         }
@@ -335,6 +339,7 @@ impl Config {
                     algorithms,
                     receivers,
                     audit: self.audit,
+                    audit_keep: self.audit_keep,
                     audit_receivers: AuditReceivers::new(self.audit_receivers.clone()),
                     mail: self.mail.clone(),
                 })

@@ -17,9 +17,9 @@
 //!   ([`session`]), tokens ([`access_token`], [`id_token`]), revocations ([`revocations`]), state
 //!   between pages ([`authorization_state`]), back-channel logout ([`logout`]), mails with account
 //!   links (`mail_delivery`), security events
-//!   ([`signals`]), the audit of sign-ins and grants (`audit_trail`) and its delivery
-//!   (`audit_delivery`), one file a grant ([`grants`]), administration ([`admin`]), periodic work
-//!   ([`maintain()`]);
+//!   ([`signals`]), the audit of sign-ins and grants (`audit_trail`), its delivery
+//!   (`audit_delivery`) and its retention (`audit_retention`), one file a grant ([`grants`]),
+//!   administration ([`admin`]), periodic work ([`maintain()`]);
 //! - the HTTP surface ([`endpoint`], [`router()`]).
 //!
 //! Does not own: the listener, its TLS and its limits (the binary serves the router), storage
@@ -48,6 +48,7 @@ pub mod attributes;
 mod audit_delivery;
 mod audit_draft;
 pub mod audit_receivers;
+mod audit_retention;
 mod audit_trail;
 pub mod authorization;
 pub mod authorization_state;

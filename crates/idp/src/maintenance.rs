@@ -4,7 +4,8 @@
 //! again. The store itself reports an unavailable database.
 //!
 //! Does not own: the tasks ([`crate::keys`], [`crate::logout`], [`crate::signals`],
-//! [`crate::audit_delivery`], [`crate::mail_delivery`], the store's sweep). Every node runs all tasks; the store ensures that work happens once where it must.
+//! [`crate::audit_delivery`], [`crate::audit_retention`], [`crate::mail_delivery`], the store's
+//! sweep). Every node runs all tasks; the store ensures that work happens once where it must.
 
 use std::{sync::Arc, time::Duration};
 
@@ -52,13 +53,18 @@ pub async fn maintain(provider: Arc<Provider>) {
         });
     let (old, mut sweep) = (provider.clone(), every(SWEEP_INTERVAL));
     let clean = async move {
-        let duty = Outage::new("deletion of expired rows");
+        let (duty, retention) = (Outage::new("deletion of expired rows"), audit_retention_outage());
         loop {
             sweep.tick().await;
             old.logins().sweep(old.now());
+            match crate::audit_retention::expire(&old).await {
+                Ok(expired) => retention.record(&expired),
+                Err(error) => report(&retention, &Err::<(), _>(KeyError::from(error))),
+            }
             let swept = old.store().delete_expired(old.now(), LOG_RETENTION).await;
             if let Ok(swept) = &swept {
-                tracing::debug!(rows = swept.expired, events = swept.events, "expired rows deleted");
+                let (rows, events, audit_entries) = (swept.expired, swept.events, swept.audit_entries);
+                tracing::debug!(rows, events, audit_entries, "expired rows deleted");
             }
             report(&duty, &swept.map_err(KeyError::from));
         }
@@ -103,6 +109,10 @@ pub async fn maintain(provider: Arc<Provider>) {
         clean,
         others
     );
+}
+
+fn audit_retention_outage() -> Outage {
+    Outage::new("expiry of the audit log").with_effect("its entries are kept")
 }
 
 fn every(period: Duration) -> Interval {

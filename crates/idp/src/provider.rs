@@ -6,7 +6,7 @@
 //! Does not own: routing of requests ([`crate::router`]), the endpoints, periodic work
 //! ([`crate::maintenance`]).
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use auth::{
     time::Timestamp,
@@ -117,6 +117,7 @@ pub struct Provider {
     pages: Pages,
     receivers: Receivers,
     audit: AuditEvents,
+    audit_keep: Option<Duration>,
     audit_receivers: AuditReceivers,
     mailer: Option<Mailer>,
     failures: Arc<FailureLog>,
@@ -146,6 +147,7 @@ impl Provider {
             algorithms,
             receivers,
             audit,
+            audit_keep,
             audit_receivers,
             mail,
         } = checked;
@@ -175,6 +177,7 @@ impl Provider {
             pages,
             receivers,
             audit,
+            audit_keep,
             audit_receivers,
             mailer: mail.map(Mailer::new),
             failures,
@@ -198,6 +201,11 @@ impl Provider {
     /// Which groups of entries are written to the audit log.
     pub(crate) fn audit_events(&self) -> AuditEvents {
         self.audit
+    }
+
+    /// How long entries of the audit log are kept; `None`: for ever.
+    pub(crate) fn audit_keep(&self) -> Option<Duration> {
+        self.audit_keep
     }
 
     pub(crate) fn audit_receivers(&self) -> &AuditReceivers {

@@ -2,7 +2,8 @@
 //!
 //! Owns: entries in a chain of digests, appended in the transaction of the change they describe
 //! ([`Audited`], [`AuditedBy`]), verification of the chain, and reads by filter ([`AuditFilter`]).
-//! Does not own: which changes need an entry, receivers of the log ([`crate::audit_receivers`]).
+//! Does not own: which changes need an entry, receivers of the log ([`crate::audit_receivers`]), which
+//! entries expire ([`crate::audit_retention`]).
 //!
 //! The digest of each entry covers the entry before it. An operator who keeps a copy of the last
 //! digest elsewhere can detect any later modification. No code here updates or deletes entries.
@@ -11,6 +12,7 @@ use std::mem;
 
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
+use serde_json::{Map, Value};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -83,7 +85,7 @@ const FIRST_TEXT: usize = 6;
 
 /// Which end of a range of times.
 #[derive(Clone, Copy)]
-enum BoundSide {
+pub(crate) enum BoundSide {
     First,
     Last,
 }
@@ -291,7 +293,11 @@ impl Store {
     ///
     /// The clocks of nodes differ, so times are not in the order of the numbers. The number is a
     /// bound, and each entry is compared too.
-    async fn audit_bound(&self, side: BoundSide, at: Timestamp) -> Result<Option<i64>, StoreError> {
+    pub(crate) async fn audit_bound(
+        &self,
+        side: BoundSide,
+        at: Timestamp,
+    ) -> Result<Option<i64>, StoreError> {
         let (end, condition, order) = match side {
             BoundSide::First => ("MIN", ">=", "at, seq"),
             BoundSide::Last => ("MAX", "<", "at DESC, seq DESC"),
@@ -304,34 +310,159 @@ impl Store {
         Ok(self.readers().fetch_one(ask).await?.try_get(0)?)
     }
 
-    /// Verifies the chain from its beginning, at least up to the head. Returns the number of
-    /// entries and the last digest.
+    /// Where the log begins.
+    pub(crate) async fn audit_tail(&self) -> Result<AuditTail, StoreError> {
+        let ask = sqlx::query("SELECT seq, digest, at FROM audit_tail WHERE id = 1");
+        let row = self.readers().fetch_one(ask).await?;
+        Ok(AuditTail {
+            seq: unsigned(row.try_get(0)?),
+            digest: StoredDigest::read_optional(&row, 1)?.unwrap_or(GENESIS_DIGEST),
+            moved_at: timestamp(row.try_get(2)?),
+        })
+    }
+
+    /// Verifies the chain from its beginning, at least up to the head. If entries have expired, the
+    /// log must have the entry that says so ([`crate::audit_retention`]).
     ///
     /// # Errors
     /// [`StoreError`] when a read fails. A broken chain is not an error but a result,
     /// [`BrokenChain`].
-    pub async fn verify_audit_log(&self) -> Result<Result<(u64, StoredDigest), BrokenChain>, StoreError> {
+    pub async fn verify_audit_log(&self) -> Result<Result<VerifiedLog, BrokenChain>, StoreError> {
+        loop {
+            let tail = self.audit_tail().await?;
+            let verified = self.verify_after(&tail).await?;
+            // Entries that expired meanwhile may have been deleted before they were read. The
+            // beginning moves once a day, so this ends.
+            if verified.is_ok() || self.audit_tail().await? == tail {
+                return Ok(verified);
+            }
+        }
+    }
+
+    async fn verify_after(&self, tail: &AuditTail) -> Result<Result<VerifiedLog, BrokenChain>, StoreError> {
         // The head is read first: entries written meanwhile come after it.
         let head =
             self.readers().fetch_one(sqlx::query("SELECT seq, digest FROM audit_head WHERE id = 1")).await?;
         let (known, digest) = (unsigned(head.try_get(0)?), StoredDigest::read(&head, 1)?);
-        let (mut seq, mut last) = (0, GENESIS_DIGEST);
+        let mut chain = Chain::after(tail);
+        let mut is_recorded = tail.seq == 0;
         loop {
-            if seq == known && last != digest {
-                return Ok(Err(BrokenChain(seq)));
+            if chain.seq == known && chain.digest != digest {
+                return Ok(Err(BrokenChain(chain.seq)));
             }
-            let page = self.audit_log(seq).await?;
+            let page = self.audit_log(chain.seq).await?;
             if page.is_empty() {
-                // If the head counts more entries, the last ones were deleted.
-                return Ok(if seq < known { Err(BrokenChain(seq + 1)) } else { Ok((seq, last)) });
+                return Ok(if chain.seq < known {
+                    // The head counts more entries: the last ones were deleted.
+                    Err(BrokenChain(chain.seq + 1))
+                } else if is_recorded {
+                    Ok(VerifiedLog { expired: tail.seq, last: chain.seq, digest: chain.digest })
+                } else {
+                    // Entries were deleted, but none has expired.
+                    Err(BrokenChain(tail.seq + 1))
+                });
             }
             for recorded in page {
-                seq += 1;
-                last = chained_digest(&last, seq, &recorded.entry);
-                if (recorded.seq, recorded.digest) != (seq, last) {
-                    return Ok(Err(BrokenChain(seq)));
+                if let Err(broken) = chain.follow(&recorded) {
+                    return Ok(Err(broken));
+                }
+                is_recorded |= tail.is_recorded_by(&recorded.entry);
+            }
+        }
+    }
+
+    /// Verifies the chain from its beginning up to the entry `last`. Returns the digest of that
+    /// entry.
+    pub(crate) async fn verify_audit_entries(
+        &self,
+        tail: &AuditTail,
+        last: u64,
+    ) -> Result<Result<StoredDigest, BrokenChain>, StoreError> {
+        let mut chain = Chain::after(tail);
+        loop {
+            let page = self.audit_log(chain.seq).await?;
+            if page.is_empty() {
+                return Ok(Err(BrokenChain(chain.seq + 1)));
+            }
+            for recorded in page {
+                if let Err(broken) = chain.follow(&recorded) {
+                    return Ok(Err(broken));
+                }
+                if chain.seq == last {
+                    return Ok(Ok(chain.digest));
                 }
             }
+        }
+    }
+}
+
+/// A log whose chain is unbroken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerifiedLog {
+    /// Number of the last entry that has expired; 0: none has.
+    pub expired: u64,
+    /// Number of the last entry.
+    pub last: u64,
+    /// Digest of the last entry.
+    pub digest: StoredDigest,
+}
+
+/// Where the log begins: after the last entry that has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AuditTail {
+    /// Number of that entry; 0: none has expired.
+    pub(crate) seq: u64,
+    /// Its digest, which the next entry follows.
+    pub(crate) digest: StoredDigest,
+    /// When it expired.
+    pub(crate) moved_at: Timestamp,
+}
+
+/// Member of the details of an entry about expiry: number of the last expired entry.
+const LAST: &str = "last";
+/// Member of these details: digest of that entry, in hexadecimal digits.
+const DIGEST: &str = "digest";
+
+impl AuditTail {
+    /// Who records that entries have expired, and as what. No operator and no user can write it.
+    pub(crate) const ACTOR: &str = "system";
+    pub(crate) const ACTION: &str = "audit.expire";
+
+    /// The details that record this beginning in the log.
+    pub(crate) fn details(&self) -> Map<String, Value> {
+        let digest: Vec<String> = self.digest.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        Map::from_iter([(LAST.to_owned(), self.seq.into()), (DIGEST.to_owned(), digest.concat().into())])
+    }
+
+    /// Whether an entry of the log records this beginning. The chain covers the entry, so a beginning
+    /// that was moved by other means is noticed.
+    fn is_recorded_by(&self, entry: &AuditEntry) -> bool {
+        if entry.actor != Self::ACTOR || entry.action != Self::ACTION {
+            return false;
+        }
+        let details: Map<String, Value> = serde_json::from_str(&entry.detail).unwrap_or_default();
+        self.details().iter().all(|(name, value)| details.get(name) == Some(value))
+    }
+}
+
+/// A chain that is followed from entry to entry.
+struct Chain {
+    seq: u64,
+    digest: StoredDigest,
+}
+
+impl Chain {
+    fn after(tail: &AuditTail) -> Self {
+        Self { seq: tail.seq, digest: tail.digest }
+    }
+
+    fn follow(&mut self, recorded: &AuditRecord) -> Result<(), BrokenChain> {
+        self.seq += 1;
+        self.digest = chained_digest(&self.digest, self.seq, &recorded.entry);
+        if (recorded.seq, recorded.digest) == (self.seq, self.digest) {
+            Ok(())
+        } else {
+            Err(BrokenChain(self.seq))
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct ExpiredRows {
     pub expired: u64,
     /// Events of the revocation log and security events.
     pub events: u64,
+    /// Entries of the audit log.
+    pub audit_entries: u64,
 }
 
 /// How long a mail is kept after it expires. The node that takes it meanwhile records why it was not
@@ -102,6 +104,16 @@ pub(crate) async fn run(
     Ok(swept)
 }
 
+/// Deletes the entries of the audit log up to this number, which have expired. Returns how many.
+pub(crate) async fn delete_audit_entries(
+    pool: &AnyPool,
+    dialect: Dialect,
+    last: u64,
+) -> Result<u64, StoreError> {
+    let entries = ("audit_log", "seq", "seq", NO_CONDITION);
+    delete_expired(pool, dialect, entries, i64::try_from(last).unwrap_or(i64::MAX)).await
+}
+
 /// Deletes entries of the list of ended login sessions that are no longer relevant.
 pub(crate) async fn delete_login_endings(
     pool: &AnyPool,
@@ -112,7 +124,7 @@ pub(crate) async fn delete_login_endings(
     delete_expired(pool, dialect, endings, millis(now.minus(crate::ended_logins::RETENTION))).await
 }
 
-/// Deletes the rows of one table that expired at `before` or earlier. Returns how many.
+/// Deletes the rows of one table whose column is `before` or less. Returns how many.
 pub(crate) async fn delete_expired(
     pool: &AnyPool,
     dialect: Dialect,

@@ -25,8 +25,8 @@
 //!   [`access_tokens`], [`device_codes`], [`pushed_requests`]), how one follows from another
 //!   ([`redeem`]), and the status of a token that is not stored ([`jwt_status`]).
 //! - Single use, deliveries and keys: [`replay_guard`], [`deliveries`], [`mail_queue`], [`key_ring`].
-//! - The record for operators, written in the same transaction: [`audit`], and who receives it:
-//!   [`audit_receivers`].
+//! - The record for operators, written in the same transaction: [`audit`], who receives it:
+//!   [`audit_receivers`], and how long it is kept: [`audit_retention`].
 //! - Consumers of the revocation log: [`followers`]; reads that only the current primary can
 //!   answer: `proof`.
 //! - Events for other services, in readable form: [`security_events`].
@@ -40,6 +40,7 @@ pub mod account_links;
 mod announcements;
 pub mod audit;
 pub mod audit_receivers;
+pub mod audit_retention;
 pub mod backup;
 pub mod clients;
 pub mod codes;

@@ -88,7 +88,8 @@ impl Store {
         Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proof_outage: proving })
     }
 
-    /// Deletes expired rows, and log events older than `log_kept`: see [`crate::expiry`].
+    /// Deletes expired rows, log events older than `log_kept`, and entries of the audit log that have
+    /// expired: see [`crate::expiry`].
     ///
     /// # Errors
     /// [`StoreError`] when a step fails; the rows deleted before stay deleted.
@@ -97,9 +98,19 @@ impl Store {
         now: Timestamp,
         log_kept: Duration,
     ) -> Result<crate::ExpiredRows, StoreError> {
-        let swept = crate::expiry::run(&self.writers, self.dialect, now, log_kept).await;
+        let swept = self.run_expiry(now, log_kept).await;
         self.storage_health().record(&swept, Instant::now());
         swept
+    }
+
+    async fn run_expiry(&self, now: Timestamp, log_kept: Duration) -> Result<crate::ExpiredRows, StoreError> {
+        let swept = crate::expiry::run(&self.writers, self.dialect, now, log_kept).await?;
+        let last = self.audit_tail().await?.seq;
+        let audit_entries = match last {
+            0 => 0,
+            last => crate::expiry::delete_audit_entries(&self.writers, self.dialect, last).await?,
+        };
+        Ok(crate::ExpiredRows { audit_entries, ..swept })
     }
 
     /// Writes the whole database as of one moment: see [`crate::backup`]. Writes to `out` are

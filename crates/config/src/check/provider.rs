@@ -172,6 +172,7 @@ fn config(
     config.clients = clients;
     config.receivers = receivers::read(raw, path, context);
     config.audit = audit::events(&raw.audit);
+    config.audit_keep = audit::keep(&raw.audit, &path.key("audit"), context);
     config.audit_receivers = audit::receivers(raw, path, context);
     config.mail = mail::read(raw, path, context);
     config

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::scalar::Name;
+use super::super::scalar::{Bound, Name, Timespan};
 
-/// What is written to the audit log of the provider, besides all changes by operators and users,
+/// How long the audit log of the provider is kept, and what is written to it, besides all changes by operators and users,
 /// revocations, and codes and refresh tokens that are used twice. See
 /// `docs/guides/provider-audit.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,11 +16,15 @@ use super::super::scalar::Name;
 pub struct Audit {
     /// Groups of entries. An empty list: none of them.
     pub events: Vec<AuditEvent>,
+    /// How long entries are kept, at least `"1d"`, or `"unlimited"`. Older ones are deleted once a day,
+    /// in the order of the log. An entry that a receiver does not have yet is kept twice as long.
+    pub keep: Bound<Timespan>,
 }
 
 impl Default for Audit {
     fn default() -> Self {
-        Self { events: vec![AuditEvent::Logins, AuditEvent::Consents, AuditEvent::Grants] }
+        let events = vec![AuditEvent::Logins, AuditEvent::Consents, AuditEvent::Grants];
+        Self { events, keep: Bound(None) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::audit::{AuditFilter, AuditRecord};
+use store::audit::{AuditFilter, AuditRecord, VerifiedLog};
 
 use super::paging::{Listed, Part};
 use super::{Admin, AdminFault, Page, UtcTime, rfc3339};
@@ -14,7 +14,7 @@ use crate::audit_draft::{CLIENT_NAME, USER_NAME};
 /// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AuditEntry {
-    /// Sequence number: from 1, without gaps.
+    /// Sequence number: from 1, without gaps. The first ones may have expired.
     pub seq: u64,
     /// Time of the action.
     pub at: UtcTime,
@@ -85,6 +85,12 @@ pub struct AuditVerdict {
     /// Number of entries, if the log is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
+    /// Sequence number of the last entry, if the log is intact; 0 if it is empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<u64>,
+    /// Sequence number of the last entry that has expired; absent if none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired: Option<u64>,
     /// Digest of the last entry. Store it elsewhere: any later change to existing entries changes
     /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,15 +228,22 @@ impl Admin<'_> {
     /// [`AdminFault`] when the store fails.
     pub async fn verify_audit_log(&self) -> Result<AuditVerdict, AdminFault> {
         Ok(match self.provider.store().verify_audit_log().await? {
-            Ok((entries, digest)) => AuditVerdict {
+            Ok(VerifiedLog { expired, last, digest }) => AuditVerdict {
                 intact: true,
-                entries: Some(entries),
+                entries: Some(last - expired),
+                last: Some(last),
+                expired: (expired > 0).then_some(expired),
                 digest: Some(hex(&digest.0)),
                 broken_at: None,
             },
-            Err(broken) => {
-                AuditVerdict { intact: false, entries: None, digest: None, broken_at: Some(broken.0) }
-            }
+            Err(broken) => AuditVerdict {
+                intact: false,
+                entries: None,
+                last: None,
+                expired: None,
+                digest: None,
+                broken_at: Some(broken.0),
+            },
         })
     }
 }

@@ -25,7 +25,10 @@ const ROWS_PER_INSERT: usize = 100;
 /// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 64 << 20;
 /// Tables whose single row a new database already has.
-const HEADS: [&str; 2] = ["invalidation_head", "audit_head"];
+const HEADS: [&str; 3] = ["invalidation_head", "audit_head", AUDIT_TAIL];
+/// The one of them that copies of older versions do not have, and the first schema version with it.
+const AUDIT_TAIL: &str = "audit_tail";
+const AUDIT_TAIL_SINCE: u64 = 15;
 
 /// The input, and the digest over the lines read so far.
 struct Lines<'f, R> {
@@ -89,6 +92,9 @@ pub(crate) async fn run(
     lock_empty_database(&mut transaction, dialect, &tables).await?;
     let counts = read_tables(&mut lines, &tables, &mut transaction, dialect).await?;
     for head in HEADS {
+        if head == AUDIT_TAIL && schema < AUDIT_TAIL_SINCE {
+            continue;
+        }
         // The revocation log and the audit chain cannot be continued without these rows.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
             return Err(lines.malformed(format!("the copy has no row of table {head}")));
@@ -177,6 +183,10 @@ async fn begin_history(
 ) -> Result<(LogHead, MigrationNotes), StoreError> {
     sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
+        .execute(&mut *connection)
+        .await?;
+    // Nothing had expired in the audit log of an older version.
+    sqlx::query("INSERT INTO audit_tail (id, seq, at) VALUES (1, 0, 0) ON CONFLICT (id) DO NOTHING")
         .execute(&mut *connection)
         .await?;
     let migrated = migrations::complete_import(connection, schema).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
-use store::audit::{AuditEntry, AuditFilter, Audited, AuditedBy, BrokenChain};
+use store::audit::{AuditEntry, AuditFilter, Audited, AuditedBy, BrokenChain, VerifiedLog};
 use store::audit_receivers::{RegisterAuditReceiver, ReleaseAuditReceiver, TakeAuditReceiver};
 use store::groups::AddGroup;
 use store::login_attempts::DeleteAttempts;
@@ -120,7 +120,7 @@ on_both! {
         let change = AuditedBy { change: DeleteAttempts { subject }, entries: |(): &()| vec![entry("a"), entry("b")] };
         store.write(change).await.unwrap();
         assert_eq!(store.audit_log(0).await.unwrap().len(), 2);
-        assert!(store.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 2));
+        assert!(store.verify_audit_log().await.unwrap().is_ok_and(|log| log.last == 2));
     }
 
     async fn an_entry_concerns_whom_it_names_and_that_is_verified_too(database: Database) {
@@ -168,7 +168,7 @@ on_both! {
         assert_eq!(log.iter().map(|r| r.seq).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(log.iter().map(|r| r.entry.clone()).collect::<Vec<_>>(), [entry("a"), entry("alone")]);
         assert_eq!(store.audit_log(1).await.unwrap(), log[1..]);
-        assert_eq!(store.verify_audit_log().await.unwrap(), Ok((2, log[1].digest)));
+        assert_eq!(store.verify_audit_log().await.unwrap(), Ok(VerifiedLog { expired: 0, last: 2, digest: log[1].digest }));
     }
 
     async fn entries_of_all_nodes_make_one_chain(database: Database) {
@@ -179,7 +179,7 @@ on_both! {
             writes.spawn(async move { store.write(entry(&n.to_string())).await.unwrap() });
         }
         writes.join_all().await;
-        assert!(matches!(stores[0].verify_audit_log().await.unwrap(), Ok((1_200, _))), "over several pages");
+        assert!(matches!(stores[0].verify_audit_log().await.unwrap(), Ok(VerifiedLog { last: 1_200, .. })), "over several pages");
     }
 
     async fn a_changed_log_is_noticed(database: Database) {

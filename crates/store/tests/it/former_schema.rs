@@ -17,6 +17,7 @@ pub(crate) const BACK_TO_VERSION_9: [&str; 20] = [
     "DROP TABLE account_links",
     "DROP TABLE names_given",
     "DROP TABLE audit_receivers",
+    "DROP TABLE audit_tail",
     "DROP TABLE login_endings",
     "DROP TABLE login_endings_head",
     "DROP INDEX audit_log_user",

@@ -5,6 +5,7 @@
 mod account_import;
 mod account_links;
 mod audit;
+mod audit_retention;
 mod copies;
 mod crash;
 mod databases;

@@ -1,15 +1,20 @@
-//! Checks `[provider.audit]` and `[[provider.audit_receiver]]`: the groups of entries, and who
-//! receives the audit log.
+//! Checks `[provider.audit]` and `[[provider.audit_receiver]]`: the groups of entries, how long they
+//! are kept, and who receives the audit log.
 
 use std::path::Path;
+use std::time::Duration;
 
 use idp::AuditEvents;
 use idp::audit_receivers::{AuditDestination, AuditFormat, AuditReceiver};
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw::{self, AuditEvent};
+use super::super::super::scalar::Timespan;
 use super::super::{Context, check_unique};
 use super::receivers;
+
+/// Shortest time for which entries are kept: they expire once a day.
+const SHORTEST_KEEP: Duration = Duration::from_hours(24);
 
 /// The groups of entries.
 pub(super) fn events(raw: &raw::Audit) -> AuditEvents {
@@ -21,6 +26,17 @@ pub(super) fn events(raw: &raw::Audit) -> AuditEvents {
         refreshes: has(AuditEvent::Refreshes),
         client_credentials: has(AuditEvent::ClientCredentials),
     }
+}
+
+/// How long entries are kept; `None`: for ever.
+pub(super) fn keep(raw: &raw::Audit, path: &KeyPath, context: &mut Context<'_>) -> Option<Duration> {
+    let Timespan(keep) = raw.keep.0?;
+    if keep < SHORTEST_KEEP {
+        let message = format!("{} is too short", raw.keep);
+        let hint = "write at least \"1d\", or \"unlimited\"; to record less, name fewer `events`";
+        context.faults.add(&path.key("keep"), message, hint);
+    }
+    Some(keep)
 }
 
 /// The receivers that have no fault.

@@ -1,5 +1,7 @@
 //! Lists and their searches, and entries that are named instead of identified.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{API, PASSWORD, TestProvider, refused_paths};
@@ -152,4 +154,32 @@ async fn every_list_is_searched() {
     assert!(admin.list_followers(&consumers).await.unwrap().items.is_empty());
     let gone = ListKeys { after: search("gone"), ..ListKeys::default() };
     assert_eq!(refused_paths(admin.list_keys(&gone).await), ["after"]);
+}
+
+#[tokio::test]
+async fn a_log_of_which_a_part_has_expired_says_so() {
+    let bench = TestProvider::start_with(|config| config.audit_keep = Some(Duration::from_hours(48))).await;
+    let admin = bench.admin();
+    for name in ["ada", "bob", "cleo"] {
+        admin.add_user(AddUser { name: name.into(), ..AddUser::default() }).await.unwrap();
+    }
+    let expire = async || crate::audit_retention::expire(&bench.provider).await.unwrap().unwrap();
+    expire().await;
+    let verdict = admin.verify_audit_log().await.unwrap();
+    assert_eq!((verdict.entries, verdict.last, verdict.expired), (Some(3), Some(3), None));
+    bench.advance(Duration::from_hours(49));
+    admin.add_user(AddUser { name: "dora".into(), ..AddUser::default() }).await.unwrap();
+    expire().await;
+    bench.provider.store().delete_expired(bench.provider.now(), Duration::from_hours(1)).await.unwrap();
+    let verdict = admin.verify_audit_log().await.unwrap();
+    assert!(verdict.intact);
+    assert_eq!((verdict.entries, verdict.last, verdict.expired), (Some(2), Some(5), Some(3)));
+    let log = admin.audit_log(&ListEntries::default()).await.unwrap().items;
+    assert_eq!(log.iter().map(|entry| &*entry.action).collect::<Vec<_>>(), ["user.add", "audit.expire"]);
+    // Without the key everything is kept.
+    let bench = TestProvider::start().await;
+    bench.admin().add_user(AddUser { name: "ada".into(), ..AddUser::default() }).await.unwrap();
+    bench.advance(Duration::from_hours(24 * 999));
+    crate::audit_retention::expire(&bench.provider).await.unwrap().unwrap();
+    assert_eq!(bench.admin().verify_audit_log().await.unwrap().expired, None);
 }

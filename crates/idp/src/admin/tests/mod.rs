@@ -107,6 +107,11 @@ fn configuration(issuer: &str) -> Config {
 
 impl TestProvider {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts a provider with another configuration.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store =
             Store::open(&store::sqlite_url(&folder.path().join("facts.db")), Epoch([7; 16])).await.unwrap();
@@ -121,7 +126,9 @@ impl TestProvider {
             entropy: Arc::new(SystemRandom::new()),
             outbound: Arc::new(UnreachableClients),
         };
-        let checked = configuration(&format!("http://{address}/id")).check().unwrap();
+        let mut config = configuration(&format!("http://{address}/id"));
+        change(&mut config);
+        let checked = config.check().unwrap();
         let provider = Provider::start(checked, parts).await.unwrap();
         let service = crate::router(provider.clone());
         tokio::spawn(async move { axum::serve(listener, service).await });

@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write as _};
 
 use idp::admin::AdminFault;
-use idp::admin::audit::{AuditEntry, ListEntries};
+use idp::admin::audit::{AuditEntry, AuditVerdict, ListEntries};
 use idp::admin::followers::Refusal;
 use idp::admin::keys::{KeyStage, KeyView, ListKeys, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
@@ -355,17 +355,26 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
         AuditVerb::Verify => {
             let verdict = admin.verify_audit_log().await?;
             let intact = verdict.intact;
-            desk.show(&verdict, |verdict| match (verdict.entries, &verdict.digest, verdict.broken_at) {
-                (Some(entries), Some(digest), _) => format!(
-                    "the audit log is unchanged: {entries} entries, the last digest is\n{digest}\n\
-                     store it in another place, and compare the entry of that number later\n"
-                ),
-                (_, _, at) => format!(
-                    "the audit log was changed: entry {} or an earlier one was changed or is missing\n",
-                    at.unwrap_or_default()
-                ),
-            })?;
+            desk.show(&verdict, verdict_text)?;
             Ok(if intact { Outcome::Success } else { Outcome::Negative })
         }
     }
+}
+
+fn verdict_text(verdict: &AuditVerdict) -> String {
+    let AuditVerdict { entries, last, expired, digest, broken_at, .. } = verdict;
+    let (Some(entries), Some(last), Some(digest)) = (entries, last, digest) else {
+        let at = broken_at.unwrap_or_default();
+        return format!(
+            "the audit log was changed: entry {at} or an earlier one was changed or is missing\n"
+        );
+    };
+    let expired = match expired {
+        None => String::new(),
+        Some(expired) => format!("; those up to {expired} have expired, as the log records"),
+    };
+    format!(
+        "the audit log is unchanged: {entries} entries{expired}, the last digest is\n{digest}\n\
+         store it in another place, and compare entry {last} with it later\n"
+    )
 }
