@@ -161,7 +161,7 @@ fn random_key() -> Result<Zeroizing<String>, Failure> {
     SystemRandom::new()
         .fill(&mut *bytes)
         .map_err(|_| Failure::new("the system has no random numbers available"))?;
-    Ok(Zeroizing::new(STANDARD.encode(&*bytes) + "\n"))
+    Ok(Zeroizing::new(STANDARD.encode(*bytes) + "\n"))
 }
 
 /// Writes all files, or none of them.
