@@ -76,14 +76,14 @@ on_both! {
         let store = database.open().await;
         fill(&database).await;
         let is_sqlite = database.url.starts_with("sqlite");
-        let (now, used) = (NOW.as_millis().to_string(), NOW.minus(Duration::from_hours(2)).as_millis().to_string());
+        let (now, idle_since) = (NOW.as_millis().to_string(), NOW.minus(Duration::from_hours(2)).as_millis().to_string());
         let values = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
         let (user, client) = (Some("i100007"), Some("c7"));
         let family = |user_id, client_id| {
             let text = |text: Option<&str>| text.map_or("NULL".to_owned(), |text| format!("'{text}'"));
             let filter = FamilyFilter { user_id, client_id };
             let (user, client) = (text(user_id), text(client_id));
-            (filter.statement(), values(&["'f110000'", &now, "101", &user, &client, &used]))
+            (filter.statement(), values(&["'f110000'", &now, "101", &user, &client, &idle_since]))
         };
         let session = |user_id: Option<&str>, value| {
             (sessions::list_statement(user_id), values(&["'s110000'", &now, "101", value]))
