@@ -6,7 +6,7 @@ use store::clients::AddClient;
 use crate::databases::NOW;
 
 /// From the latest version back to version 9.
-pub(crate) const BACK_TO_VERSION_9: [&str; 20] = [
+pub(crate) const BACK_TO_VERSION_9: [&str; 21] = [
     "DROP INDEX users_unfolded",
     "DROP INDEX users_name_fold",
     "DROP INDEX users_email_fold",
