@@ -260,19 +260,21 @@ impl ListeningSocket {
         let hold = AddressGuard::default();
         let sockets = match address {
             ListenAddress::Ip(address) => match options.inherited.tcp(*address)? {
-                Some(socket) => Self::share(workers, || Ok(Self::Tcp(socket.try_clone()?, hold.clone())))?,
+                Some(socket) => {
+                    Self::duplicates(workers, || Ok(Self::Tcp(socket.try_clone()?, hold.clone())))?
+                }
                 None => Self::bind_each(*address, workers, options.claim, &hold)?,
             },
             ListenAddress::Unix(path) => {
                 let inherited = options.inherited.unix(path)?;
                 let socket = inherited.map_or_else(|| bind_unix(path, mode, options.claim), Ok)?;
-                Self::share(workers, || Ok(Self::Unix(socket.try_clone()?, hold.clone())))?
+                Self::duplicates(workers, || Ok(Self::Unix(socket.try_clone()?, hold.clone())))?
             }
         };
         Ok((sockets, Arc::downgrade(&hold)))
     }
 
-    fn share(workers: usize, another: impl Fn() -> io::Result<Self>) -> io::Result<Vec<Self>> {
+    fn duplicates(workers: usize, another: impl Fn() -> io::Result<Self>) -> io::Result<Vec<Self>> {
         (0..workers).map(|_| another()).collect()
     }
 

@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
 /// Crates of this workspace. Their log lines are written.
-const WORKSPACE_CRATES: [&str; 14] = [
+const WORKSPACE_CRATES: [&str; 15] = [
     "auth",
     "coherence",
     "config",
@@ -23,6 +23,7 @@ const WORKSPACE_CRATES: [&str; 14] = [
     "http_engine",
     "idp",
     "login",
+    "mail",
     "outage",
     "pages",
     "postern",

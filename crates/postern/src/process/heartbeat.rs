@@ -105,8 +105,10 @@ mod tests {
         };
         until(&mut heartbeat, &[]);
         let (release, released) = mpsc::channel::<()>();
-        runtime.spawn(async move { released.recv() });
-        // The question that was asked before may still be answered.
+        let (begin, begun) = mpsc::channel();
+        runtime.spawn(async move { begin.send(()).is_ok() && released.recv().is_ok() });
+        begun.recv().unwrap();
+        // The question that was asked before has its answer, the next one gets none.
         until(&mut heartbeat, &["control"]);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(heartbeat.silent_threads(), ["control"]);

@@ -87,6 +87,7 @@ impl Place {
         std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         folder.write("secret", SECRET);
         folder.write("secret.txt", SECRET);
+        folder.write("client.secret", SECRET);
         folder.write("deployment.yaml", include_str!("../../../migrate/tests/it/notebook.yaml"));
         folder.write("policies.yaml", include_str!("../../../migrate/tests/it/istio.yaml"));
         folder.write("envoy.yaml", include_str!("../../../migrate/tests/it/envoy-jwt.yaml"));

@@ -154,6 +154,8 @@ fn a_gateway_with_its_own_provider_serves_people_and_programs() {
     let browser = "GET / HTTP/1.1\r\nHost: HOST\r\nAccept: text/html\r\nSec-Fetch-Mode: navigate\r\n\
                    Sec-Fetch-Dest: document\r\nConnection: close\r\n\r\n";
     let answer = exchange(&gateway, &browser.replace("HOST", &gateway));
+    assert!(answer.starts_with("HTTP/1.1 302") && answer.contains("/oauth2/start?rd="), "{answer}");
+    let answer = get(&gateway, "/oauth2/start");
     assert!(answer.starts_with("HTTP/1.1 302") && answer.contains(&issuer), "{answer}");
     assert!(get(&gateway, "/").starts_with("HTTP/1.1 401"));
     let token = Command::new(env!("CARGO_BIN_EXE_postern"))

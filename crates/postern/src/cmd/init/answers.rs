@@ -47,6 +47,11 @@ impl ProviderKind {
 }
 
 impl Answers {
+    /// Whether the cluster decides what a caller may do.
+    pub(super) fn asks_for_reviews(&self) -> bool {
+        self.provider == ProviderKind::Kubernetes && self.group.is_none()
+    }
+
     /// # Errors
     /// A usage error that names the flag: an answer is missing and nobody can be asked, or it is not
     /// of the right form.

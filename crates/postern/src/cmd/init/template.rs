@@ -167,14 +167,7 @@ fn tokens(text: &mut String, answers: &Answers, about: &Particulars) {
              token_file = {token}\n\
              # kubectl get --raw /.well-known/openid-configuration | jq .issuer\n\
              issuers = [\"https://kubernetes.default.svc.cluster.local\"]\n\
-             audiences = [{audience}]\n\
-             \n\
-             # Asks the API server what a caller may do.\n\
-             [kubernetes]\n\
-             url = {issuer}\n\
-             ca = {ca}\n\
-             token_file = {token}\n\
-             token_authorities = [{name}]\n"
+             audiences = [{audience}]\n"
         ),
         ProviderKind::Openshift => write!(
             text,
@@ -197,6 +190,17 @@ fn tokens(text: &mut String, answers: &Answers, about: &Particulars) {
             more = about.issuer
         ),
     };
+    if answers.asks_for_reviews() {
+        let _ = write!(
+            text,
+            "\n# Asks the API server what a caller may do.\n\
+             [kubernetes]\n\
+             url = {issuer}\n\
+             ca = {ca}\n\
+             token_file = {token}\n\
+             token_authorities = [{name}]\n"
+        );
+    }
 }
 
 fn provider(text: &mut String, answers: &Answers) {
@@ -246,15 +250,15 @@ fn service(text: &mut String, answers: &Answers) {
     if answers.callers.has_people() {
         text.push_str("# Browsers without a session are sent to sign in.\nlogin = true\n");
     }
-    let _ = match (&answers.group, answers.provider) {
-        (Some(group), _) => writeln!(text, "policy = {{ allow = [{{ groups = [{}] }}] }}", quoted(group)),
-        (None, ProviderKind::Kubernetes) => write!(
+    let _ = match &answers.group {
+        Some(group) => writeln!(text, "policy = {{ allow = [{{ groups = [{}] }}] }}", quoted(group)),
+        None if answers.asks_for_reviews() => write!(
             text,
             "# Whoever may `get` services/proxy of this service in the cluster.\n\
              access_review = {{ resource = \"services\", subresource = \"proxy\", verb = \"get\", \
              namespace = \"default\", name = \"app\" }}\n"
         ),
-        (None, _) => write!(
+        None => write!(
             text,
             "# Everybody who is known. For a group: policy = {{ allow = [{{ groups = [\"staff\"] }}] }}\n\
              policy = {{ allow = [{{ authenticated = true }}] }}\n"
@@ -273,10 +277,7 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
     }
     let _ = writeln!(text, "  postern serve {path}");
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(
-            text,
-            "  postern admin --config {path} user add YOU --generate-password    in another terminal"
-        );
+        let _ = writeln!(text, "  postern admin --config {path} user add YOU --generate-password");
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
