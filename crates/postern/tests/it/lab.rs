@@ -78,7 +78,10 @@ fn a_scenario_is_measured_and_reported() {
         ]
     );
     assert_eq!(record["ladders"].as_array().unwrap().len(), 2);
-    let version = format!("postern {}", env!("CARGO_PKG_VERSION"));
+    // With the commit in an optimized build.
+    let version = output_text(&postern(&["--version"]));
+    let version = version.trim();
+    assert!(version.starts_with(concat!("postern ", env!("CARGO_PKG_VERSION"), " (")), "{version}");
     assert_eq!(record["run"]["peers"], serde_json::json!([{ "name": "postern", "version": version }]));
     for variant in variants {
         for iteration in variant["iterations"].as_array().unwrap() {
