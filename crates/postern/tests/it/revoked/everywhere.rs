@@ -194,17 +194,23 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     until(
         || {
             refused = town.look(&token)["refused"].clone();
-            refused["not_yet"].as_array().is_some_and(|late| late.len() == 1)
+            // A machine that is slow enough looks for the first time when nobody is waited for any
+            // more.
+            let is_over = refused["everywhere"] == true && revoked.elapsed() >= Duration::from_secs(9);
+            is_over || refused["not_yet"].as_array().is_some_and(|late| late.len() == 1)
         },
         "refused by all but one",
     );
-    assert_eq!(refused["everywhere"], false, "{refused}");
+    if revoked.elapsed() < Duration::from_secs(9) {
+        assert_eq!(refused["everywhere"], false, "{refused}");
+    }
     let (_, said) = town.admin("node-0.toml", &["revocation", "wait"]);
     assert!(revoked.elapsed() >= Duration::from_secs(5), "{said}");
     assert!(said.contains("have passed, and the lease of every consumer"), "{said}");
     // Its lease has ended, plus five seconds for the clock difference between two nodes.
     let told = town.told_of(&token);
-    assert!(told.contains("; they refuse it in "), "{told}");
+    let is_waited_for = told.contains("; they refuse it in ");
+    assert!(is_waited_for || revoked.elapsed() >= Duration::from_secs(9), "{told}");
     until(|| town.look(&token)["refused"]["everywhere"] == true, "refused everywhere");
     assert!(revoked.elapsed() >= Duration::from_secs(9));
     let told = town.told_of(&token);
