@@ -32,7 +32,7 @@ VARIANTS = {
 # Faulty values, and what the error must say.
 FAULTS = {
     "a misspelt value": (["replcas=3"], "replcas"),
-    "a port without a listener": (["service.ports[0].containerPort=8081"], "no listener of the configuration has it: the addresses are 0.0.0.0:8080"),
+    "a port without a listener": (["service.ports[0].name=web", "service.ports[0].port=80", "service.ports[0].containerPort=8081"], "no listener of the configuration has it: the addresses are 0.0.0.0:8080"),
     "another admin port": (["admin.port=9999"], 'set admin.address = "0.0.0.0:9999"'),
     "no configuration": (["configuration="], "set `configuration`, or `existingConfigMap`"),
     "no TOML": (["configuration=[listener"], "is not TOML"),
