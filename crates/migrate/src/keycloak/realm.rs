@@ -36,6 +36,11 @@ pub(super) fn translate(export: &RealmExport<'_>, place: &ProviderPlace, output:
     };
     table.set("issuer", issuer, from);
     table.set("database", place.database.as_str(), "--database");
+    if !place.database.starts_with("sqlite:") {
+        // Beside a file of SQLite the provider makes one.
+        let from = "a new one for all nodes: (umask 077; openssl rand -base64 32 > provider.secret)";
+        table.set("secret_file", "provider.secret", from);
+    }
     let audiences: Vec<Value> = clients::audiences(export).into_iter().map(Value::from).collect();
     table.set("audiences", audiences, "audience mappers, and clients without one");
     let lifespan = realm.access_token_lifespan.filter(|seconds| (1..=86_400).contains(seconds));

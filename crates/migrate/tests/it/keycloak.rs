@@ -200,6 +200,18 @@ impl Read for GeneratedRealm<'_> {
     }
 }
 
+#[test]
+fn nodes_on_one_server_are_told_to_share_a_secret() {
+    let files = Generated { people: 1, written: AtomicU64::new(0) };
+    let export = RealmExport::read(&files, None).unwrap();
+    for (database, is_shared) in [("sqlite://a.db", false), ("postgres://db.example/postern", true)] {
+        let place = ProviderPlace { issuer: None, database: database.into() };
+        let translated = translate(&export, &place, &Rules, PeopleOptions::default()).unwrap();
+        let text = &translated.migration.configuration;
+        assert_eq!(text.contains("secret_file = \"provider.secret\""), is_shared, "{text}");
+    }
+}
+
 /// People pass by one by one: who stops the pass has not read the rest, and notes keep some names.
 #[test]
 fn people_are_never_read_all_at_once() {
