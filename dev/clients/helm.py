@@ -48,6 +48,9 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     chart = Chart(helm, cluster, stage, report)
     chart.lint()
     chart.crds()
+    # Where the manifests are tried, too.
+    namespace = b"apiVersion: v1\nkind: Namespace\nmetadata: { name: postern }\n"
+    cluster.expect("PATCH", "/api/v1/namespaces/postern?fieldManager=helm-test&force=true", namespace, APPLY)
     for example in EXAMPLES:
         for variant, values in VARIANTS.items():
             chart.accepted(example, variant, values)
