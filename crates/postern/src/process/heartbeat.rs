@@ -105,9 +105,9 @@ mod tests {
         };
         until(&mut heartbeat, &[]);
         let (release, released) = mpsc::channel::<()>();
-        let (begin, begun) = mpsc::channel();
-        runtime.spawn(async move { begin.send(()).is_ok() && released.recv().is_ok() });
-        begun.recv().unwrap();
+        let (enter, is_stuck) = mpsc::channel();
+        runtime.spawn(async move { enter.send(()).is_ok() && released.recv().is_ok() });
+        is_stuck.recv().unwrap();
         // The question that was asked before has its answer, the next one gets none.
         until(&mut heartbeat, &["control"]);
         std::thread::sleep(Duration::from_millis(20));
