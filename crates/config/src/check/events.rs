@@ -230,13 +230,8 @@ pub(super) fn bearer_tokens(
     at: &KeyPath,
     context: &mut Context<'_>,
 ) -> Option<Vec<Zeroizing<String>>> {
-    let read = Zeroizing::new(context.read(file, at)?);
+    let read = context.read_private(file, at, "it contains a credential: chmod o= the file")?;
     let shown = context.reader.resolve(file);
-    if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let message = format!("{} can be read by every user of this machine", shown.display());
-        context.faults.add(at, message, "it contains a credential: chmod o= the file");
-        return None;
-    }
     let text = std::str::from_utf8(&read).unwrap_or_default();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let tokens: Vec<Zeroizing<String>> = lines.map(|line| Zeroizing::new(line.to_owned())).collect();

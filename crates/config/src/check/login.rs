@@ -226,13 +226,9 @@ fn refuse_login_keys(sound: &Partial, context: &mut Context<'_>) {
 
 fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<SessionKeys> {
     let at = path.key("keys_file");
-    let read = zeroize::Zeroizing::new(context.read(&raw.keys_file, &at)?);
+    let hint = "a key permits logging in as any user: chmod o= the file";
+    let read = context.read_private(&raw.keys_file, &at, hint)?;
     let file = context.reader.resolve(&raw.keys_file);
-    if context.reader.access(&raw.keys_file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let message = format!("{} can be read by every user of this machine", file.display());
-        context.faults.add(&at, message, "a key permits logging in as any user: chmod o= the file");
-        return None;
-    }
     let keys = SessionKeys::parse(std::str::from_utf8(&read).unwrap_or("?"));
     keys.map_err(|fault| {
         let hint = "write a key of 32 random bytes in each line: openssl rand -base64 32";

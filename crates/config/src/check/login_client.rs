@@ -121,13 +121,8 @@ fn client_key(
     context: &mut Context<'_>,
 ) -> Option<ClientKey> {
     let (file, at) = (raw.client_key_file.as_ref()?, path.key("client_key_file"));
-    let pem = zeroize::Zeroizing::new(context.read(file, &at)?);
-    if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let message =
-            format!("{} can be read by every user of this machine", context.reader.resolve(file).display());
-        context.faults.add(&at, message, "whoever has the key can act as this client: chmod o= the file");
-        return None;
-    }
+    let hint = "whoever has the key can act as this client: chmod o= the file";
+    let pem = context.read_private(file, &at, hint)?;
     let signer = match Signer::from_pkcs8_pem(&pem) {
         Ok(signer) if by == By::Apple && signer.algorithm() != Algorithm::Es256 => {
             let message =

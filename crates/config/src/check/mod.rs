@@ -100,6 +100,24 @@ impl<'f> Context<'f> {
         }
     }
 
+    /// Reads a file with a secret. Notes a fault when that fails, or when every user of the machine
+    /// can read it too: `hint` says what that permits, and the remedy.
+    fn read_private(
+        &mut self,
+        file: &Path,
+        path: &KeyPath,
+        hint: &'static str,
+    ) -> Option<zeroize::Zeroizing<Vec<u8>>> {
+        let content = zeroize::Zeroizing::new(self.read(file, path)?);
+        if self.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
+            let shown = self.reader.resolve(file);
+            let message = format!("{} can be read by every user of this machine", shown.display());
+            self.faults.add(path, message, hint);
+            return None;
+        }
+        Some(content)
+    }
+
     /// Reads a file that the configuration names. Notes a fault when that fails.
     fn read(&mut self, file: &Path, path: &KeyPath) -> Option<Vec<u8>> {
         if file.as_os_str().is_empty() {

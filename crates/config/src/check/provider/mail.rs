@@ -158,13 +158,8 @@ fn credentials(
 }
 
 fn password(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<Zeroizing<String>> {
-    let read = Zeroizing::new(context.read(file, at)?);
+    let read = context.read_private(file, at, "it contains a credential: chmod o= the file")?;
     let shown = context.reader.resolve(file);
-    if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let message = format!("{} can be read by every user of this machine", shown.display());
-        context.faults.add(at, message, "it contains a credential: chmod o= the file");
-        return None;
-    }
     let text = std::str::from_utf8(&read).unwrap_or_default();
     let password = text.strip_suffix('\n').unwrap_or(text);
     let password = password.strip_suffix('\r').unwrap_or(password);
