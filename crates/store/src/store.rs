@@ -106,13 +106,16 @@ impl Store {
     }
 
     /// Closes all connections after the changes in progress, with a time limit in case the database
-    /// no longer answers.
+    /// no longer answers. After that, a SQLite database is one file: nothing is left in its
+    /// write-ahead log.
     pub async fn close(&self) {
-        let (writers, readers) = (self.writers.close(), self.readers.close());
         let all = async {
-            writers.await;
-            readers.await;
+            self.readers.close().await;
             self.proof.close().await;
+            // SQLite copies the write-ahead log into the file when the last connection is closed.
+            // If two are closed at once, each takes the other for the last, and neither copies it.
+            // The single writer is therefore closed alone.
+            self.writers.close().await;
         };
         // Remaining connections are closed when the process exits.
         let _ = timeout(CLOSE_TIMEOUT, all).await;

@@ -56,6 +56,8 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_LOGGED_CONFLICTS: usize = 20;
 /// Time limit for the work that is left on the provider's threads at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time limit for closing the database at shutdown: SQLite copies its write-ahead log then.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configuration, database and secret of a provider, ready for use.
 pub struct OpenedProvider {
@@ -312,7 +314,7 @@ impl RunningProvider {
             // The store reports its own outage.
             let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, write_failures(&provider)).await;
             // Makes pending changes durable.
-            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, store.close()).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await;
             matches!(clean, Ok(Ok(true)))
         });
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);

@@ -33,6 +33,25 @@ async fn a_new_database_is_for_its_owner_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_database_is_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for run in 0..100 {
+        let store = Store::open(&sqlite_url(&folder.path().join(format!("{run}.db"))), EPOCH).await.unwrap();
+        let mut reads = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let store = store.clone();
+            reads.spawn(async move { store.head().await.unwrap() });
+        }
+        add_user(&store, "ada").await;
+        reads.join_all().await;
+        store.close().await;
+    }
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| !name.to_str().unwrap().ends_with(".db")).collect();
+    assert!(left.is_empty(), "write-ahead logs that were not copied: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_not_be_made_is_not_made() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("facts.db");
