@@ -9,17 +9,20 @@ import subprocess
 from pathlib import Path
 
 from .cluster import Cluster
-from .manifests import APPLY, PLACES, STRICT, Document, check_configuration
+from .manifests import APPLY, PLACES, STRICT, Document, check_configuration, documents
 from .report import Report, Skip, equal, expect
 from .stage import CACHE, ROOT, Stage
 
 CHART = ROOT / "deploy/helm/postern"
-EXAMPLES = ("gateway", "authorization", "login", "provider")
+EXAMPLES = ("gateway", "authorization", "login", "provider", "sidecar")
 NAMESPACE = "postern-helm"
 MORE_PLACES = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "/apis/autoscaling/v2/namespaces/%s/horizontalpodautoscalers",
     ("monitoring.coreos.com/v1", "ServiceMonitor"): "/apis/monitoring.coreos.com/v1/namespaces/%s/servicemonitors",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "/apis/monitoring.coreos.com/v1/namespaces/%s/prometheusrules",
+    ("gateway.networking.k8s.io/v1", "Gateway"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/gateways",
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/httproutes",
+    ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant"): "/apis/gateway.networking.k8s.io/v1beta1/namespaces/%s/referencegrants",
 }
 # Values that change what is rendered, beside each example.
 VARIANTS = {
@@ -51,6 +54,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     # Where the manifests are tried, too.
     namespace = b"apiVersion: v1\nkind: Namespace\nmetadata: { name: postern }\n"
     cluster.expect("PATCH", "/api/v1/namespaces/postern?fieldManager=helm-test&force=true", namespace, APPLY)
+    chart.manifests()
     for example in EXAMPLES:
         for variant, values in VARIANTS.items():
             chart.accepted(example, variant, values)
@@ -95,13 +99,24 @@ class Chart:
         return CHART / f"examples/{example}.yaml"
 
     def crds(self) -> None:
-        with self.report.check("helm: the kinds of the Prometheus operator are installed"):
-            for file in sorted((CACHE / "crds").glob("monitoring.coreos.com_*.yaml")):
+        with self.report.check("helm: the kinds of the Prometheus operator and of the Gateway API are installed"):
+            for file in sorted((CACHE / "crds").glob("*.yaml")):
                 name = re.search(r"^  name: (\S+)$", file.read_text(), re.M)
                 assert name is not None
                 path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name[1]}?fieldManager=test&force=true"
                 self.cluster.expect("PATCH", path, file.read_bytes(), APPLY)
-            self.cluster.wait_for("/apis/monitoring.coreos.com/v1/prometheusrules")
+            for kind in ("monitoring.coreos.com/v1/prometheusrules", "gateway.networking.k8s.io/v1/httproutes", "gateway.networking.k8s.io/v1beta1/referencegrants"):
+                self.cluster.wait_for(f"/apis/{kind}")
+
+    def manifests(self) -> None:
+        """The plain manifests with kinds that are not Kubernetes' own."""
+        for document in documents():
+            place = MORE_PLACES.get((document.line("apiVersion") or "", document.kind))
+            if place is None:
+                continue
+            with self.report.check(f"helm: {document}, a plain manifest, is accepted, field by field"):
+                path = f"{place % document.line('namespace', 2)}/{document.line('name', 2)}"
+                self.cluster.expect("PATCH", f"{path}?dryRun=All&{STRICT}", document.text.encode(), APPLY)
 
     def accepted(self, example: str, variant: str, values: list[str]) -> None:
         with self.report.check(f"helm: {example}, {variant}: the API server accepts each object, `postern check` the configuration"):

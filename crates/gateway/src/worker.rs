@@ -139,7 +139,7 @@ impl ActiveConfig {
         // An upstream that is configured to get an assertion must not receive a request without
         // one.
         let token = caller.assertion(minter, audience, now).map_err(|error| {
-            tracing::error!(%error, "assertion cannot be signed");
+            tracing::error!(%error, "identity assertion cannot be signed, request refused");
             Refusal::AuthUnavailable { retry_after: 1 }
         })?;
         Ok(Some((&assertion.header, token)))

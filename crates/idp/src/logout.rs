@@ -56,10 +56,10 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
                 match provider.store().write(RemoveDelivery { id: delivery.id }).await {
                     Ok(()) => {}
                     Err(error) if error.is_outage() => {
-                        tracing::debug!(%error, "logout delivered but still queued, will repeat");
+                        tracing::debug!(%error, "logout notification delivered but still queued, it will be sent again");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "logout delivered but still queued, will repeat");
+                        tracing::warn!(%error, "logout notification delivered but still queued, it will be sent again");
                     }
                 }
             }

@@ -31,7 +31,7 @@ const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Arguments of the command `postern lab relay`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 For scenarios: runs until it is stopped, as a component of a topology between two others.
   program = \"postern\"
   arguments = [\"lab\", \"relay\", \"--faults\", \"@file.faults.toml@\", \"--http\", \"127.0.0.1:@port.http@=127.0.0.1:@front.http@\"]

@@ -31,7 +31,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// A text with the five characters escaped that have a meaning in HTML.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     struct Escaped<'a>(&'a str);
     impl fmt::Display for Escaped<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

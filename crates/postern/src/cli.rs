@@ -1,8 +1,9 @@
 //! Command line: the commands and their exit codes.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd;
 use crate::exit::Outcome;
@@ -59,7 +60,7 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match parse(std::env::args_os().collect()).command {
         Command::Serve(arguments) => cmd::serve::run(&arguments),
         Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
@@ -80,6 +81,83 @@ pub fn main() -> ExitCode {
             anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
             ExitCode::from(if failure.is_usage() { 2 } else { 3 })
         }
+    }
+}
+
+/// Parses the command line. An invalid one ends the process with a message.
+fn parse(arguments: Vec<OsString>) -> Cli {
+    let matches = with_global_options_once(Cli::command()).get_matches_from(with_file_option(arguments));
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// `postern admin FILE …` means `postern admin --config FILE …`. The parser would take a misspelt
+/// command for the file, and then complain about the next word. A path has a dot or a slash, and no
+/// command has one.
+fn with_file_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_path = |word: &OsString| {
+        let word = word.to_string_lossy();
+        !word.starts_with('-') && word.contains(['.', '/'])
+    };
+    if arguments.get(1).is_some_and(|command| command == "admin") && arguments.get(2).is_some_and(is_path) {
+        arguments.insert(2, "--config".into());
+    }
+    arguments
+}
+
+/// Hides global options in the help of the commands that inherit them: the command that has them
+/// explains them.
+fn with_global_options_once(mut command: clap::Command) -> clap::Command {
+    command.build();
+    for heir in command.get_subcommands_mut() {
+        hide_inherited(heir);
+    }
+    command
+}
+
+fn hide_inherited(command: &mut clap::Command) {
+    let inherited: Vec<_> = command
+        .get_arguments()
+        .filter(|option| option.is_global_set())
+        .map(|option| option.get_id().clone())
+        .collect();
+    for heir in command.get_subcommands_mut() {
+        let is_inherited = |option: &clap::Arg| inherited.contains(option.get_id());
+        *heir = std::mem::take(heir)
+            .mut_args(|option| if is_inherited(&option) { option.hide(true) } else { option });
+        hide_inherited(heir);
+    }
+}
+
+#[cfg(test)]
+mod parsing {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(Into::into).collect()
+    }
+
+    #[test]
+    fn a_file_may_follow_admin() {
+        let same = |given: &str, meant: &str| assert_eq!(with_file_option(words(given)), words(meant));
+        same("postern admin postern.toml user list", "postern admin --config postern.toml user list");
+        same("postern admin ./user user list", "postern admin --config ./user user list");
+        for unchanged in
+            ["postern admin --config a.toml user list", "postern admin usr list", "postern serve a.toml"]
+        {
+            same(unchanged, unchanged);
+        }
+    }
+
+    #[test]
+    fn global_options_are_explained_once() {
+        let mut command = with_global_options_once(Cli::command());
+        let admin = command.find_subcommand_mut("admin").unwrap();
+        assert!(admin.render_help().to_string().contains("--operator"));
+        let add = admin.find_subcommand_mut("user").unwrap().find_subcommand_mut("add").unwrap();
+        let help = add.render_help().to_string();
+        assert!(help.contains("--email") && !help.contains("--operator"), "{help}");
+        let parsed = parse(words("postern admin user add ada --operator me --config a.toml"));
+        assert!(matches!(parsed.command, Command::Admin(_)));
     }
 }
 
@@ -154,10 +232,13 @@ mod tests {
                 // What a page leaves out is no fault. What does not exist is one.
                 let unknown =
                     [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
+                // FILE stands for a path.
+                let given = |word: &String| if word == "FILE" { "./FILE".into() } else { word.into() };
+                let arguments = words.iter().map(given).collect();
                 // `postern COMMAND --help` and arrows are no commands.
                 let is_command = |word: &String| word.starts_with(|first: char| first.is_ascii_lowercase());
                 if words.get(1).is_some_and(is_command)
-                    && let Err(error) = Cli::try_parse_from(&words)
+                    && let Err(error) = Cli::try_parse_from(with_file_option(arguments))
                     && unknown.contains(&error.kind())
                 {
                     faults.push(format!("{}: {}\n{error}", document.display(), words.join(" ")));

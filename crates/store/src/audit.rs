@@ -29,7 +29,7 @@ const GENESIS_DIGEST: StoredDigest = StoredDigest([0; 32]);
 
 /// Columns of an entry, in the order of [`read_record`].
 const COLUMNS: &str = "seq, at, actor, action, target, detail, user_id, client_id, digest";
-/// How many entries may lie between two that are not in the order of their times.
+/// Largest distance, in entries, between two entries whose times are not in the order of the log.
 const OUT_OF_ORDER: u32 = 1_000;
 
 /// Which entries to read. Fields that are `None` match all.

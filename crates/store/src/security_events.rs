@@ -216,7 +216,8 @@ impl Tx<'_> {
         .transpose()
     }
 
-    /// Gives back a receiver of this table.
+    /// Ends a node's lease of a receiver: records how far the deliveries got and when the next is
+    /// due. Returns false if another node has the receiver now.
     pub(crate) async fn release_receiver(
         &mut self,
         table: &'static str,

@@ -23,7 +23,7 @@ pub(super) struct Database {
     /// How many servers have been the primary, and which of them wrote last.
     servers: u64,
     written_by: u64,
-    /// Until when nothing can be written.
+    /// The disk is full until this tick: nothing can be written.
     full_until: u64,
     /// The head at each tick: what replicas know.
     heads: Vec<(u64, u64)>,

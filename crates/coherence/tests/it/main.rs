@@ -9,5 +9,6 @@ mod nats;
 mod postgres;
 mod promises;
 mod proxy;
+mod released_messages;
 mod servers;
 mod strict;

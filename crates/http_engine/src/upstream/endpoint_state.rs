@@ -60,6 +60,7 @@ pub(super) struct EndpointState {
 
 pub(super) struct Idle {
     pub(super) connection: Box<Connection>,
+    /// When it became idle, in milliseconds since the worker started.
     pub(super) since: u64,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Http2Connection {
     pub(super) send: SendRequest<Bytes>,
     /// Number of leased streams. Its address also identifies the connection.
     pub(super) streams: Rc<Cell<usize>>,
-    /// When a stream was last seen in use.
+    /// When a stream was last seen in use, in milliseconds since the worker started.
     pub(super) since: u64,
 }
 

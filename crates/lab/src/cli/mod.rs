@@ -32,7 +32,7 @@ use crate::topology::{ProgramFinder, TopologyError};
 
 /// Arguments of the command `postern lab`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 A run writes report.json. The other commands read such files.
 
 Examples:
@@ -81,7 +81,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 If the file has every request (hey -o csv, k6 --out json, JTL), the record has a histogram, and
 the percentiles by the rule of the tool. If it has only a summary, the record says so:
 no histogram is invented.
@@ -120,7 +120,7 @@ struct Output {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Iterations are paired by number. For each figure the comparison says one of three things:
 equivalent within the margin (two one-sided tests), different by an amount (by its interval, or in
 every round), or inconclusive, which does not mean that there is no difference.
@@ -158,7 +158,7 @@ struct Merge {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 A baseline has repeatable counts and ratios within a run, each with a tolerance. Edit it to
 add or change checks. A violation is printed and gives exit code 1.
 
@@ -177,7 +177,7 @@ struct Gate {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Without a file, the published reports that ship with the lab are audited. A file is JSON in the
 form that --example prints, JSON with a list of published results, or a Markdown report, whose
 tables are read; docs/reference/lab.md describes them.

@@ -24,7 +24,7 @@ use crate::topology::{Library, ProgramFinder, Topology};
 const DEFAULT_OUT: &str = "lab-report";
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   postern lab run --scenario paths --quick            every path to a service, in about a minute
   postern lab run --scenario cpu-limit                what a CPU limit does to authentication

@@ -81,7 +81,7 @@ enum Effect {
 #[derive(Debug, Default)]
 pub(super) struct Authorization {
     rules: Vec<PolicyRule>,
-    /// Whether a policy allows something: then everything else is denied.
+    /// Whether there is a policy with the action `ALLOW`. Then a request that none allows is denied.
     allows: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::exit::{Failure, Outcome};
 
 /// Arguments of `postern completions`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   postern completions bash > postern         for /etc/bash_completion.d
   postern completions zsh > _postern         for /usr/local/share/zsh/site-functions

@@ -15,7 +15,7 @@ use crate::exit::{Failure, Outcome};
 
 /// Arguments of `postern health`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   postern health postern.toml                  by the configuration that the process runs with
   postern health --address 127.0.0.1:9901      without it

@@ -9,7 +9,7 @@ use crate::exit::{Failure, Outcome};
 
 /// Arguments of `postern man`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Example:
   postern man pages     then: man -l pages/postern-serve.1
 

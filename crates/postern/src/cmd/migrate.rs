@@ -37,7 +37,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Program {
     /// Translate the arguments of kube-rbac-proxy, or of the fork of Open Data Hub.
-    #[command(after_help = "\
+    #[command(after_long_help = "\
 The folder gets postern.toml, with a comment on each line that says from what it
 came, and migration.md, which lists what was translated, what differs and what
 has no equal. Existing files are not overwritten.
@@ -51,7 +51,7 @@ Examples:
     /// Translate the arguments, the environment and the configuration file of oauth2-proxy.
     #[command(
         name = "oauth2-proxy",
-        after_help = "\
+        after_long_help = "\
 The folder gets postern.toml, with a comment on each line that says from what it
 came, files with secrets, and migration.md, which lists what was translated,
 what differs and what has no equal. Existing files are not overwritten.
@@ -70,18 +70,18 @@ Examples:
     /// Translate the arguments, the environment and the file of `OpenShift`'s oauth-proxy.
     OauthProxy(Source),
     /// Translate Istio's `RequestAuthentication` and `AuthorizationPolicy` objects of one workload.
-    #[command(after_help = "\
+    #[command(after_long_help = "\
 Examples:
   postern migrate istio --manifest policies.yaml \\
       --upstream http://127.0.0.1:8080 --out mesh")]
     Istio(IstioSource),
     /// Translate the static listeners, routes and clusters of Envoy, with the filters `jwt_authn` and `ext_authz`.
-    #[command(after_help = "\
+    #[command(after_long_help = "\
 Example:
   postern migrate envoy envoy.yaml --out edge")]
     Envoy(EnvoySource),
     /// Translate a realm of Keycloak, and import its people with their passwords.
-    #[command(after_help = "\
+    #[command(after_long_help = "\
 Export the realm while Keycloak is stopped:
   kc.sh export --dir export --realm shop --users different_files
 

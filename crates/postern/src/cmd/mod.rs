@@ -11,6 +11,7 @@ pub mod init;
 pub mod lab;
 pub mod man;
 pub mod migrate;
+mod new_files;
 #[cfg(any(not(feature = "lab"), test))]
 pub mod no_lab;
 pub mod serve;

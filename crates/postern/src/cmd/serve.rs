@@ -14,7 +14,7 @@ use crate::{lifecycle, logging, service_manager};
 
 /// Arguments of `postern serve`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Signals:
   SIGTERM, SIGINT  stop accepting, finish requests in flight (server.drain_timeout), end; twice: end at once
   SIGHUP           reload the configuration, reopen the file of the access log

@@ -20,7 +20,7 @@ use crate::terminal::{BOLD, DIM};
 
 /// Arguments of `postern token`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Prints only the token, so that a command can use it:
   TOKEN=$(postern token --issuer https://id.example --client-id me --client-secret @secret.txt)
   curl -H \"Authorization: Bearer $TOKEN\" https://app.example/

@@ -34,6 +34,7 @@ mod outages;
 mod provider;
 mod provider_faults;
 mod recipes;
+mod releases;
 mod restart;
 mod revoked;
 mod schema;

@@ -46,8 +46,8 @@ async fn a_closed_database_is_one_file() {
         reads.join_all().await;
         store.close().await;
     }
-    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    let left: Vec<_> = names.filter(|name| !name.to_str().unwrap().ends_with(".db")).collect();
+    let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let left: Vec<_> = files.filter(|file| file.extension().is_none_or(|kind| kind != "db")).collect();
     assert!(left.is_empty(), "write-ahead logs that were not copied: {left:?}");
 }
 

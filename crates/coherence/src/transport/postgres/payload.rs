@@ -30,7 +30,8 @@ const MESSAGE_ID_BYTES: usize = 12;
 const PIECE_BYTES: usize = 7_998 / 4 * 3 - HEAD;
 /// Pieces of the largest message.
 const MAX_PIECES: usize = 16;
-/// Bytes of a digest in a channel's name, two letters each. A name may have 63 letters.
+/// Number of digest bytes in the name of a channel. Each takes two hexadecimal digits, and
+/// PostgreSQL limits a name to 63 bytes.
 const DIGEST_BYTES: usize = 16;
 
 /// The channel of a topic: a digest, since the topic's name is too long.

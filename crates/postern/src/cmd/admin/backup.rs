@@ -21,7 +21,7 @@ use crate::terminal::{ERROR, HINT, SUCCESS};
 
 /// Arguments of `postern admin backup`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 The backup is a consistent snapshot, even while others write. It contains password hashes, personal data, and signing
 keys that are sealed with the provider's secret. It does not contain the secret: keep a copy of the secret in another
 place, because a database without its secret is useless.")]
@@ -32,7 +32,7 @@ pub(super) struct Backup {
 
 /// Arguments of `postern admin restore`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 The database of the configuration must be empty, and the provider's secret must be that of the backup. The kind of
 database may differ. Consumers load all revocations again.
 

@@ -32,18 +32,20 @@ use crate::terminal::ERROR;
 
 /// Arguments of `postern admin`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
+The options above belong to every command of `postern admin`, before or after it.
+
 Examples:
-  postern admin --config postern.toml user add ada --email ada@example.com --generate-password
-  postern admin --config postern.toml client add shop --settings shop.json
-  postern admin --config postern.toml user disable ada
-  postern admin --config postern.toml backup postern.backup
+  postern admin postern.toml user add ada --email ada@example.com --generate-password
+  postern admin postern.toml client add shop --settings shop.json
+  postern admin postern.toml user disable ada
+  postern admin postern.toml backup postern.backup
 
 A generated password or secret is printed once, alone on standard output. Reports of changes go to standard error.
 
 Exit codes: 0 success, 1 refused or not found, 2 the command line is invalid, 3 failure.")]
 pub struct Arguments {
-    /// The configuration file with the provider.
+    /// The configuration file with the provider. The same as `postern admin FILE COMMAND`.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Tables for people, or JSON for programs.
@@ -129,8 +131,9 @@ type Done = Result<Outcome, Fault>;
 /// Runs `postern admin`.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Arguments { config, output, operator, wait, noun } = arguments;
-    let config =
-        config.ok_or_else(|| Failure::usage("name the configuration of the provider with --config FILE"))?;
+    let config = config.ok_or_else(|| {
+        Failure::usage("name the configuration of the provider: `postern admin FILE …`, or `--config FILE`")
+    })?;
     let Some(loaded) = context::load_configuration(&config) else { return Ok(Outcome::Negative) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;

@@ -27,7 +27,7 @@ use crate::terminal::{ERROR, Findings, SUCCESS};
 
 /// Arguments of `postern check`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   postern check postern.toml
   postern check postern.toml --request 'GET https://app.example/orders'

@@ -1,121 +1,123 @@
 //! Simulated browser that logs in: cookies, forms, redirects.
 //!
-//! Owns: the steps from an authorization request to a token, for the self check. It parses pages
-//! like a browser does, so that it detects a page that users could not use.
+//! Owns: what a browser does between the page that a user wants and the page that comes, for the
+//! self check. It parses pages like a browser does, so that it detects a page that users could not
+//! use.
 
 use std::fmt::Write as _;
 
-use aws_lc_rs::digest;
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::Method;
 use http_engine::url::Url;
 
-use super::provider::WEB_CLIENT;
 use crate::client::{Client, Reply, Version};
 use crate::exit::Failure;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
-/// PKCE code verifier (RFC 7636). It is not secret in the demo.
-const VERIFIER: &str = "the-demo-takes-its-own-tour-and-hides-nothing-from-itself";
+const HTML: (&str, &str) = ("accept", "text/html");
+/// Redirects that a browser follows at most.
+const MAX_REDIRECTS: usize = 10;
 
-/// The relevant part of the token response.
-#[derive(serde::Deserialize)]
-struct Tokens {
-    access_token: String,
-}
-
-/// A browser at one provider.
+/// A browser. Like all browsers it sends the cookies of a host to each of its ports.
 pub(super) struct Browser<'c> {
     client: &'c Client,
-    issuer: String,
     cookies: Vec<(String, String)>,
 }
 
+/// A page, after redirects.
+pub(super) struct Page {
+    /// Where it came from.
+    pub(super) url: String,
+    pub(super) reply: Reply,
+}
+
+impl Page {
+    /// The status, and the heading of the page.
+    pub(super) fn summary(&self) -> String {
+        let text = String::from_utf8_lossy(&self.reply.body);
+        format!("{}, {}", self.reply.status.as_u16(), heading(&text).unwrap_or("no page"))
+    }
+}
+
 impl<'c> Browser<'c> {
-    pub(super) fn new(client: &'c Client, issuer: String) -> Self {
-        Self { client, issuer, cookies: Vec::new() }
+    pub(super) fn new(client: &'c Client) -> Self {
+        Self { client, cookies: Vec::new() }
     }
 
-    /// Logs in and consents. Returns the access token.
+    /// Opens a page that needs a login, and logs in. Returns the page that comes then.
     ///
     /// # Errors
+    /// When there is no login page, or no response.
+    pub(super) async fn log_in(&mut self, url: &str, name: &str, password: &str) -> Result<Page, Failure> {
+        let login = self.open(url).await?;
+        self.submit(&login, "/login", &[("username", name), ("password", password)]).await
+    }
+
+    /// Opens a page.
     ///
-    /// Returns what the provider answered instead.
-    pub(super) async fn token(&mut self, name: &str, password: &str, back: &str) -> Result<String, Failure> {
-        let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, VERIFIER.as_bytes()));
-        let request = form(&[
-            ("response_type", "code"),
-            ("client_id", WEB_CLIENT),
-            ("redirect_uri", back),
-            ("scope", "openid groups orders:read"),
-            ("code_challenge", &challenge),
-            ("code_challenge_method", "S256"),
-        ]);
-        let login = self.send(Method::GET, &format!("/authorize?{request}"), "").await?;
-        let next = self.submit(&login, "/login", &[("username", name), ("password", password)]).await?;
-        let consent = self.follow(next).await?;
-        let answer = self.submit(&consent, "/consent", &[("decision", "allow")]).await?;
-        let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
-        let code = location.and_then(|to| to.split(['?', '&']).find_map(|field| field.strip_prefix("code=")));
-        let code = code.ok_or_else(|| unexpected("no code after consent", &answer))?;
-        let redemption = form(&[
-            ("grant_type", "authorization_code"),
-            ("client_id", WEB_CLIENT),
-            ("code", code),
-            ("redirect_uri", back),
-            ("code_verifier", VERIFIER),
-        ]);
-        let answer = self.send(Method::POST, "/token", &redemption).await?;
-        let tokens = serde_json::from_slice::<Tokens>(&answer.body);
-        tokens.map(|tokens| tokens.access_token).map_err(|_| unexpected("no token for the code", &answer))
+    /// # Errors
+    /// When there is no response.
+    pub(super) async fn open(&mut self, url: &str) -> Result<Page, Failure> {
+        let reply = self.send(Method::GET, url, HTML, "").await?;
+        self.follow(Page { url: url.to_owned(), reply }).await
     }
 
-    /// Title of a page.
-    pub(super) async fn title(&mut self, path: &str) -> Result<String, Failure> {
-        let page = self.send(Method::GET, path, "").await?;
-        let text = String::from_utf8_lossy(&page.body);
-        Ok(between(&text, "<h1>", "</h1>").unwrap_or("no page").to_owned())
+    /// Status of a request that a script of a page sends.
+    ///
+    /// # Errors
+    /// When there is no response.
+    pub(super) async fn fetch(&mut self, url: &str) -> Result<u16, Failure> {
+        Ok(self.send(Method::GET, url, ("accept", "application/json"), "").await?.status.as_u16())
     }
 
-    /// Follows a redirect to a page of the provider. Returns any other response unchanged.
-    async fn follow(&mut self, answer: Reply) -> Result<Reply, Failure> {
-        let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
-        match location.and_then(|to| to.strip_prefix(&self.issuer)) {
-            Some(target) => {
-                let target = target.to_owned();
-                self.send(Method::GET, &target, "").await
-            }
-            None => Ok(answer),
+    async fn follow(&mut self, mut page: Page) -> Result<Page, Failure> {
+        for _ in 0..MAX_REDIRECTS {
+            let location = page.reply.headers.get("location").and_then(|value| value.to_str().ok());
+            let Some(location) = location.filter(|_| page.reply.status.is_redirection()) else {
+                return Ok(page);
+            };
+            let url = if location.starts_with('/') {
+                origin(&page.url).to_owned() + location
+            } else {
+                location.into()
+            };
+            let reply = self.send(Method::GET, &url, HTML, "").await?;
+            page = Page { url, reply };
         }
+        Err(Failure::new(format!("{} redirects again and again", page.url)))
     }
 
     /// Sends the form of a page whose action is `action`, with the values of a user.
-    async fn submit(
-        &mut self,
-        page: &Reply,
-        action: &str,
-        filled: &[(&str, &str)],
-    ) -> Result<Reply, Failure> {
-        let text = String::from_utf8_lossy(&page.body).into_owned();
+    async fn submit(&mut self, page: &Page, action: &str, filled: &[(&str, &str)]) -> Result<Page, Failure> {
+        let text = String::from_utf8_lossy(&page.reply.body).into_owned();
         let found = text.split("<form ").skip(1).find(|form| form.contains(&format!("action=\"{action}\"")));
-        let found = found.ok_or_else(|| unexpected(&format!("no form to {action}"), page))?;
+        let found = found.ok_or_else(|| {
+            Failure::new(format!("{} has no form to {action}: {}", page.url, page.summary()))
+        })?;
         let hidden = found
             .split("type=\"hidden\" ")
             .skip(1)
             .filter_map(|input| Some((between(input, "name=\"", "\"")?, between(input, "value=\"", "\"")?)));
         let fields: Vec<(&str, &str)> = hidden.chain(filled.iter().copied()).collect();
-        self.send(Method::POST, action, &form(&fields)).await
+        let url = origin(&page.url).to_owned() + action;
+        let reply = self.send(Method::POST, &url, HTML, &form(&fields)).await?;
+        self.follow(Page { url, reply }).await
     }
 
-    async fn send(&mut self, method: Method, target: &str, body: &str) -> Result<Reply, Failure> {
-        let url = Url::parse(&format!("{}{target}", self.issuer));
-        let url = url.map_err(|fault| Failure::new(fault.to_string()))?;
+    async fn send(
+        &mut self,
+        method: Method,
+        url: &str,
+        accept: (&str, &str),
+        body: &str,
+    ) -> Result<Reply, Failure> {
+        let url = Url::parse(url).map_err(|fault| Failure::new(format!("{url}: {fault}")))?;
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies = cookies.join("; ");
-        let fields = [FORM, ("cookie", cookies.as_str())];
-        let reply = self.client.send(Version::Http1, method, &url, &fields, body.to_owned()).await;
+        let fields = [accept, ("cookie", cookies.as_str()), FORM];
+        // A request without a body has no type of one.
+        let fields = &fields[..if body.is_empty() { 2 } else { 3 }];
+        let reply = self.client.send(Version::Http1, method, &url, fields, body.to_owned()).await;
         let reply = reply.map_err(Failure::new)?;
         for line in reply.headers.get_all("set-cookie").iter().filter_map(|line| line.to_str().ok()) {
             if let Some((name, value)) = line.split(';').next().and_then(|pair| pair.split_once('=')) {
@@ -127,11 +129,16 @@ impl<'c> Browser<'c> {
     }
 }
 
-fn unexpected(problem: &str, reply: &Reply) -> Failure {
-    let text = String::from_utf8_lossy(&reply.body);
-    let shown =
-        between(&text, "<h1>", "</h1>").map_or_else(|| text.chars().take(200).collect(), str::to_owned);
-    Failure::new(format!("the provider answered {}: {problem}: {shown}", reply.status.as_u16()))
+/// Scheme and authority of a URL.
+fn origin(url: &str) -> &str {
+    let path = url.find("://").and_then(|at| url[at + 3..].find('/').map(|path| at + 3 + path));
+    &url[..path.unwrap_or(url.len())]
+}
+
+/// Text of the first heading.
+fn heading(page: &str) -> Option<&str> {
+    let tag = &page[page.find("<h1")?..];
+    between(tag, ">", "</h1>")
 }
 
 fn between<'t>(text: &'t str, from: &str, to: &str) -> Option<&'t str> {
@@ -157,4 +164,21 @@ fn form(fields: &[(&str, &str)]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_of_urls() {
+        assert_eq!(origin("http://127.0.0.1:8080/orders?a=/b"), "http://127.0.0.1:8080");
+        assert_eq!(origin("http://127.0.0.1:8080"), "http://127.0.0.1:8080");
+    }
+
+    #[test]
+    fn headings_of_pages() {
+        assert_eq!(heading("<p>x</p><h1 class=\"big\">Sign in</h1>"), Some("Sign in"));
+        assert_eq!(heading("<p>x</p>"), None);
+    }
 }

@@ -32,15 +32,39 @@ impl Wanted {
     }
 }
 
+/// Addresses of the parts of the demo.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Addresses {
+    pub(super) gateway: SocketAddr,
+    pub(super) provider: SocketAddr,
+    pub(super) service: SocketAddr,
+    pub(super) admin: SocketAddr,
+}
+
+impl Addresses {
+    /// The addresses with consecutive ports from this one on.
+    ///
+    /// # Errors
+    /// When there are not enough ports after this one.
+    pub(super) fn from_port(first: u16) -> Result<Self, Failure> {
+        let address = |offset| Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port_after(first, offset)?)));
+        Ok(Self::of([address(0)?, address(1)?, address(2)?, address(3)?]))
+    }
+
+    fn of([gateway, provider, service, admin]: [SocketAddr; COUNT as usize]) -> Self {
+        Self { gateway, provider, service, admin }
+    }
+}
+
 /// Ports that were free a moment ago.
 pub(super) struct Ports {
-    pub(super) listeners: [TcpListener; COUNT as usize],
+    pub(super) addresses: Addresses,
     /// Wanted ports that were in use.
     pub(super) in_use: Vec<u16>,
 }
 
 impl Ports {
-    /// Binds four ports.
+    /// Chooses four ports, each free when it was tried.
     ///
     /// # Errors
     /// When a port that the command line names is in use, and when no port is free.
@@ -52,12 +76,7 @@ impl Ports {
                 Wanted::Free => return bind(0).map_err(|error| bind_error(&error)),
                 Wanted::From(first) | Wanted::PreferablyFrom(first) => first,
             };
-            let Some(port) = first.checked_add(offset) else {
-                let last = u16::MAX - (COUNT - 1);
-                return Err(Failure::new(format!(
-                    "the demo uses {COUNT} ports from {first} on; choose at most {last}"
-                )));
-            };
+            let port = port_after(first, offset)?;
             match (bind(port), wanted) {
                 (Ok(bound), _) => Ok(bound),
                 (Err(error), Wanted::From(_)) => Err(in_use_error(port, &error)),
@@ -67,9 +86,20 @@ impl Ports {
                 }
             }
         };
+        // All are held until the last one is chosen, so that they differ.
         let held = [one(0)?, one(1)?, one(2)?, one(3)?];
-        Ok(Self { listeners: held, in_use: moved })
+        let address = |listener: &TcpListener| listener.local_addr().map_err(|error| bind_error(&error));
+        let [gateway, provider, service, admin] = &held;
+        let addresses = [address(gateway)?, address(provider)?, address(service)?, address(admin)?];
+        Ok(Self { addresses: Addresses::of(addresses), in_use: moved })
     }
+}
+
+fn port_after(first: u16, offset: u16) -> Result<u16, Failure> {
+    first.checked_add(offset).ok_or_else(|| {
+        let last = u16::MAX - (COUNT - 1);
+        Failure::new(format!("the demo uses {COUNT} ports from {first} on; choose at most {last}"))
+    })
 }
 
 fn in_use_error(port: u16, error: &io::Error) -> Failure {

@@ -6,9 +6,10 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, Color, Table};
 use http::Method;
 use http_engine::url::Url;
+use tokio::time::Instant;
 
 use super::browser::Browser;
-use super::provider::{ADA, MANAGER, READER};
+use super::files::{ADA, BEN, MANAGER, READER};
 use crate::client::{Client, Reply, Version};
 use crate::cmd::demo::fixture::Fixture;
 use crate::cmd::token::{TokenRequest, discover};
@@ -18,6 +19,9 @@ use crate::terminal::{ERROR, SUCCESS};
 /// How long the gateway may take to fetch the provider's keys.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a revocation may take: the lease of the revocation state.
+const REVOCATION_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A request, its expected result and the actual one.
 struct Step {
     description: &'static str,
@@ -26,10 +30,10 @@ struct Step {
 }
 
 /// Runs the self check and prints its results.
-pub(super) fn run(town: &Fixture) -> Result<Outcome, Failure> {
+pub(super) fn run(fixture: &Fixture) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    let steps = runtime.block_on(SelfCheck { fixture: town, client: Client::default() }.steps())?;
+    let steps = runtime.block_on(SelfCheck { fixture, client: Client::default() }.steps())?;
     let differences = steps.iter().filter(|step| step.expected != step.actual).count();
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).enforce_styling();
@@ -69,9 +73,9 @@ impl SelfCheck<'_> {
         let mut steps = Vec::new();
         let mut step = |description, expected, actual| steps.push(Step { description, expected, actual });
         step("the gateway has the provider's keys", "ready", self.ready().await?);
-        let [reader, manager] = self.fixture.secrets();
-        let reader = self.token(READER, reader).await?;
-        let manager = self.token(MANAGER, manager).await?;
+        let files = self.fixture.files();
+        let reader = self.token(READER, files.reader.expose()).await?;
+        let manager = self.token(MANAGER, files.manager.expose()).await?;
         let (reader, manager) = (format!("Bearer {reader}"), format!("Bearer {manager}"));
         let bearer = [("authorization", &*reader)];
 
@@ -108,15 +112,6 @@ impl SelfCheck<'_> {
         step("an ambiguous path", "400", status(&reply));
         let reply = self.get(Method::GET, "/nowhere", &bearer).await?;
         step("a path without a route", "404", status(&reply));
-        let mut ada = Browser::new(&self.client, self.fixture.provider());
-        let back = format!("{}/", self.fixture.gateway());
-        let token = ada.token(ADA, self.fixture.password(), &back).await?;
-        let actual = ada.title("/account").await?;
-        step("Ada logs in with her password and allows the order desk", "Your account", actual);
-        let bearer = format!("Bearer {token}");
-        let reply = self.get(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
-        let actual = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
-        step("deleting the order as Ada, who is a manager", "200, for demo-ada", actual);
         let metrics = self.client.send(Version::Http1, Method::GET, &self.admin("/metrics")?, &[], "").await;
         let metrics = metrics.map_err(Failure::new)?;
         let metrics = String::from_utf8_lossy(&metrics.body);
@@ -127,7 +122,44 @@ impl SelfCheck<'_> {
             "4 times",
             format!("{} times", hits.unwrap_or("no")),
         );
+        self.people(&mut step).await?;
         Ok(steps)
+    }
+
+    /// People log in with a browser, and one of them loses the account.
+    async fn people(&self, step: &mut impl FnMut(&'static str, &'static str, String)) -> Result<(), Failure> {
+        let files = self.fixture.files();
+        let (orders, reports) = (self.at("/orders"), self.at("/reports"));
+        let mut ben = Browser::new(&self.client);
+        let login = ben.open(&orders).await?;
+        step("orders, in a browser without a session", "200, Sign in", login.summary());
+        let page = ben.log_in(&orders, BEN, files.password(BEN)).await?;
+        step("Ben, of the staff, logs in", "200, The service behind Postern", page.summary());
+        step("and returns to the page he wanted", "/orders", page.url.replace(&self.at(""), ""));
+        step(
+            "reports, which are for managers, as Ben",
+            "403, You have no access to this page",
+            ben.open(&reports).await?.summary(),
+        );
+        let mut ada = Browser::new(&self.client);
+        let page = ada.log_in(&reports, ADA, files.password(ADA)).await?;
+        step("reports, as Ada, who is a manager", "200, The service behind Postern", page.summary());
+        step("a script of Ben's page asks for orders", "200", ben.fetch(&orders).await?.to_string());
+        files.disable_user(BEN).await?;
+        let until = Instant::now() + REVOCATION_TIMEOUT;
+        let mut status = ben.fetch(&orders).await?;
+        while status == 200 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            status = ben.fetch(&orders).await?;
+        }
+        step("and again, when an operator has disabled his account", "401", status.to_string());
+        step("Ada's session is another matter", "200", ada.fetch(&orders).await?.to_string());
+        Ok(())
+    }
+
+    /// URL of a path of the gateway.
+    fn at(&self, path: &str) -> String {
+        self.fixture.gateway() + path
     }
 
     async fn get(&self, method: Method, target: &str, fields: Fields<'_>) -> Result<Reply, Failure> {
@@ -136,8 +168,7 @@ impl SelfCheck<'_> {
     }
 
     fn url(&self, target: &str) -> Result<Url, Failure> {
-        Url::parse(&format!("{}{target}", self.fixture.gateway()))
-            .map_err(|fault| Failure::new(fault.to_string()))
+        Url::parse(&self.at(target)).map_err(|fault| Failure::new(fault.to_string()))
     }
 
     fn admin(&self, target: &str) -> Result<Url, Failure> {
@@ -154,12 +185,12 @@ impl SelfCheck<'_> {
     /// Polls `/readyz` until it reports ready, or until the time limit.
     async fn ready(&self) -> Result<String, Failure> {
         let url = self.admin("/readyz")?;
-        let until = tokio::time::Instant::now() + READY_TIMEOUT;
+        let until = Instant::now() + READY_TIMEOUT;
         loop {
             let reply =
                 self.client.send(Version::Http1, Method::GET, &url, &[], "").await.map_err(Failure::new)?;
             let text = String::from_utf8_lossy(&reply.body).trim().to_owned();
-            if reply.status == 200 || tokio::time::Instant::now() > until {
+            if reply.status == 200 || Instant::now() > until {
                 return Ok(text);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

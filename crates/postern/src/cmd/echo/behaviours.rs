@@ -22,12 +22,12 @@ With --reflect, some requests have a special response:
   Upgrade: websocket          sends back what it receives, on any path
   Upgrade: echo               the same without frames";
 
-/// Answers one request. Returns `false` if the connection must end.
+/// Answers one request. A `page` replaces the reflection. Returns `false` if the connection must end.
 pub(super) async fn answer<S: AsyncWrite + Unpin>(
     stream: &mut S,
     lines: &RequestLines,
     reflection: &Reflection,
-    head_only: bool,
+    (page, head_only): (Option<&str>, bool),
 ) -> std::io::Result<bool> {
     let delay = |name: &str| lines.parameter(name).and_then(|d| parse_duration(d).ok());
     let path = lines.path();
@@ -60,7 +60,16 @@ pub(super) async fn answer<S: AsyncWrite + Unpin>(
     if let Some(delay) = delay("delay").filter(|_| path == "/slow") {
         tokio::time::sleep(delay).await;
     }
+    if let Some(page) = page {
+        return plain(stream, "200 OK", "text/html; charset=utf-8", page.as_bytes(), head_only).await;
+    }
     plain(stream, "200 OK", "application/json", reflection.pretty().as_bytes(), head_only).await
+}
+
+/// Whether a browser navigates to a page: no other client asks for HTML.
+pub(super) fn is_for_browser(lines: &RequestLines) -> bool {
+    let accepts = lines.field("accept").unwrap_or_default();
+    matches!(&*lines.method, "GET" | "HEAD") && accepts.windows(9).any(|part| part == b"text/html")
 }
 
 async fn plain<S: AsyncWrite + Unpin>(

@@ -1,11 +1,12 @@
 //! `postern echo`: a light HTTP/1.1 upstream for trials, tests and measurements.
 //!
 //! Owns: the listener and its threads. The responses are in `fixed` (as fast as possible) and
-//! `reflect` (shows what arrived, with some special behaviours).
+//! `reflect` (shows what arrived, with some special behaviours, to browsers as a `page`).
 
 mod behaviours;
 mod fixed;
 mod message;
+mod page;
 mod reflect;
 mod reflection;
 mod websocket;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http_engine::listen::Claim;
+pub use page::{Hint, Way};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
@@ -27,7 +29,7 @@ use crate::terminal::{BOLD, SUCCESS};
 
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = behaviours::HELP)]
+#[command(after_long_help = behaviours::HELP)]
 pub struct Arguments {
     /// IP address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
@@ -41,6 +43,10 @@ pub struct Arguments {
     /// Print each request as a line of JSON (with --reflect).
     #[arg(long, requires = "reflect")]
     log: bool,
+    /// Respond to browsers with a page that shows the request, and sends and counts further ones
+    /// (with --reflect).
+    #[arg(long, requires = "reflect")]
+    page: bool,
     /// Body size of the fixed response, in bytes.
     #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "reflect")]
     body_bytes: usize,
@@ -83,6 +89,8 @@ pub enum EchoAnswer {
     Reflect {
         /// Whether each request is printed.
         log: bool,
+        /// What the page for browsers suggests. `None`: they get the same as other clients.
+        page: Option<Vec<Hint>>,
     },
 }
 
@@ -98,7 +106,7 @@ pub struct Echo {
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let place = arguments.unix.map_or(EchoAddress::Tcp(arguments.listen), EchoAddress::Unix);
     let answer = if arguments.reflect {
-        EchoAnswer::Reflect { log: arguments.log }
+        EchoAnswer::Reflect { log: arguments.log, page: arguments.page.then(Vec::new) }
     } else {
         if arguments.stall >= arguments.stall_every {
             return Err(Failure::usage("--stall has to be shorter than --stall-every"));
@@ -164,7 +172,10 @@ impl Echo {
             EchoAnswer::Fixed { body_bytes, stall } => {
                 Served::Fixed(fixed::Answer::new(*body_bytes, delay).with_stall(*stall))
             }
-            EchoAnswer::Reflect { log } => Served::Reflect(reflect::ReflectState::new(delay, *log)),
+            EchoAnswer::Reflect { log, page } => {
+                let page = page.as_deref().map(page::page);
+                Served::Reflect(reflect::ReflectState::new(delay, *log, page))
+            }
         };
         let spawn = |(index, socket): (usize, Listening)| {
             let (served, stopped) = (served.clone(), stopped.clone());

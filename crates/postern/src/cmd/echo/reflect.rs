@@ -26,12 +26,14 @@ pub(super) struct ReflectState {
     pub(super) delay: Duration,
     /// Whether each request is printed as a line of JSON on standard output.
     pub(super) log: bool,
+    /// Page for browsers.
+    page: Option<Arc<str>>,
     connections: Arc<AtomicU64>,
 }
 
 impl ReflectState {
-    pub(super) fn new(delay: Duration, log: bool) -> Self {
-        Self { delay, log, connections: Arc::new(AtomicU64::new(0)) }
+    pub(super) fn new(delay: Duration, log: bool, page: Option<String>) -> Self {
+        Self { delay, log, page: page.map(Into::into), connections: Arc::new(AtomicU64::new(0)) }
     }
 }
 
@@ -90,7 +92,8 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
         if !mirror.delay.is_zero() {
             tokio::time::sleep(mirror.delay).await;
         }
-        let stay = behaviours::answer(&mut stream, &lines, &reflection, head_only).await?;
+        let page = mirror.page.as_deref().filter(|_| behaviours::is_for_browser(&lines));
+        let stay = behaviours::answer(&mut stream, &lines, &reflection, (page, head_only)).await?;
         if close || !stay {
             return stream.shutdown().await;
         }

@@ -5,26 +5,20 @@
 mod answers;
 mod template;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use config::Severity;
 use http_engine::clock::{Clock as _, SystemClock};
-use zeroize::Zeroizing;
 
 use self::answers::Answers;
+use super::new_files::{self, NewFile, random_key};
 use crate::exit::{Failure, Outcome};
 use crate::terminal::{BOLD, Findings};
 
 /// Arguments of `postern init`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 What is not given is asked for, if standard input is a terminal. `--for own` sets up an OpenID provider
 in the same process.
 
@@ -113,29 +107,18 @@ impl Callers {
     }
 }
 
-/// A file to write.
-struct NewFile {
-    name: &'static str,
-    content: Zeroizing<String>,
-    mode: u32,
-}
-
 /// Runs `postern init`.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let answers = Answers::of(arguments)?;
     let folder = &arguments.out;
-    let mut files = vec![NewFile {
-        name: "postern.toml",
-        content: Zeroizing::new(template::configuration(&answers)),
-        mode: 0o644,
-    }];
+    let mut files = vec![NewFile::public("postern.toml", template::configuration(&answers))];
     if answers.callers.has_people() {
-        files.push(NewFile { name: "login.keys", content: random_key()?, mode: 0o600 });
+        files.push(NewFile::secret("login.keys", random_key()?));
     }
     if answers.provider == ProviderKind::Own {
-        files.push(NewFile { name: "client.secret", content: random_key()?, mode: 0o600 });
+        files.push(NewFile::secret("client.secret", random_key()?));
     }
-    write(folder, &files)?;
+    new_files::write(folder, &files, "--out")?;
     let path = folder.join("postern.toml");
     let written: Vec<_> = files.iter().map(|file| folder.join(file.name).display().to_string()).collect();
     anstream::println!("{BOLD}written{BOLD:#}: {}", written.join(", "));
@@ -153,37 +136,4 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     anstream::print!("{}", template::next_steps(&answers, &path));
     Ok(outcome)
-}
-
-/// A key of 256 bits, as text.
-fn random_key() -> Result<Zeroizing<String>, Failure> {
-    let mut bytes = Zeroizing::new([0; 32]);
-    SystemRandom::new()
-        .fill(&mut *bytes)
-        .map_err(|_| Failure::new("the system has no random numbers available"))?;
-    Ok(Zeroizing::new(STANDARD.encode(*bytes) + "\n"))
-}
-
-/// Writes all files, or none of them.
-fn write(folder: &Path, files: &[NewFile]) -> Result<(), Failure> {
-    for file in files {
-        let path = folder.join(file.name);
-        if fs::symlink_metadata(&path).is_ok() {
-            return Err(Failure::new(format!(
-                "{} exists, and nothing is written: choose another folder with --out",
-                path.display()
-            )));
-        }
-    }
-    let failed = |path: &Path, error: std::io::Error| {
-        Failure::new(format!("cannot write {}: {error}", path.display()))
-    };
-    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    for file in files {
-        let path = folder.join(file.name);
-        let open = OpenOptions::new().write(true).create_new(true).mode(file.mode).open(&path);
-        let written = open.and_then(|mut open| open.write_all(file.content.as_bytes()));
-        written.map_err(|error| failed(&path, error))?;
-    }
-    Ok(())
 }

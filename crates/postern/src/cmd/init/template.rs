@@ -277,7 +277,7 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
     }
     let _ = writeln!(text, "  postern serve {path}");
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(text, "  postern admin --config {path} user add YOU --generate-password");
+        let _ = writeln!(text, "  postern admin {path} user add YOU --generate-password");
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
