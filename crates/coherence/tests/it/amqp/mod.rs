@@ -18,7 +18,7 @@ use super::servers::free_port;
 use super::strict::Strict;
 
 /// Longer than a broker takes to start.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn settings(address: &str, addressing: Addressing) -> AmqpSettings {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
