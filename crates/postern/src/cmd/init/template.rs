@@ -64,7 +64,13 @@ fn particulars(provider: ProviderKind) -> Particulars {
         ),
         ProviderKind::Openshift => ("cluster", "OpenShift", "", "", "docs/guides/login-openshift.md"),
         ProviderKind::Kubernetes => ("cluster", "Kubernetes", "", "", "docs/providers/kubernetes.md"),
-        ProviderKind::Own => ("own", "its own provider", "", "", "docs/guides/provider.md"),
+        ProviderKind::Own => (
+            "own",
+            "its own provider",
+            "scopes = [\"openid\", \"profile\", \"email\", \"groups\"]\n",
+            "",
+            "docs/guides/provider.md",
+        ),
     };
     Particulars { name, title, login, issuer, page }
 }
@@ -233,7 +239,11 @@ fn provider(text: &mut String, answers: &Answers) {
         let _ = write!(
             text,
             "redirect_uris = [{redirect}]\n\
-             scopes = [\"openid\", \"profile\", \"email\", \"groups\", \"offline_access\"]\n"
+             scopes = [\"openid\", \"profile\", \"email\", \"groups\", \"offline_access\"]\n\
+             # The gateway reads names and groups in the ID token.\n\
+             claims_in_id_token = true\n\
+             # It is your own application.\n\
+             asks_consent = false\n"
         );
     }
     if answers.callers.has_programs() {
