@@ -41,7 +41,9 @@ impl ProviderKind {
             Self::Dex => Err("https://dex.example"),
             Self::Google => Ok("https://accounts.google.com"),
             Self::Openshift | Self::Kubernetes => Ok("https://kubernetes.default.svc"),
-            Self::Own => Ok("http://localhost:9000"),
+            // Another host than the gateway's: browsers send the cookies of a host to all its ports,
+            // and the service must not get the session at the provider.
+            Self::Own => Ok("http://127.0.0.1:9000"),
         }
     }
 }
