@@ -157,7 +157,7 @@ fn in_browser(out: &mut String, fixture: &Fixture) {
     let _ = writeln!(out, "  {DIM}# ada may also open{DIM:#} {gateway}/reports{DIM}, ben gets 403{DIM:#}\n");
     let _ = writeln!(
         out,
-        "  {DIM}# while Ben's page counts its requests, disable his account: the next one is refused{DIM:#}\n  {}\n",
+        "  {DIM}# while Ben's page counts its requests, disable his account: they are refused within two seconds{DIM:#}\n  {}\n",
         fixture.disable_command()
     );
 }
