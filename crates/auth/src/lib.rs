@@ -8,7 +8,8 @@
 //! - reading the answers of token authorities ([`authority`]);
 //! - mapping a verified credential to the identity of the caller ([`mapping`], [`identity`]);
 //! - routes and rules ([`policy`]), and the decision itself ([`decide`]);
-//! - the header fields that tell the upstream who the caller is ([`headers`]).
+//! - the header fields that tell the upstream who the caller is ([`headers`]);
+//! - collections whose versions share what did not change ([`snapshot`]).
 //!
 //! Does not own: sockets, clocks, caches, files. This crate is pure: bytes, a time and a
 //! configuration in, a value out. So each step can be tested to the last byte, and fuzzed.
@@ -28,6 +29,7 @@ pub mod mapping;
 pub mod policy;
 pub mod request;
 pub mod sealing;
+pub mod snapshot;
 pub mod time;
 pub mod token;
 pub mod token_error;

@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 use crate::htpasswd::{Htpasswd, UserGroups};
 
 /// The sources of identity that authenticate callers.
+#[derive(Clone)]
 pub struct Authentication {
     /// The JWT issuers.
     pub issuers: Vec<IssuerSource>,

@@ -122,7 +122,7 @@ impl AuthResponse {
         fields: &[Field<'_>],
         now: Now,
     ) -> Result<Self, Refusal> {
-        let route = &running.config.routes[permit.route()];
+        let route = running.config.route(permit.route());
         let mut set: Vec<(Box<str>, Cow<'static, str>)> = Vec::new();
         for (name, value) in caller.iter().flat_map(|caller| &caller.upstream_fields) {
             // Rendered as visible ASCII.
@@ -227,7 +227,7 @@ fn foreign_cookies(fields: &[Field<'_>]) -> Option<String> {
 /// Names of the fields that carry the caller's identity to a service, set or not.
 pub fn identity_field_names(config: &Config) -> impl Iterator<Item = &str> {
     let assertion = config.assertion.iter().map(|assertion| &*assertion.header);
-    let tokens = config.routes.iter().any(|route| route.forward_access_token);
+    let tokens = config.routing.routes().any(|route| route.forward_access_token);
     config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
 }
 

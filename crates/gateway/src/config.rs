@@ -7,13 +7,13 @@
 //! builds a whole new [`Config`] or none.
 
 mod authorizer;
+mod listeners;
+mod routing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::headers::{IdentityHeaders, StripSet, ValueTemplate, is_same_alias_class};
-use auth::policy::review::ReviewSet;
-use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
 use auth::request::Scheme;
 use credentials::authenticate::AuthenticatorSetup;
@@ -28,57 +28,51 @@ use login::config::LoginRedirect;
 use crate::error_page::ErrorPages;
 
 pub use self::authorizer::{AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
+pub use self::listeners::Listeners;
+pub use self::routing::{FileRoutes, Routing, SocketId};
 
-/// The configuration of one generation of the gateway.
+/// The configuration of one generation of the gateway. A clone shares its values.
+#[derive(Clone)]
 pub struct Config {
-    /// Number of the configuration in this process; 1 is the one at start.
+    /// Number of the configuration in this process; 1 is the one at start. Routes from other sources
+    /// than the file do not change it.
     pub generation: u64,
     /// Listeners that accept requests.
-    pub listeners: Vec<Listener>,
+    pub listeners: Listeners,
     /// Issuers, token authorities and client certificates that authenticate callers.
-    pub authentication: Authentication,
-    /// Maps a request to an index into [`Config::routes`].
-    pub table: RouteTable,
-    /// For each of [`Config::upstreams`] that a rewriting route leads to: the routes that guard
-    /// what is behind it.
-    pub guards: Vec<Option<Guards>>,
+    pub authentication: Arc<Authentication>,
+    /// The protected routes, and the upstreams that requests are forwarded to.
+    pub routing: Routing,
     /// Login with a browser, where configured.
     pub login: Option<Arc<login::config::LoginConfig>>,
     /// The Kubernetes API server for access reviews, where some route needs them.
-    pub kubernetes: Option<KubernetesConfig>,
+    pub kubernetes: Option<Arc<KubernetesConfig>>,
     /// External authorizers that routes may query.
-    pub authorizers: Vec<AuthorizerConfig>,
-    /// The protected routes, in file order.
-    pub routes: Vec<Route>,
-    /// The upstreams that requests are forwarded to.
-    pub upstreams: Vec<Arc<Upstream>>,
+    pub authorizers: Arc<[AuthorizerConfig]>,
     /// Request fields that never pass from a client to an upstream.
-    pub strip: StripSet,
-    /// Request fields that decisions depend on ([`fields_read`]).
-    pub decision_fields: Box<[Box<str>]>,
+    pub strip: Arc<StripSet>,
     /// Header fields that carry the caller's identity to the upstream.
-    pub identity_headers: IdentityHeaders,
+    pub identity_headers: Arc<IdentityHeaders>,
     /// The signed assertion of the caller's identity for the upstream, where configured.
-    pub assertion: Option<AssertionConfig>,
+    pub assertion: Option<Arc<AssertionConfig>>,
     /// Edits of responses that no route determines; `None`: none.
     pub response_headers: Option<ResponseHeaders>,
-    /// Whether some route has a CORS policy.
-    pub has_cors: bool,
     /// Pages for browsers whose requests are refused.
     pub pages: Arc<ErrorPages>,
     /// Client networks whose responses get `Server-Timing` with the named phases; empty: none.
-    pub server_timing: Vec<IpNet>,
+    pub server_timing: Arc<[IpNet]>,
 }
 
 impl Config {
-    /// The upstream of a route; `None` for a route that is not forwarded.
-    pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
-        route.upstream.map(|upstream| &self.upstreams[upstream])
+    /// A route by its number.
+    #[track_caller]
+    pub fn route(&self, at: usize) -> &Arc<Route> {
+        self.routing.route(at)
     }
 
-    /// Whether some decision reads request fields of this name, or of an alias of it.
-    pub fn reads(&self, name: &str) -> bool {
-        self.decision_fields.iter().any(|read| is_same_alias_class(read, name))
+    /// The upstream of a route; `None` for a route that is not forwarded.
+    pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
+        route.upstream.map(|upstream| self.routing.upstream(upstream))
     }
 }
 
@@ -87,36 +81,20 @@ impl<'a> From<&'a Config> for AuthenticatorSetup<'a> {
         Self {
             authentication: &config.authentication,
             identity_headers: &config.identity_headers,
-            assertion: config.assertion.as_ref(),
+            assertion: config.assertion.as_deref(),
         }
     }
 }
 
-/// Names of the request fields that routes, access reviews and authorizers read, in lower case,
-/// each once. For [`Config::decision_fields`].
-pub fn fields_read(
-    table: &RouteTable,
-    routes: &[Route],
-    authorizers: &[AuthorizerConfig],
-) -> Box<[Box<str>]> {
-    let reviews = routes.iter().filter_map(|route| match &route.policy {
-        Policy::Rules(rules) => rules.reviews(),
-        Policy::Public => None,
-    });
-    let shown = authorizers.iter().flat_map(|authorizer| &authorizer.shown_fields).map(|shown| &*shown.name);
-    let names = table.fields_read().chain(reviews.flat_map(ReviewSet::fields_read)).chain(shown);
-    let mut names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.into()
-}
-
 /// A socket that accepts requests.
+#[derive(Clone)]
 pub struct Listener {
     /// Name from the file, used in metrics and logs.
     pub name: Box<str>,
     /// What the listener does with its requests.
     pub service: ListenerService,
+    /// The socket of a Gateway that this is; `None`: a listener of the file.
+    pub socket: Option<SocketId>,
     /// The address to listen on.
     pub address: ListenAddress,
     /// Permission bits of a Unix socket's file: a process with write permission may connect.
@@ -226,6 +204,7 @@ pub enum QuestionSource {
 }
 
 /// TLS of a listener, ready for the acceptor.
+#[derive(Clone)]
 pub struct ListenerTls {
     /// Versions, ALPN and whether client certificates are required.
     pub server: Arc<rustls::ServerConfig>,
@@ -261,6 +240,7 @@ pub struct KubernetesConfig {
 }
 
 /// One protected resource.
+#[derive(Clone)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a key of the file, and means nothing to the others"
@@ -465,7 +445,7 @@ pub struct ResponseHeaders {
     /// Edits of responses to requests with TLS, likewise.
     pub https: Arc<FieldEdits>,
     /// Fields whose values depend on the caller.
-    pub from_caller: Box<[(FieldOperation, Box<str>, ValueTemplate)]>,
+    pub from_caller: Arc<[(FieldOperation, Box<str>, ValueTemplate)]>,
 }
 
 /// How a field is written beside others of its name.

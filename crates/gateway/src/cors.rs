@@ -6,6 +6,7 @@
 //! tells browsers what a page may read, and protects nothing.
 
 use auth::headers::Repeats;
+use auth::policy::route::Scope;
 use auth::request::{Canonical, Field, is_token};
 use http_engine::field_edits::FieldEdits;
 use http_engine::labels::Outcome;
@@ -29,10 +30,11 @@ const RESPONSE_FIELDS: [&str; 6] = [
 /// browser announces: its method, at this path.
 pub(crate) fn preflight(
     config: &Config,
+    scope: Scope,
     inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
 ) -> Option<(usize, LocalReply)> {
-    let preflight = find(config, request, inbound.fields, inbound.repeats)?;
+    let preflight = find(config, scope, request, inbound.fields, inbound.repeats)?;
     let is_allowed = preflight.is_allowed();
     let Preflight { index, policy, origin, method } = preflight;
     let headers = list(inbound.fields, "access-control-request-headers");
@@ -57,7 +59,7 @@ pub(crate) fn preflight(
 /// Index of the route that a preflight is about, and whether the answer permits the request; for
 /// explanations.
 pub fn preview(config: &Config, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<(usize, bool)> {
-    let preflight = find(config, request, fields, Repeats::Separate)?;
+    let preflight = find(config, Scope::FILE, request, fields, Repeats::Separate)?;
     Some((preflight.index, preflight.is_allowed()))
 }
 
@@ -77,6 +79,7 @@ impl Preflight<'_> {
 
 fn find<'a>(
     config: &'a Config,
+    scope: Scope,
     request: &Canonical<'_>,
     fields: &'a [Field<'a>],
     repeats: Repeats,
@@ -87,8 +90,8 @@ fn find<'a>(
     let origin = single(fields, "origin")?;
     let method = single(fields, "access-control-request-method")?;
     let announced = request.with_method(method).ok()?;
-    let index = config.table.lookup(&announced, fields, repeats).ok()??;
-    let policy = config.routes[index].cors.as_ref()?;
+    let index = config.routing.table().lookup(scope, &announced, fields, repeats).ok()??;
+    let policy = config.route(index).cors.as_ref()?;
     Some(Preflight { index, policy, origin, method })
 }
 

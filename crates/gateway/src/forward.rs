@@ -66,9 +66,9 @@ impl ForwardedRequest {
     ) -> Result<Box<Self>, Refusal> {
         let Incoming { running, peer, inbound, forwarded } = incoming;
         let consent = record.authorizer_answer();
-        let route = &running.config.routes[permit.route()];
+        let route = running.config.route(permit.route());
         let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
-        let pool = running.pools[upstream].clone();
+        let pool = running.pool(upstream);
         let filter = ForwardFilter::new(
             &running.config,
             route,

@@ -47,7 +47,7 @@ pub fn rewrite<'r>(
     now: Timestamp,
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
-    let route = &config.routes[permit.route()];
+    let route = config.route(permit.route());
     let Some(rewrite) = &route.rewrite else { return Ok(permit) };
     match rewrite.apply(permit.request()).map_err(Denial::Rewrite)? {
         Some(path) => permit.rewrite(&route.policy, &path, now, trace),
@@ -67,8 +67,8 @@ pub fn guards(
     fields: &[Field<'_>],
 ) -> Result<Vec<usize>, AmbiguousRoute> {
     let own = permit.route();
-    let upstream = config.routes[own].upstream.filter(|_| permit.is_rewritten());
-    let guards = upstream.and_then(|upstream| config.guards[upstream].as_ref());
+    let upstream = config.route(own).upstream.filter(|_| permit.is_rewritten());
+    let guards = upstream.and_then(|upstream| config.routing.guards(upstream));
     let Some(guards) = guards else { return Ok(Vec::new()) };
     let mut found = guards.for_request(permit.request(), fields)?;
     found.retain(|route| *route != own);

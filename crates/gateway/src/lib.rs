@@ -43,6 +43,7 @@ mod forwarded_fields;
 mod in_flight;
 pub mod local_action;
 mod peer;
+mod per_worker;
 mod pipeline;
 mod record;
 mod refusal;

@@ -30,8 +30,8 @@ pub(crate) struct Peer {
     /// Whether the peer was a trusted proxy when it connected, which reports where its requests
     /// come from.
     pub(crate) may_report: bool,
-    pub(crate) listener: Arc<Config>,
-    pub(crate) listener_index: usize,
+    /// The listener of the connection, as configured when it was accepted.
+    pub(crate) listener: Arc<Listener>,
     /// Whether the client may see `Server-Timing`. Behind a trusted proxy: whether some client may.
     pub(crate) sees_timing: bool,
     /// Nanoseconds of the PROXY header and the handshake, until the first request takes the value.
@@ -41,7 +41,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// The listener of the connection, as configured when it was accepted.
     pub(crate) fn listener(&self) -> &Listener {
-        &self.listener.listeners[self.listener_index]
+        &self.listener
     }
 
     /// The identity of its certificate under the current configuration; `None` without a
@@ -87,7 +87,7 @@ impl Certificate {
     ) -> Option<Arc<Verified>> {
         let mut named = self.identity.borrow_mut();
         if named.0 != Some(config.generation) {
-            let listener = config.listeners.iter().find(|l| l.name == peer.listener().name);
+            let listener = config.listeners.named(&peer.listener().name);
             let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
             let vouched = authorities.is_some_and(|authorities| self.is_trusted_by(authorities, now));
             let [leaf, ..] = &*self.chain else { return None };

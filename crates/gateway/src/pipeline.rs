@@ -22,6 +22,7 @@ use std::sync::Arc;
 use auth::credential;
 use auth::decide::Denial;
 use auth::headers::TemplateValues;
+use auth::policy::route::Scope;
 use auth::request::Canonical;
 use credentials::authenticate::Verified;
 use credentials::events::{self, EventPush};
@@ -185,14 +186,14 @@ fn is_status_only(running: &ActiveConfig, peer: &Peer) -> bool {
 
 /// The realm of the challenge for HTTP Basic, on a route that asks for it.
 fn basic_challenge(config: &Config, route: Option<usize>) -> Option<&str> {
-    let asks = route.is_some_and(|at| config.routes[at].basic_auth == Some(BasicAuthUse::Challenge));
+    let asks = route.is_some_and(|at| config.route(at).basic_auth == Some(BasicAuthUse::Challenge));
     config.authentication.basic.as_ref().filter(|_| asks).map(|basic| &*basic.realm)
 }
 
 /// The authorization service that a peer may use, by the current configuration: a connection may
 /// outlive the configuration it was accepted under.
 pub(crate) fn authorization<'r>(running: &'r ActiveConfig, peer: &Peer) -> Option<&'r AuthorizationService> {
-    let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name)?;
+    let listener = running.config.listeners.named(&peer.listener().name)?;
     let address = peer.address.ip().to_canonical();
     let trusts =
         |service: &&AuthorizationService| service.trusted_proxies.iter().any(|net| net.contains(&address));
@@ -297,6 +298,8 @@ fn try_admit(
     let request = inbound.canonical().map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
+    let scope = config.routing.scope_of(peer.listener().socket, request.host());
+    record.scope = scope;
     let forwards = peer.listener().service.authorization().is_none();
     if forwards {
         record.response_edits = response_edits::without_route(config, request.scheme());
@@ -322,7 +325,7 @@ fn try_admit(
         });
     }
     if let Some(login) = &running.login
-        && let Some(call) = login_call(login, config, inbound, &request)
+        && let Some(call) = login_call(login, config, scope, inbound, &request)
     {
         return Ok(match call {
             Ok(call) => ServedHere::login(login, call),
@@ -330,14 +333,15 @@ fn try_admit(
         });
     }
     if forwards
-        && config.has_cors
-        && let Some((index, reply)) = cors::preflight(config, inbound, &request)
+        && config.routing.has_cors()
+        && let Some(scope) = scope
+        && let Some((index, reply)) = cors::preflight(config, scope, inbound, &request)
     {
         record.route = Some(index);
         return Ok(Admission::Answer(Box::new(reply)));
     }
-    let index = route_of(config, inbound, &request)?;
-    let route = &config.routes[index];
+    let index = route_of(config, scope, inbound, &request)?;
+    let route = config.route(index);
     record.route = Some(index);
     if forwards && (route.response_headers.is_some() || route.cors.is_some()) {
         let unknown = TemplateValues::default();
@@ -388,7 +392,7 @@ fn decide(
     record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
     let RouteAuthorizer { running, peer, inbound, forwarded, lookups, now, .. } = *bench;
-    let route = &running.config.routes[index];
+    let route = running.config.route(index);
     let verified = caller.map(|caller| &**caller);
     let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
         Err(Denial::ReviewPending(questions)) if !lookups.review_failed => {
@@ -479,9 +483,16 @@ fn client_address(
     if inbound.is_original { record.client.map(|address| address.to_canonical()) } else { forwarded.client }
 }
 
-/// Finds the route of a request.
-fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
-    let matched = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
+/// Finds the route of a request. Without a scope there is none.
+fn route_of(
+    config: &Config,
+    scope: Option<Scope>,
+    inbound: &ParsedRequest<'_>,
+    request: &Canonical<'_>,
+) -> Result<usize, Refusal> {
+    let Some(scope) = scope else { return Err(Refusal::NoRoute) };
+    let matched = config.routing.table().lookup(scope, request, inbound.fields, inbound.repeats);
+    let matched = matched.map_err(Refusal::disputed)?;
     // `ok_or` would build a refusal for each request, only to drop it.
     match matched {
         Some(index) => Ok(index),
@@ -494,12 +505,13 @@ fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_
 fn login_call(
     login: &Login,
     config: &Config,
+    scope: Option<Scope>,
     inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
 ) -> Option<Result<LoginCall, LocalReply>> {
     let call = login.call(request, inbound.fields, inbound.is_original)?;
     let is_taken = !inbound.is_original
-        && matches!(route_of(config, inbound, request), Ok(index) if config.routes[index].is_login_auth);
+        && matches!(route_of(config, scope, inbound, request), Ok(index) if config.route(index).is_login_auth);
     (!is_taken).then_some(call)
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use auth::policy::route::Scope;
 use auth::request::Canonical;
 use auth::time::Timestamp;
 use credentials::authenticate::Verified;
@@ -38,6 +39,8 @@ pub(crate) struct RequestRecord {
     pub(crate) shows_timing: bool,
     /// Index of the route that took the request.
     pub(crate) route: Option<usize>,
+    /// The routes among which it was looked for, once that is known.
+    pub(crate) scope: Option<Scope>,
     /// The client's address, where it is not the peer.
     pub(crate) client: Option<IpAddr>,
     /// Result of the lookup in the decision cache.
@@ -150,6 +153,7 @@ impl RequestRecord {
             phases: detail.phases.then(|| Recorder::start(started)),
             shows_timing: false,
             route: None,
+            scope: None,
             client: None,
             cache: None,
             consent: None,

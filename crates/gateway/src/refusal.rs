@@ -111,6 +111,7 @@ impl Refusal {
         match disputed {
             AmbiguousRoute::Path { other, .. } => Self::AmbiguousPath(other),
             AmbiguousRoute::Header(name) => Self::Ambiguous(name),
+            AmbiguousRoute::Parameter(name) => Self::Denied(Denial::AmbiguousParameter { name: name.into() }),
         }
     }
 

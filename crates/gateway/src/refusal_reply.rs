@@ -26,7 +26,7 @@ pub(crate) fn refusal_reply(
 ) -> LocalReply {
     let config = &*running.config;
     let id = worker.request_id(record).hex();
-    let route = record.route.map(|at| &config.routes[at]);
+    let route = record.route.map(|at| config.route(at));
     let detail = route.and_then(|route| route.denied_detail.as_deref()).filter(|_| refusal.is_forbidden());
     let groups_elsewhere =
         record.caller.as_ref().is_some_and(|caller| caller.facts.identity.groups_elsewhere)

@@ -482,11 +482,11 @@ struct Flow {
 /// it. Framing, identity and routing were decided from the head (RFC 9110 §6.5.1).
 fn request_trailer_passes(running: &ActiveConfig, route: Option<usize>, name: &str) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
-    let headers = route.and_then(|route| running.config.routes[route].request_headers.as_ref());
+    let headers = route.and_then(|route| running.config.route(route).request_headers.as_ref());
     !is_per_hop(name)
         && !running.config.strip.strips(name)
         && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
-        && !running.config.reads(name)
+        && !running.config.routing.reads(name)
         && !headers.is_some_and(|headers| headers.removes(name))
 }
 

@@ -11,6 +11,7 @@
 
 mod accept;
 mod handoff;
+mod routes;
 mod sockets;
 mod worker_thread;
 mod yielding;
@@ -39,6 +40,7 @@ use http_engine::upstream::discovery::{Discovery, DiscoveryServices};
 use http_engine::upstream::resolver::Resolver;
 use login::{Login, LoginStatus};
 use parking_lot::Mutex;
+pub use routes::{GatewayListeners, PendingRoutes, RoutesUpdate, StaleRoutes};
 use sockets::{Addresses, Sockets, bind_new, listen_options, remedy, set_modes};
 use telemetry::access_log;
 use telemetry::metrics::Metrics;
@@ -150,14 +152,9 @@ struct WorkerHandle {
     thread: Option<JoinHandle<bool>>,
 }
 
-/// The current configuration with its shared components.
+/// The generation in force, with its sockets.
 struct Applied {
-    config: Arc<Config>,
-    authenticator: Arc<Authenticator>,
-    reviewer: Option<Arc<Reviewer>>,
-    authorizers: Vec<Arc<Authorizer>>,
-    login: Option<Arc<Login>>,
-    discoveries: Discoveries,
+    generation: Generation,
     /// Open sockets by configured address.
     addresses: Addresses,
     /// Released addresses whose sockets may not be closed yet.
@@ -170,7 +167,7 @@ pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
-    pub(crate) authorizers: Vec<Arc<Authorizer>>,
+    pub(crate) authorizers: Arc<[Arc<Authorizer>]>,
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
@@ -179,7 +176,7 @@ pub(crate) struct Generation {
 }
 
 /// What keeps the endpoints of each upstream up to date; `None` where they are fixed.
-type Discoveries = Vec<Option<Arc<Discovery>>>;
+type Discoveries = Arc<[Option<Arc<Discovery>>]>;
 
 impl Gateway {
     /// Binds every listener, then starts `workers` threads. Use [`Claim::Shared`] for addresses on
@@ -203,8 +200,7 @@ impl Gateway {
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
         let before = Former { authorizers: &[], discoveries: &[] };
-        let generation =
-            generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
+        let generation = generation(&config, &authenticator, reviewer, login, services, before);
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
@@ -230,11 +226,7 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let (authorizers, discoveries) = (generation.authorizers.clone(), generation.discoveries.clone());
-        let released = Vec::new();
-        let applied =
-            Applied { config, authenticator, reviewer, authorizers, login, discoveries, addresses, released };
-        let applied = Mutex::new(applied);
+        let applied = Mutex::new(Applied { generation, addresses, released: Vec::new() });
         Ok(Self { workers: handles, applied, services: services.clone(), inherited })
     }
 
@@ -257,7 +249,8 @@ impl Gateway {
         mut config: Config,
     ) -> Result<(BTreeSet<usize>, mpsc::Receiver<usize>), StartError> {
         let mut applied = self.applied.lock();
-        config.generation = applied.config.generation + 1;
+        let former = applied.generation.clone();
+        config.generation = former.config.generation + 1;
         let config = Arc::new(config);
         let mut addresses = applied.addresses.clone();
         let mut released = applied.released.clone();
@@ -269,22 +262,32 @@ impl Gateway {
         let claim = |address: &ListenAddress| {
             if own.iter().any(|own| own.overlaps(address)) { Claim::Shared } else { Claim::Exclusive }
         };
-        let is_configured =
-            |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
+        let is_configured = |configured: &ListenAddress| config.listeners.at(configured).is_some();
         let gone: Vec<_> = addresses.extract_if(|configured, _| !is_configured(configured)).collect();
         let sockets =
             bind_new(&config, self.workers.len(), &listen_options(&self.inherited, claim), &mut addresses)?;
         released.extend(gone.into_iter().map(|(configured, bound)| (configured, bound.open)));
-        set_modes(&applied.config, &config)?;
-        let authenticator = Arc::new(applied.authenticator.rebuild(AuthenticatorSetup::from(&*config)));
-        let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
+        set_modes(&former.config, &config)?;
+        let authenticator = Arc::new(former.authenticator.rebuild(AuthenticatorSetup::from(&*config)));
+        let reviewer = reviewer(&config, &self.services, former.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
         let surroundings = authenticator_runtime(&self.services);
-        let (services, former) = (&self.services, applied.login.as_ref());
-        let login = build_login(&config, &authenticator, &surroundings, services.sessions.clone(), former);
-        let before = Former { authorizers: &applied.authorizers, discoveries: &applied.discoveries };
-        let generation =
-            generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
+        let services = &self.services;
+        let sessions = services.sessions.clone();
+        let login = build_login(&config, &authenticator, &surroundings, sessions, former.login.as_ref());
+        let before = Former { authorizers: &former.authorizers, discoveries: &former.discoveries };
+        let generation = generation(&config, &authenticator, reviewer, login, services, before);
+        let sent = self.send(&generation, sockets);
+        *applied = Applied { generation, addresses, released };
+        Ok(sent)
+    }
+
+    /// Sends a generation to all workers, with the new sockets of each.
+    fn send(
+        &self,
+        generation: &Generation,
+        sockets: Vec<Sockets>,
+    ) -> (BTreeSet<usize>, mpsc::Receiver<usize>) {
         let (confirm, confirmations) = mpsc::channel();
         let mut pending = BTreeSet::new();
         for (index, (worker, sockets)) in self.workers.iter().zip(sockets).enumerate() {
@@ -294,10 +297,7 @@ impl Gateway {
                 pending.insert(index);
             }
         }
-        let Generation { authorizers, discoveries, .. } = generation;
-        *applied =
-            Applied { config, authenticator, reviewer, authorizers, login, discoveries, addresses, released };
-        Ok((pending, confirmations))
+        (pending, confirmations)
     }
 
     /// Without the lock: who asks for the configuration in force need not wait for workers.
@@ -323,12 +323,12 @@ impl Gateway {
 
     /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
-        self.applied.lock().config.clone()
+        self.applied.lock().generation.config.clone()
     }
 
     /// The current authenticator, for readiness and metrics.
     pub fn authenticator(&self) -> Arc<Authenticator> {
-        self.applied.lock().authenticator.clone()
+        self.applied.lock().generation.authenticator.clone()
     }
 
     /// Issuers whose revocation log is followed.
@@ -338,42 +338,42 @@ impl Gateway {
 
     /// State of access reviews, where some route needs them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
-        self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
+        self.applied.lock().generation.reviewer.as_ref().map(|reviewer| reviewer.status())
     }
 
     /// The basis of some cache entry in use, if it is a followed issuer; `random` selects which.
     pub fn any_entry_basis(&self, random: u64) -> Option<Arc<cache::CacheEntryBasis>> {
         let applied = self.applied.lock();
-        let count = applied.authorizers.len() as u64 + 1;
+        let count = applied.generation.authorizers.len() as u64 + 1;
         let (which, random) = (usize::try_from(random % count).unwrap_or(0), random / count);
         match which.checked_sub(1) {
-            None => applied.authenticator.any_entry_basis(random),
-            Some(at) => applied.authorizers[at].any_entry_basis(random),
+            None => applied.generation.authenticator.any_entry_basis(random),
+            Some(at) => applied.generation.authorizers[at].any_entry_basis(random),
         }
     }
 
     /// Cache usage of the authorizers, in configured order.
     pub fn authorizers(&self) -> Vec<AuthorizerStatus> {
-        self.applied.lock().authorizers.iter().map(|authorizer| authorizer.status()).collect()
+        self.applied.lock().generation.authorizers.iter().map(|authorizer| authorizer.status()).collect()
     }
 
     /// Numbers about the upstreams whose endpoints change, in configured order.
     pub fn discoveries(&self) -> Vec<UpstreamStatus> {
         let applied = self.applied.lock();
-        let discoveries = applied.discoveries.iter().flatten();
+        let discoveries = applied.generation.discoveries.iter().flatten();
         discoveries.map(|discovery| UpstreamStatus(discovery.status())).collect()
     }
 
     /// State of the login, where configured.
     pub fn logins(&self) -> Option<LoginStatus> {
-        self.applied.lock().login.as_ref().map(|login| login.status())
+        self.applied.lock().generation.login.as_ref().map(|login| login.status())
     }
 
     /// State of the Kubernetes watches.
     pub fn watches(&self) -> Vec<WatchStatus> {
         let applied = self.applied.lock();
-        let of_reviews = applied.reviewer.iter().flat_map(|reviewer| reviewer.watches());
-        of_reviews.chain(applied.authenticator.watches()).collect()
+        let of_reviews = applied.generation.reviewer.iter().flat_map(|reviewer| reviewer.watches());
+        of_reviews.chain(applied.generation.authenticator.watches()).collect()
     }
 
     /// Name and address of each listener; port 0 is replaced by the assigned port.
@@ -382,7 +382,13 @@ impl Gateway {
         let address = |configured: &ListenAddress| {
             applied.addresses.get(configured).map_or(configured, |b| &b.at).clone()
         };
-        applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
+        applied
+            .generation
+            .config
+            .listeners
+            .iter()
+            .map(|l| (l.name.to_string(), address(&l.address)))
+            .collect()
     }
 
     /// Asks all workers whether they run. Does not wait for the answers.
@@ -500,7 +506,7 @@ fn discover(config: &Config, services: &Services, before: &[Option<Arc<Discovery
         control: services.control.clone(),
         stats_of: Arc::new(move |upstream, endpoint| metrics.endpoint(upstream, endpoint)),
     };
-    let upstreams = config.upstreams.iter();
+    let upstreams = config.routing.file_upstreams();
     upstreams
         .map(|upstream| {
             let same = before.iter().flatten().find(|old| old.upstream().is_compatible_with(upstream));
@@ -528,16 +534,16 @@ pub(crate) type OpenCount = Arc<AtomicUsize>;
 /// The tokens of sessions that some route forwards.
 fn forwarded_tokens(config: &Config) -> login::ForwardedTokens {
     let uses = |part: &Part| {
-        let of = |route: &Route| {
+        let of = |route: &Arc<Route>| {
             let request = route.request_headers.iter().flat_map(|h| h.values.iter().map(|(_, value)| value));
             let response = route.response_headers.iter().flat_map(|h| h.from_caller.iter().map(|(.., v)| v));
             request.chain(response).any(|value| value.parts().contains(part))
         };
-        config.routes.iter().any(of)
+        config.routing.routes().any(of)
     };
     login::ForwardedTokens {
         access_token: uses(&Part::AccessToken)
-            || config.routes.iter().any(|route| route.forward_access_token),
+            || config.routing.routes().any(|route| route.forward_access_token),
         id_token: uses(&Part::IdToken),
     }
 }

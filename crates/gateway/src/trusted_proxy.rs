@@ -36,7 +36,7 @@ pub(crate) fn reported(
     peer: &Peer,
     inbound: &ParsedRequest<'_>,
 ) -> Result<Option<ClientRequest>, Refusal> {
-    let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name);
+    let listener = running.config.listeners.named(&peer.listener().name);
     let Some(trusted) = listener.and_then(|l| l.trusted_proxies.as_ref()) else { return Ok(None) };
     let address = peer.address.ip().to_canonical();
     if !trusted.contains(&address) {

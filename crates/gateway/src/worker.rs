@@ -28,6 +28,7 @@ use crate::authorizer::Authorizer;
 use crate::config::{Config, Route};
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
+use crate::per_worker::{Pools, RouteCounts};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::review::Reviewer;
@@ -104,16 +105,16 @@ pub(crate) struct ActiveConfig {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
     /// By index of the authorizer.
-    pub(crate) authorizers: Vec<ActiveAuthorizer>,
+    pub(crate) authorizers: Rc<[ActiveAuthorizer]>,
     pub(crate) login: Option<Arc<Login>>,
     /// Whether browsers keep sessions in frames of other sites.
     pub(crate) is_framed: bool,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
-    /// By index of the upstream.
-    pub(crate) pools: Vec<Rc<Pool>>,
-    /// By index of the route.
-    pub(crate) routes: Vec<Arc<RouteMetrics>>,
+    /// The connections of each upstream.
+    pub(crate) pools: Pools,
+    /// The counts of each route.
+    pub(crate) counts: RouteCounts,
 }
 
 /// An authorizer with its metrics.
@@ -123,6 +124,11 @@ pub(crate) struct ActiveAuthorizer {
 }
 
 impl ActiveConfig {
+    /// The connections of an upstream.
+    pub(crate) fn pool(&self, upstream: usize) -> Rc<Pool> {
+        self.pools.get(&self.config.routing, upstream)
+    }
+
     /// The signed assertion of the caller for the upstream of a route, with the name of the field
     /// that carries it.
     pub(crate) fn assertion(
@@ -278,15 +284,14 @@ impl Worker {
     /// panic.
     pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
         let total = nanos_between(record.started, self.clock.monotonic());
-        let counts = match record.route {
-            Some(route) => &running.routes[route],
-            None => self.metrics.metrics().unrouted(),
+        let count = |counts: &RouteMetrics| {
+            counts.count_finished(&self.metrics, record.outcome, record.status, total);
+            counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
+            if record.headers_removed > 0 {
+                counts.headers_removed(&self.metrics, record.headers_removed);
+            }
         };
-        counts.count_finished(&self.metrics, record.outcome, record.status, total);
-        counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
-        if record.headers_removed > 0 {
-            counts.headers_removed(&self.metrics, record.headers_removed);
-        }
+        running.counts.of(&running.config.routing, record.route, record.scope, count);
         match record.reason {
             Some(reason) if record.was_forwarded => self.metrics.metrics().count_exchange_failure(reason),
             Some(reason) => self.metrics.metrics().count_denial(reason),
@@ -308,7 +313,7 @@ impl Worker {
 
     /// Writes the log line and the spans of a request.
     fn log_and_trace(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
-        let route = record.route.map(|at| &running.config.routes[at]);
+        let route = record.route.map(|at| running.config.route(at));
         let upstream = route.and_then(|r| running.config.upstream_of(r));
         let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =

@@ -14,7 +14,7 @@ use login::config::LoginKind;
 pub(crate) fn can_admit(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
     let authentication = &config.authentication;
     if authentication.certificates.is_some()
-        || config.routes.iter().any(|route| matches!(route.policy, Policy::Public))
+        || config.routing.routes().any(|route| matches!(route.policy, Policy::Public))
     {
         return true;
     }

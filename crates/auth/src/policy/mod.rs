@@ -86,6 +86,12 @@ pub enum PolicyProblem {
     /// A header condition with a value that no field can have.
     #[error("the value for header {0} is empty, has surrounding spaces or contains a control character")]
     HeaderValue(String),
+    /// A query condition without a name.
+    #[error("the name of the query parameter is empty")]
+    EmptyParameter,
+    /// A query condition with NUL, which no request that can be read has.
+    #[error("the query parameter {0:?} contains NUL")]
+    ParameterNul(String),
     /// A route that another one makes unreachable.
     #[error(
         "route {route:?} cannot be distinguished from route {earlier:?} for host {host} and the same path"

@@ -1,16 +1,17 @@
 //! Routes: which route a request matches.
 //!
-//! Owns: [`RouteMatch`], the conditions of a route; [`RouteTable`], all routes of a listener, and
-//! [`RouteTable::find`]. Does not own what happens on a route, nor that a request without a route
+//! Owns: [`RouteMatch`], the conditions of a route; [`RouteTable`], all routes, and
+//! [`RouteTable::lookup`]. Does not own what happens on a route, nor that a request without a route
 //! gets 404.
 //!
-//! Of all routes that match a request, the most specific one is chosen:
+//! Of all routes that match a request, the most specific one is chosen. The order is that of the
+//! Gateway API (`HTTPRouteRule.matches`), with templates added:
 //!
 //! 1. an exact host before the longest wildcard before any host;
 //! 2. an exact path before a template before the longest prefix before any path; among templates
 //!    the one with more literal segments, then one without a tail, then one with more captures;
-//! 3. more conditions (header conditions, and one for a method list);
-//! 4. the order of the list.
+//! 3. a method list before none; then more header conditions; then more query conditions;
+//! 4. the [`Order`]: that of the list, or the age and name of an object.
 //!
 //! If none of an exact host's own routes matches, less specific hosts are tried.
 //!
@@ -19,11 +20,18 @@
 //! every reading. When two readings lead to different routes, there is no route.
 //!
 //! There is no route either when a header condition reads a field that the service could read
-//! differently ([`first_ambiguous`](crate::headers::first_ambiguous)). Otherwise a client could
-//! select the route by one value and show the service another. That is true for each condition that
-//! was evaluated, also on routes that did not match. A proxy such as Envoy joins fields of one name
+//! differently ([`first_ambiguous`](crate::headers::first_ambiguous)), or when a query condition
+//! reads a parameter that is repeated or has another spelling. Otherwise a client could select the
+//! route by one value and show the service another. That is true for each condition that was
+//! evaluated, also on routes that did not match. A proxy such as Envoy joins fields of one name
 //! before it asks. Then a list that contains the value of a condition may have been several fields,
 //! and is ambiguous as well.
+//!
+//! A table has one or more [`Scope`]s, each with its own hosts: one for the routes of the file, and
+//! one for each listener of a Gateway. A lookup searches one of them.
+//!
+//! A table is also built step by step, one route at a time ([`RouteTable::insert`]). A clone of a
+//! table shares nearly everything with it, so the next version of a large one costs little.
 //!
 //! Lookups are hash probes: one for an exact host or path, and one for each distinct length of
 //! wildcard or prefix at which the request has a boundary. For templates, the lookup walks down
@@ -32,17 +40,23 @@
 mod build;
 mod guards;
 mod index;
+mod scopes;
 mod template;
 
 use std::cell::Cell;
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 use crate::headers::{Repeats, first_ambiguous, list_contains};
-use crate::request::{Canonical, Field};
+use crate::request::{Canonical, Field, pairs};
+use crate::snapshot::Slots;
 
+pub use build::{CheckedRoute, HostSet};
 pub use guards::Guards;
-use index::HostIndex;
+use index::{Holds, HostIndex, Path};
+pub use scopes::ScopeIndex;
 pub use template::Captures;
-use template::Template;
+use template::TemplateRank;
 
 /// The conditions of a route on requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +75,8 @@ pub struct RouteMatch {
     pub methods: Vec<String>,
     /// Header conditions, all of which must hold.
     pub headers: Vec<HeaderMatch>,
+    /// Conditions on the query, all of which must hold.
+    pub query: Vec<QueryMatch>,
 }
 
 /// The paths that a route matches. Patterns are normalised like requests.
@@ -92,11 +108,89 @@ pub struct HeaderMatch {
     pub value: Option<String>,
 }
 
-/// All routes of a listener.
-#[derive(Debug)]
+/// A condition on a parameter of the query.
+///
+/// The query is read as a form: `+` and `%20` are a space. Like a header, it chooses between routes
+/// and protects nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueryMatch {
+    /// The parameter's name, decoded.
+    pub name: String,
+    /// The exact value, decoded; `None` when the parameter only has to be present.
+    pub value: Option<String>,
+}
+
+/// A set of hosts with their routes, which a lookup searches by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope(u32);
+
+impl Scope {
+    /// The routes of the configuration file.
+    pub const FILE: Self = Self(0);
+
+    /// A scope by its number; 0 is [`Scope::FILE`].
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which of two routes with equal conditions is chosen: the smaller one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Order {
+    /// Milliseconds since 1970 at which the object with the route was created; 0 for a route of the
+    /// file.
+    pub created: u64,
+    /// Namespace and name of that object; empty for a route of the file.
+    pub object: Arc<str>,
+    /// Position in the object, or in the file.
+    pub position: u32,
+}
+
+impl Order {
+    /// That of the n-th route of the file.
+    pub fn in_file(position: usize) -> Self {
+        // More than four thousand million routes do not fit into memory.
+        Self { position: u32::try_from(position).unwrap_or(u32::MAX), ..Self::default() }
+    }
+}
+
+/// Position of a route among those with the same host and kind of path: the smallest is tried
+/// first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    template: Option<TemplateRank>,
+    method: Reverse<bool>,
+    headers: Reverse<usize>,
+    query: Reverse<usize>,
+    order: Order,
+}
+
+/// All routes.
+#[derive(Debug, Clone, Default)]
 pub struct RouteTable {
-    routes: Box<[Conditions]>,
-    hosts: HostIndex,
+    /// By number of the route.
+    routes: Slots<Arc<PlacedRoute>>,
+    /// By number of the scope.
+    scopes: Slots<HostIndex>,
+}
+
+/// A route of the table.
+#[derive(Debug)]
+struct PlacedRoute {
+    conditions: Conditions,
+    path: Path,
+    rank: Rank,
+    /// Where it is in the index.
+    places: Box<[(Scope, HostSet)]>,
 }
 
 /// Conditions of a route that remain to be checked after host and path have matched.
@@ -104,84 +198,129 @@ pub struct RouteTable {
 struct Conditions {
     methods: Box<[Box<str>]>,
     headers: Box<[HeaderCondition]>,
-    template: Option<Template>,
+    query: Box<[QueryMatch]>,
 }
 
 /// A lower-case field name, and the value that the field must have.
 type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
 
-/// The name of a field that a condition read and the service could read differently, once there is
-/// one.
-type Ambiguous<'t> = Cell<Option<&'t str>>;
+/// What a condition read and the service could read differently.
+#[derive(Debug, Clone, Copy)]
+enum Doubt<'t> {
+    Header(&'t str),
+    Parameter(&'t str),
+}
 
-impl Conditions {
-    fn matches<'t>(
-        &'t self,
-        request: &Canonical<'_>,
-        fields: &[Field<'_>],
-        repeats: Repeats,
-        ambiguous: &Ambiguous<'t>,
-    ) -> bool {
-        let right = request.required_method();
-        (self.methods.is_empty() || self.methods.iter().any(|method| **method == *right))
-            && self.headers.iter().all(|header| header_matches(header, fields, repeats, ambiguous))
+/// The request of a lookup, with the doubt that a condition had, if one had.
+struct Probe<'t, 'r> {
+    table: &'t RouteTable,
+    request: &'r Canonical<'r>,
+    fields: &'r [Field<'r>],
+    repeats: Repeats,
+    doubt: Cell<Option<Doubt<'t>>>,
+}
+
+impl<'t> Holds<'t> for Probe<'t, '_> {
+    fn holds(&self, route: u32) -> bool {
+        let conditions = &self.table.routes[route as usize].conditions;
+        let right = self.request.required_method();
+        (conditions.methods.is_empty() || conditions.methods.iter().any(|method| **method == *right))
+            && conditions.headers.iter().all(|header| self.header_matches(header))
+            && conditions.query.iter().all(|parameter| self.parameter_matches(parameter))
+    }
+
+    fn rank(&self, route: u32) -> &'t Rank {
+        &self.table.routes[route as usize].rank
     }
 }
 
-fn header_matches<'t>(
-    (name, value): &'t HeaderCondition,
-    fields: &[Field<'_>],
-    repeats: Repeats,
-    ambiguous: &Ambiguous<'t>,
-) -> bool {
-    if let Some(name) = first_ambiguous(fields, [&**name]) {
-        ambiguous.set(Some(name));
-        return false;
-    }
-    // There is at most one field, otherwise it would be ambiguous.
-    let found = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-    match (found, value.as_deref()) {
-        (None, _) => false,
-        (Some(_), None) => true,
-        (Some(field), Some(value)) => {
-            let holds = field.value == value;
-            if !holds && repeats == Repeats::Joined && list_contains(field.value, value) {
-                ambiguous.set(Some(name));
+impl<'t> Probe<'t, '_> {
+    fn header_matches(&self, (name, value): &'t HeaderCondition) -> bool {
+        if let Some(name) = first_ambiguous(self.fields, [&**name]) {
+            self.doubt.set(Some(Doubt::Header(name)));
+            return false;
+        }
+        // There is at most one field, otherwise it would be ambiguous.
+        let found = self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+        match (found, value.as_deref()) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(field), Some(value)) => {
+                let holds = field.value == value;
+                if !holds && self.repeats == Repeats::Joined && list_contains(field.value, value) {
+                    self.doubt.set(Some(Doubt::Header(name)));
+                }
+                holds
             }
-            holds
+        }
+    }
+
+    fn parameter_matches(&self, QueryMatch { name, value }: &'t QueryMatch) -> bool {
+        let query = self.request.query();
+        // As for the parameters that rules read: servers take the first of two, or the last, ignore
+        // case, take `a[]` for `a`, or split at `;`.
+        let mut alike = pairs(query).filter(|(found, _)| found.resembles(name));
+        let (first, second) = (alike.next(), alike.next());
+        let is_clear = match (first, second) {
+            (None, _) => true,
+            (Some((found, _)), None) => found.decodes_to(name),
+            (Some(_), Some(_)) => false,
+        };
+        let is_split = query.is_some_and(|query| query.contains(';'));
+        // Another reading of the path may have a query.
+        if !is_clear || is_split || self.request.query_fault().is_some() {
+            self.doubt.set(Some(Doubt::Parameter(name)));
+            return false;
+        }
+        let Some((_, found)) = first else { return false };
+        value.as_deref().is_none_or(|value| found.decodes_to(value))
+    }
+
+    /// What `find` returns for the path, if it returns the same for all readings of it and no
+    /// condition was in doubt.
+    fn single_result<T: PartialEq>(&self, find: impl Fn(&str) -> T) -> Result<T, AmbiguousRoute> {
+        let found = find(self.request.path());
+        let elsewhere = self.request.other_readings().iter().find(|reading| find(reading) != found);
+        match (self.doubt.get(), elsewhere) {
+            (Some(Doubt::Header(name)), _) => Err(AmbiguousRoute::Header(name.into())),
+            (Some(Doubt::Parameter(name)), _) => Err(AmbiguousRoute::Parameter(name.into())),
+            (None, None) => Ok(found),
+            (None, Some(other)) => {
+                Err(AmbiguousRoute::Path { received: self.request.path().into(), other: other.clone() })
+            }
         }
     }
 }
 
 impl RouteTable {
-    /// The index of the route that matches the request, in the order in which the table was built.
-    /// `None` also when the route is [`AmbiguousRoute`].
+    /// The number of the file's route that matches the request. `None` also when the route is
+    /// [`AmbiguousRoute`].
     ///
     /// `fields` are the request's header fields; only header conditions read them.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
-        self.lookup(request, fields, Repeats::Separate).ok().flatten()
+        self.lookup(Scope::FILE, request, fields, Repeats::Separate).ok().flatten()
     }
 
-    /// [`RouteTable::find`] that distinguishes no route from a disputed one.
+    /// The number of the route of a scope that matches the request.
     ///
     /// # Errors
-    /// [`AmbiguousRoute`] when the readings of the path lead to different routes, or a header that
-    /// was read is ambiguous.
+    /// [`AmbiguousRoute`] when the readings of the path lead to different routes, or a header or
+    /// parameter that was read is ambiguous.
     pub fn lookup(
         &self,
+        scope: Scope,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         repeats: Repeats,
     ) -> Result<Option<usize>, AmbiguousRoute> {
-        let ambiguous = Cell::new(None);
-        let holds = |route: u32| self.routes[route as usize].matches(request, fields, repeats, &ambiguous);
-        let find = |path: &str| self.hosts.find(request.host(), path, &holds);
-        let found = single_result(request, find, &ambiguous);
-        found.map(|route| route.map(|route| route as usize))
+        let Some(hosts) = self.scopes.get(scope.index()) else { return Ok(None) };
+        let probe = Probe { table: self, request, fields, repeats, doubt: Cell::new(None) };
+        let found = probe.single_result(|path| hosts.find(request.host(), path, &probe))?;
+        Ok(found.map(|route| route as usize))
     }
 
-    /// For every host pattern that does not match the request's host: the route that would match
-    /// the request there.
+    /// For every host pattern of the file that does not match the request's host: the route that
+    /// would match the request there.
     ///
     /// # Errors
     /// As [`RouteTable::lookup`].
@@ -190,24 +329,58 @@ impl RouteTable {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
     ) -> Result<Vec<usize>, AmbiguousRoute> {
-        let ambiguous = Cell::new(None);
-        let holds =
-            |route: u32| self.routes[route as usize].matches(request, fields, Repeats::Separate, &ambiguous);
-        let find = |path: &str| self.hosts.on_other_hosts(request.host(), path, &holds);
-        let found = single_result(request, find, &ambiguous);
-        found.map(|routes| routes.into_iter().map(|route| route as usize).collect())
+        let Some(hosts) = self.scopes.get(Scope::FILE.index()) else { return Ok(Vec::new()) };
+        let probe =
+            Probe { table: self, request, fields, repeats: Repeats::Separate, doubt: Cell::new(None) };
+        let found = probe.single_result(|path| hosts.on_other_hosts(request.host(), path, &probe))?;
+        Ok(found.into_iter().map(|route| route as usize).collect())
     }
 
-    /// Names of the fields that header conditions read.
-    pub fn fields_read(&self) -> impl Iterator<Item = &str> {
-        self.routes.iter().flat_map(|route| &route.headers).map(|(name, _)| &**name)
+    /// Adds a route, with the hosts that it has in each scope. It replaces the route that has the
+    /// number.
+    pub fn insert(&mut self, at: usize, route: CheckedRoute, places: impl Into<Box<[(Scope, HostSet)]>>) {
+        self.remove(at);
+        let Ok(number) = u32::try_from(at) else { return };
+        let route = route.placed(places.into());
+        let placed = Arc::new(route);
+        self.routes.set(at, placed.clone());
+        let (routes, scopes) = (&self.routes, &mut self.scopes);
+        let rank = |route: u32| &routes[route as usize].rank;
+        for (scope, hosts) in &placed.places {
+            let index = scopes.get_or_default(scope.index());
+            for host in &hosts.keys {
+                index.insert(host, &placed.path, number, &rank);
+            }
+        }
+    }
+
+    /// Removes a route. There may be none with the number.
+    pub fn remove(&mut self, at: usize) {
+        let (Some(placed), Ok(number)) = (self.routes.take(at), u32::try_from(at)) else { return };
+        for (scope, hosts) in &placed.places {
+            let index = self.scopes.get_or_default(scope.index());
+            for host in &hosts.keys {
+                index.remove(host, &placed.path, number);
+            }
+            if index.is_empty() {
+                self.scopes.take(scope.index());
+            }
+        }
+    }
+
+    /// Names of the fields that the header conditions of a route read.
+    pub fn fields_read_by(&self, route: usize) -> impl Iterator<Item = &str> {
+        let route = self.routes.get(route);
+        route.into_iter().flat_map(|route| &route.conditions.headers).map(|(name, _)| &**name)
     }
 
     /// Captures of the route's template in the request's path; empty for a route without a
     /// template, and for a request that the template does not match.
     pub fn captures<'t>(&'t self, route: usize, request: &'t Canonical<'_>) -> Captures<'t> {
-        let template = self.routes.get(route).and_then(|route| route.template.as_ref());
-        template.map_or_else(Captures::none, |template| template.captures(request.path()))
+        match self.routes.get(route).map(|route| &route.path) {
+            Some(Path::Template(template)) => template.captures(request.path()),
+            _ => Captures::none(),
+        }
     }
 
     /// The number of routes.
@@ -237,22 +410,9 @@ pub enum AmbiguousRoute {
         "the header {0}, which selects a route, is repeated, has another spelling, or is named in Connection"
     )]
     Header(Box<str>),
-}
-
-/// What `find` returns for the path, if it returns the same for all readings of it and read no
-/// `ambiguous` field.
-fn single_result<T: PartialEq>(
-    request: &Canonical<'_>,
-    find: impl Fn(&str) -> T,
-    ambiguous: &Ambiguous<'_>,
-) -> Result<T, AmbiguousRoute> {
-    let found = find(request.path());
-    let elsewhere = request.other_readings().iter().find(|reading| find(reading) != found);
-    match (ambiguous.get(), elsewhere) {
-        (Some(name), _) => Err(AmbiguousRoute::Header(name.into())),
-        (None, None) => Ok(found),
-        (None, Some(other)) => {
-            Err(AmbiguousRoute::Path { received: request.path().into(), other: other.clone() })
-        }
-    }
+    /// A query condition read a parameter that the service could read differently.
+    #[error(
+        "the query parameter {0}, which selects a route, is repeated or has another spelling, or the query is malformed"
+    )]
+    Parameter(Box<str>),
 }

@@ -45,7 +45,7 @@ pub(super) fn shared(sound: &Partial, context: &mut Context<'_>) -> SharedEdits 
 /// The edits of responses that no route determines.
 pub(super) fn without_route(shared: &SharedEdits) -> Option<ResponseHeaders> {
     response(&shared.response, &Edits::default(), shared.security.as_ref())
-        .map(|headers| ResponseHeaders { from_caller: Box::default(), ..headers })
+        .map(|headers| ResponseHeaders { from_caller: Arc::default(), ..headers })
 }
 
 /// The edits of a route's requests.

@@ -146,6 +146,7 @@ fn check_listener(
         stall: positive(raw.timeouts.stall.0, "stall"),
     };
     Some(Listener {
+        socket: None,
         name: raw.name.0.as_str().into(),
         service,
         address,

@@ -25,6 +25,7 @@ mod paths;
 mod patterns;
 mod provider;
 mod revocation;
+mod route_match;
 mod routes;
 mod rules;
 mod server_keys;
@@ -36,6 +37,7 @@ mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use auth::policy::route::RouteMatch;
@@ -44,7 +46,7 @@ use auth::time::Timestamp;
 use credentials::config::{Authentication, CacheLimits, TokenAuthority};
 pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
-use gateway::config::{Config, fields_read};
+use gateway::config::{Config, FileRoutes, Routing};
 use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::tls::TrustAnchors;
 pub use outbound::OutboundSettings;
@@ -202,24 +204,19 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     };
     let (login, sessions) = login.map_or((None, None), |login| (Some(login.login), login.database));
     let config = Config {
-        decision_fields: fields_read(&table, &routes, &authorizers),
         generation,
-        listeners,
-        authentication,
-        table,
-        guards,
+        listeners: listeners.into_iter().map(Arc::new).collect(),
+        authentication: Arc::new(authentication),
+        routing: Routing::of_file(FileRoutes { table, routes, upstreams, guards }, &authorizers),
         login,
-        kubernetes,
-        authorizers,
-        upstreams,
-        strip,
-        identity_headers,
-        assertion,
+        kubernetes: kubernetes.map(Arc::new),
+        authorizers: authorizers.into(),
+        strip: Arc::new(strip),
+        identity_headers: Arc::new(identity_headers),
+        assertion: assertion.map(Arc::new),
         response_headers: field_edits::without_route(&shared.edits),
-        has_cors: routes.iter().any(|route| route.cors.is_some()),
-        routes,
         pages: pages?,
-        server_timing,
+        server_timing: server_timing.into(),
     };
     Some(Checked {
         config,

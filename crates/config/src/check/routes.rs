@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{Guards, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
 use gateway::config::{OnExpiry, Rewrite, Route};
 use login::config::LoginConfig;
 
-use super::super::fault::{KeyPath, Step};
-use super::super::raw::{self, HeaderValue, PolicyChoice};
+use super::super::fault::KeyPath;
+use super::super::raw::{self, PolicyChoice};
 use super::super::scalar::{Bound, Name, Timespan};
 use super::authorizers::is_authorization;
 use super::cors::CorsPolicies;
 use super::field_edits::SharedEdits;
 use super::paths::plain_path;
+use super::route_match::{matcher, table};
 use super::rules::{self, Policies};
 use super::{
     Context, actions, affinity, basic_auth, check_unique, cors, field_edits, kubernetes, name_hint, names,
@@ -153,87 +154,6 @@ fn check_authentication_configured(
             "add [[issuer]], [[token_authority]], [client_certificates], [basic_auth] or [login]",
         );
     }
-}
-
-fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> RouteMatch {
-    let headers = route.headers.iter().map(|(name, value)| {
-        let value = match value {
-            HeaderValue::Exact(value) => Some(value.clone()),
-            HeaderValue::Present(present) => {
-                if !present.present {
-                    let message = "a route cannot match the absence of a header";
-                    context.faults.add(
-                        &path.key("headers").key(name),
-                        message,
-                        "write `{ present = true }` or a value",
-                    );
-                }
-                None
-            }
-        };
-        HeaderMatch { name: name.clone(), value }
-    });
-    RouteMatch {
-        name: route.name.0.clone(),
-        hosts: route.hosts.clone(),
-        headers: headers.collect(),
-        methods: route.methods.iter().map(|method| method.0.clone()).collect(),
-        path: path_match(route.path.as_ref(), path, context),
-    }
-}
-
-fn path_match(raw: Option<&raw::Path>, path: &KeyPath, context: &mut Context<'_>) -> PathMatch {
-    let Some(raw) = raw else { return PathMatch::Any };
-    match (&raw.prefix, &raw.exact, &raw.template) {
-        (Some(prefix), None, None) => PathMatch::Prefix(prefix.clone()),
-        (None, Some(exact), None) => PathMatch::Exact(exact.clone()),
-        (None, None, Some(template)) => PathMatch::Template(template.clone()),
-        (None, None, None) => {
-            let hint = "write `prefix`, `exact` or `template`; without `path` every path matches";
-            context.faults.add(&path.key("path"), "the path is empty", hint);
-            PathMatch::Any
-        }
-        _ => {
-            let message = "only one of `prefix`, `exact` and `template` may be set";
-            context.faults.add(&path.key("path"), message, "keep one, or write several routes");
-            PathMatch::Any
-        }
-    }
-}
-
-fn table(
-    matches: Vec<RouteMatch>,
-    routes: &[(KeyPath, &raw::Route)],
-    context: &mut Context<'_>,
-) -> Option<RouteTable> {
-    let faults = match RouteTable::build(matches) {
-        Ok(table) => return Some(table),
-        Err(faults) => faults,
-    };
-    for fault in faults {
-        // In `routes[3].headers[0]`, the first index counts the routes that could be read. The
-        // second counts the headers of the route.
-        let place = KeyPath::default().join(&fault.path);
-        let [_, Step::Index(index), rest @ ..] = place.steps() else { continue };
-        let Some((path, route)) = routes.get(*index) else { continue };
-        let mut at = path.clone();
-        for step in rest {
-            at = match (step, at.last_key()) {
-                (Step::Key(key), _) => at.key(key),
-                (Step::Index(i), Some("headers")) => {
-                    at.key(route.headers.keys().nth(*i).map_or("", String::as_str))
-                }
-                (Step::Index(i), _) => at.index(*i),
-            };
-        }
-        if at.last_key() == Some("path") {
-            let raw = route.path.clone().unwrap_or_default();
-            let kinds = [("prefix", raw.prefix), ("exact", raw.exact), ("template", raw.template)];
-            at = kinds.iter().find(|(_, given)| given.is_some()).map_or(at.clone(), |(kind, _)| at.key(kind));
-        }
-        rules::add_problem(&at, &fault.problem.to_string(), &mut context.faults);
-    }
-    None
 }
 
 fn policy(

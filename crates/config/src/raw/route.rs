@@ -47,6 +47,11 @@ pub struct Route {
     /// spelling, or named by `Connection`: the service could read another value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderValue>,
+    /// Query parameters that a request must have, in decoded form. Like headers they select a route
+    /// and protect nothing. A request is refused with 400 if it has one of them more than once or in
+    /// another spelling, or if its query is malformed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, HeaderValue>,
     /// Name of the upstream that the route forwards to. May be absent only if every listener has an
     /// `authorization`, because other proxies then forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,17 +262,17 @@ pub struct Affinity {
     pub user: bool,
 }
 
-/// Value that a header must have.
+/// Value that a header or a query parameter must have.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum HeaderValue {
     /// Exactly this value.
     Exact(String),
-    /// Any value of this header.
+    /// Any value.
     Present(Present),
 }
 
-/// Any value of the header.
+/// Any value.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Present {

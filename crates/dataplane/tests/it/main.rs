@@ -30,6 +30,7 @@ mod opaque;
 mod predecessors;
 mod response_headers;
 mod review;
+mod routes_by_step;
 mod rules;
 mod telemetry;
 mod tls;

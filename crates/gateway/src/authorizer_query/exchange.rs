@@ -81,7 +81,7 @@ pub(crate) async fn send_query(
     worker: &Worker,
     running: &Rc<ActiveConfig>,
 ) -> Result<AuthorizerResponse, QueryError> {
-    let pool = running.pools[config.upstream].clone();
+    let pool = running.pool(config.upstream);
     let most = pool.config.max_requests;
     let head = QuestionHead {
         method: question.method(),

@@ -179,7 +179,7 @@ pub(crate) fn allowed(
 ) -> Bytes {
     let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
     let (mut remove, claimed) =
-        fields_to_remove(&running.config, &running.config.routes[voucher.route], &set, fields);
+        fields_to_remove(&running.config, running.config.route(voucher.route), &set, fields);
     record.headers_removed = claimed;
     let mut set: Vec<_> =
         voucher.set.into_iter().map(|(name, value)| overwriting_field(&name, value)).collect();

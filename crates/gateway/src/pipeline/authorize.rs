@@ -85,7 +85,7 @@ impl RouteAuthorizer<'_> {
         request: &'r Canonical<'r>,
         facts: Option<&'r Facts>,
     ) -> Result<Permit<'r>, Denial> {
-        let policy = &self.running.config.routes[route].policy;
+        let policy = &self.running.config.route(route).policy;
         self.with_rule_context(route, request, |court| {
             let matched = MatchedRoute { index: route, policy };
             decide_in(court, matched, request, facts, self.now.wall, &mut NoTrace)
@@ -103,7 +103,7 @@ impl RouteAuthorizer<'_> {
             return decide(&RuleContext::without_reviews(self.client));
         };
         let known = review::ReviewResult { reviewer, now: self.now, reviews: &self.lookups.reviews };
-        let captures = self.running.config.table.captures(route, request);
+        let captures = self.running.config.routing.table().captures(route, request);
         decide(&RuleContext { fields: self.inbound.fields, captures, reviews: &known, client: self.client })
     }
 
@@ -116,7 +116,7 @@ impl RouteAuthorizer<'_> {
         trace: Option<&TraceContext>,
     ) -> Result<(Option<AuthorizerConsent>, Vec<AuthorizerConsent>), NotAuthorized> {
         let config = &self.running.config;
-        let Some(at) = config.routes[route].authorizer else { return Ok((None, Vec::new())) };
+        let Some(at) = config.route(route).authorizer else { return Ok((None, Vec::new())) };
         if let Some(name) = ambiguous(self.running.authorizers[at].authorizer.config(), self.inbound.fields) {
             return Err(NotAuthorized::Ambiguous(name.into()));
         }
@@ -178,8 +178,8 @@ impl RouteAuthorizer<'_> {
         for other in
             forward_filter::guards(config, &permit, self.inbound.fields).map_err(NotAuthorized::Disputed)?
         {
-            let policy = &config.routes[other].policy;
-            let path = forward_filter::check_path(&config.routes[other], permit.request());
+            let policy = &config.route(other).policy;
+            let path = forward_filter::check_path(config.route(other), permit.request());
             path.map_err(|fault| NotAuthorized::Denied(Denial::Rewrite(fault)))?;
             // `confirm` consumes the permit.
             let request = permit.request().clone();

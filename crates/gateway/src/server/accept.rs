@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use super::{OpenCount, total_open};
-use crate::config::{Config, Listener};
+use crate::config::Listener;
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::{Certificate, Peer};
 use crate::serve::http1::{LINGER, MAX_LINGER};
@@ -125,11 +125,10 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 /// The listener configured at an address now, and its counters.
-fn listener(worker: &Worker, address: &ListenAddress) -> Option<(usize, Arc<ListenerMetrics>)> {
-    let running = worker.active_config();
-    let index = running.config.listeners.iter().position(|l| l.address == *address)?;
-    let counts = worker.metrics.metrics().listener(&running.config.listeners[index].name);
-    Some((index, counts))
+fn listener(worker: &Worker, address: &ListenAddress) -> Option<(Arc<Listener>, Arc<ListenerMetrics>)> {
+    let listener = worker.active_config().config.listeners.at(address)?.clone();
+    let counts = worker.metrics.metrics().listener(&listener.name);
+    Some((listener, counts))
 }
 
 fn accepted(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
@@ -164,9 +163,7 @@ fn less_loaded_worker(context: &Context) -> Option<usize> {
 
 fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
     let worker = &context.worker;
-    let Some((index, counts)) = listener(worker, address) else { return };
-    let config = worker.active_config().config.clone();
-    let listener = &config.listeners[index];
+    let Some((listener, counts)) = listener(worker, address) else { return };
     let open = OpenConnection::new(worker.clone(), context.acceptors.counter(&listener.name));
     let here = open.listener_count.load(Ordering::Relaxed);
     let full = total_open(&context.handoffs) > context.connection_limit && !frees_slot(worker, &counts);
@@ -178,7 +175,7 @@ fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: S
     tokio::task::spawn_local(async move {
         let accept_nanos = Cell::default();
         let worker = open.worker.clone();
-        let socket = Incoming { worker, config, index, counts, peer, relayed_tls: false, accept_nanos };
+        let socket = Incoming { worker, listener, counts, peer, relayed_tls: false, accept_nanos };
         socket.serve(stream).await;
         drop(open);
     });
@@ -222,8 +219,7 @@ impl Drop for OpenConnection {
 
 struct Incoming {
     worker: Rc<Worker>,
-    config: Arc<Config>,
-    index: usize,
+    listener: Arc<Listener>,
     counts: Arc<ListenerMetrics>,
     peer: SocketAddr,
     /// Whether the client uses TLS to the proxy that relays the connection.
@@ -240,7 +236,7 @@ enum DetectedProtocol {
 
 impl Incoming {
     fn listener(&self) -> &Listener {
-        &self.config.listeners[self.index]
+        &self.listener
     }
 
     async fn serve(mut self, stream: Stream) {
@@ -277,7 +273,7 @@ impl Incoming {
         let address = self.peer.ip().to_canonical();
         let may_report =
             self.listener().trusted_proxies.as_ref().is_some_and(|trusted| trusted.contains(&address));
-        let timing = &self.config.server_timing;
+        let timing = self.worker.active_config().config.server_timing.clone();
         let sees_timing = timing.iter().any(|net| net.contains(&address)) || may_report && !timing.is_empty();
         Peer {
             address: self.peer,
@@ -287,8 +283,7 @@ impl Incoming {
             may_report,
             sees_timing,
             accept_nanos: self.accept_nanos,
-            listener: self.config,
-            listener_index: self.index,
+            listener: self.listener,
         }
     }
 

@@ -12,7 +12,7 @@ use http_engine::inherited_sockets::InheritedSockets;
 use http_engine::listen::{self, Claim, ListenOptions, ListeningSocket};
 
 use super::StartError;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 
 /// An address with open sockets.
 #[derive(Clone)]
@@ -51,28 +51,40 @@ pub(super) fn bind_new(
     // come last.
     new.sort_by_key(|listener| matches!(listener.address, ListenAddress::Unix(_)));
     for listener in new {
-        let fault = |source| {
-            let (name, address) = (listener.name.to_string(), listener.address.clone());
-            StartError::Bind { name, address, source }
-        };
-        let options = options(&listener.address);
-        let bound = ListeningSocket::bind(&listener.address, listener.mode, workers, &options);
-        let (sockets, open) = bound.map_err(fault)?;
-        let at = sockets.first().and_then(ListeningSocket::local_addr);
-        let at = at.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
-        addresses.insert(listener.address.clone(), Bound { at, open });
-        for (one, socket) in all.iter_mut().zip(sockets) {
-            one.push((listener.address.clone(), socket));
-        }
+        bind_listener(listener, workers, options, addresses, &mut all)?;
     }
     Ok(all)
 }
 
+/// Binds the address of one listener for each of `workers`, and adds it to `addresses` and `all`.
+pub(super) fn bind_listener(
+    listener: &Listener,
+    workers: usize,
+    options: &dyn Fn(&ListenAddress) -> ListenOptions,
+    addresses: &mut Addresses,
+    all: &mut [Sockets],
+) -> Result<(), StartError> {
+    let fault = |source| {
+        let (name, address) = (listener.name.to_string(), listener.address.clone());
+        StartError::Bind { name, address, source }
+    };
+    let options = options(&listener.address);
+    let bound = ListeningSocket::bind(&listener.address, listener.mode, workers, &options);
+    let (sockets, open) = bound.map_err(fault)?;
+    let at = sockets.first().and_then(ListeningSocket::local_addr);
+    let at = at.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
+    addresses.insert(listener.address.clone(), Bound { at, open });
+    for (one, socket) in all.iter_mut().zip(sockets) {
+        one.push((listener.address.clone(), socket));
+    }
+    Ok(())
+}
+
 /// Sets the permission bits of the new configuration on sockets that stay.
 pub(super) fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
-    for listener in &new.listeners {
+    for listener in new.listeners.iter() {
         let ListenAddress::Unix(path) = &listener.address else { continue };
-        let previous = old.listeners.iter().find(|old| old.address == listener.address);
+        let previous = old.listeners.at(&listener.address);
         if previous.is_some_and(|old| old.mode != listener.mode) {
             listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
                 name: listener.name.to_string(),

@@ -10,16 +10,16 @@ use std::time::Duration;
 use http_engine::clock::{Clock as _, CoarseClock, SystemClock};
 use http_engine::config::ListenAddress;
 use http_engine::deadline::{Deadlines, TICK};
-use http_engine::endpoint_stats::EndpointStats;
 use http_engine::listen::Acceptor;
 use http_engine::upstream::pool::Pool;
-use telemetry::metrics::WorkerEndpoint;
+use telemetry::metrics::Metrics;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::{Generation, Services, Sockets, accept};
 use crate::foreign_page;
+use crate::per_worker::{PoolMaker, Pools, RouteCounts};
 use crate::server::handoff::{Command, Handoff, TASKS_PER_TURN};
 use crate::server::yielding::Yielding;
 use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
@@ -120,7 +120,7 @@ async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool
             Some(Command::Apply(generation, sockets, confirm)) => {
                 apply(&worker, &generation);
                 acceptors.retain(|address, task: &mut JoinHandle<()>| {
-                    let is_configured = generation.config.listeners.iter().any(|l| l.address == *address);
+                    let is_configured = generation.config.listeners.at(address).is_some();
                     if !is_configured {
                         task.abort();
                     }
@@ -199,9 +199,8 @@ async fn tick(worker: Rc<Worker>) {
         worker.flush_log();
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP_TICKS) {
-            for pool in &worker.active_config().pools {
-                pool.close_expired();
-            }
+            let running = worker.active_config();
+            running.pools.sweep(&running.config.routing);
         }
     }
 }
@@ -209,13 +208,15 @@ async fn tick(worker: Rc<Worker>) {
 fn apply(worker: &Worker, generation: &Generation) {
     let old = worker.active_config();
     let new = build_active_config(generation, Some(&old), &worker.metrics, &worker.deadlines);
-    for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
-        pool.retire();
+    if !Rc::ptr_eq(old.pools.in_file(), new.pools.in_file()) {
+        let is_kept = |pool: &&Rc<Pool>| new.pools.in_file().iter().any(|kept| Rc::ptr_eq(kept, pool));
+        old.pools.in_file().iter().filter(|pool| !is_kept(pool)).for_each(|pool| pool.retire());
     }
     *worker.active_config.borrow_mut() = Rc::new(new);
 }
 
-/// Builds this worker's state for a configuration; pools of unchanged upstreams are kept.
+/// Builds this worker's state for a configuration. What belongs to the same file is kept, and so
+/// are the pools of unchanged upstreams.
 fn build_active_config(
     generation: &Generation,
     old: Option<&ActiveConfig>,
@@ -223,40 +224,60 @@ fn build_active_config(
     deadlines: &Rc<Deadlines>,
 ) -> ActiveConfig {
     let config = generation.config.clone();
-    let all = metrics.metrics().clone();
-    let pools = config
-        .upstreams
-        .iter()
-        .zip(&generation.discoveries)
-        .map(|(upstream, discovery)| {
-            let same =
-                old.and_then(|old| old.pools.iter().find(|pool| pool.config.is_compatible_with(upstream)));
-            same.cloned().unwrap_or_else(|| {
-                let (name, metrics, all) = (upstream.name.clone(), metrics.clone(), all.clone());
-                let stats_of = move |endpoint: &str| {
-                    let counts = all.endpoint(&name, endpoint);
-                    Rc::new(WorkerEndpoint::new(metrics.clone(), counts)) as Rc<dyn EndpointStats>
-                };
-                let updates = discovery.as_ref().map(|discovery| discovery.updates());
-                Pool::new(upstream.clone(), updates, Box::new(stats_of), deadlines.clone())
-            })
-        })
-        .collect();
-    let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
-    let authorizers = generation.authorizers.iter().map(|authorizer| ActiveAuthorizer {
-        authorizer: authorizer.clone(),
-        counts: all.authorizer(&authorizer.config().name),
-    });
+    let of_same_file = old.filter(|old| old.config.generation == config.generation);
+    let (pools, counts, authorizers) = match of_same_file {
+        Some(old) => (old.pools.clone(), old.counts.clone(), old.authorizers.clone()),
+        None => (
+            pools(generation, old, metrics, deadlines),
+            RouteCounts::new(&config.routing, metrics.metrics()),
+            authorizers(generation, metrics.metrics()),
+        ),
+    };
     ActiveConfig {
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
-        authorizers: authorizers.collect(),
+        authorizers,
         login: generation.login.clone(),
         is_framed: foreign_page::is_framed(&config),
         events: generation.events.clone(),
         minter: generation.minter.clone(),
         pools,
-        routes,
+        counts,
         config,
     }
+}
+
+fn pools(
+    generation: &Generation,
+    old: Option<&ActiveConfig>,
+    metrics: &Rc<telemetry::metrics::WorkerMetrics>,
+    deadlines: &Rc<Deadlines>,
+) -> Pools {
+    let new_maker = || PoolMaker { metrics: metrics.clone(), deadlines: deadlines.clone() };
+    let before = old.map(|old| &old.pools);
+    let upstreams = generation.config.routing.file_upstreams().zip(&*generation.discoveries);
+    let in_file = upstreams.map(|(upstream, discovery)| {
+        let mut kept = before.into_iter().flat_map(|before| before.in_file().iter());
+        let same = kept.find(|pool| pool.config.is_compatible_with(upstream));
+        same.cloned().unwrap_or_else(|| {
+            let updates = discovery.as_ref().map(|discovery| discovery.updates());
+            before.map_or_else(
+                || new_maker().make(upstream, updates.clone()),
+                |before| before.maker().make(upstream, updates.clone()),
+            )
+        })
+    });
+    let in_file = in_file.collect();
+    before.map_or_else(
+        || Pools::new(Rc::clone(&in_file), new_maker()),
+        |before| before.with_file(in_file.clone()),
+    )
+}
+
+fn authorizers(generation: &Generation, metrics: &Metrics) -> Rc<[ActiveAuthorizer]> {
+    let authorizers = generation.authorizers.iter().map(|authorizer| ActiveAuthorizer {
+        authorizer: authorizer.clone(),
+        counts: metrics.authorizer(&authorizer.config().name),
+    });
+    authorizers.collect()
 }

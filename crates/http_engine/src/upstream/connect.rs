@@ -57,7 +57,8 @@ pub enum ConnectError {
         /// The reason.
         why: Arc<str>,
     },
-    /// All endpoints of the upstream fail their health checks, or have the weight 0.
+    /// All endpoints of the upstream fail their health checks, or have the weight 0, or there are none
+    /// at the moment.
     #[error("no endpoint of upstream {upstream} is healthy")]
     Unhealthy {
         /// Name of the upstream.

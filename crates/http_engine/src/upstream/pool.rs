@@ -256,6 +256,10 @@ impl Pool {
             return ConnectError::Unhealthy { upstream };
         }
         let problem = self.problem.borrow().clone();
+        let is_known = self.updates.as_ref().is_some_and(|updates| !updates.borrow().is_pending);
+        if problem.is_none() && is_known {
+            return ConnectError::Unhealthy { upstream };
+        }
         ConnectError::NoAddress { upstream, why: problem.unwrap_or_else(|| "not looked up yet".into()) }
     }
 

@@ -593,6 +593,6 @@ fn process_name(config: &Config, has_provider: bool, service: &str) -> coherence
     crate::revocation::names::called(
         kind,
         service,
-        config.listeners.first().map(|listener| &listener.address),
+        config.listeners.iter().next().map(|listener| &listener.address),
     )
 }

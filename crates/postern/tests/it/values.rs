@@ -186,8 +186,18 @@ fn no_route_takes_the_path_of_the_keys() {
 #[test]
 fn a_short_head_makes_for_a_short_target() {
     let text = minimal_and("").replace("8080\"", "8080\"\nlimits = { @ }");
-    let target =
-        |limits: &str| load(&text.replace('@', limits)).ok().unwrap().config.listeners[0].limits.target_bytes;
+    let target = |limits: &str| {
+        load(&text.replace('@', limits))
+            .ok()
+            .unwrap()
+            .config
+            .listeners
+            .iter()
+            .next()
+            .unwrap()
+            .limits
+            .target_bytes
+    };
     for (limits, expected) in [
         ("", 8 << 10),
         ("header_size = \"4KiB\"", 4 << 10),

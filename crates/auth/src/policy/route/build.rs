@@ -1,87 +1,111 @@
 //! Route table construction: from configured routes to the table, or to every fault in them.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::index::{HostIndex, HostKey, PathKey, RankedRoute};
+use super::index::{HostKey, Path};
 use super::template::Template;
-use super::{Conditions, HeaderCondition, HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use super::{
+    Conditions, HeaderCondition, HeaderMatch, Order, PathMatch, PlacedRoute, QueryMatch, Rank, RouteMatch,
+    RouteTable, Scope,
+};
 use crate::headers::is_per_hop;
 use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
 use crate::request::{canonical_host, canonical_path, is_token};
 
-/// A route that has been checked and normalised.
-struct CheckedRoute {
-    name: String,
-    hosts: Vec<HostKey>,
+/// A route that has been checked and normalised, without its hosts.
+#[derive(Debug)]
+pub struct CheckedRoute {
     path: Path,
     conditions: Conditions,
+    rank: Rank,
 }
 
-/// A path pattern in normal form.
-enum Path {
-    Exact(Box<str>),
-    Template(Template),
-    Prefix(Box<str>),
-    Any,
+/// Host patterns that have been checked and normalised, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSet {
+    pub(super) keys: Box<[HostKey]>,
 }
 
 impl RouteTable {
-    /// Checks and indexes routes. A route's position in the list is its index and its tie-breaker.
+    /// Checks and indexes the routes of the file. A route's position in the list is its number and
+    /// its tie-breaker.
     ///
     /// # Errors
     /// Every fault, with its place (`routes[3].hosts[0]`), including every pair of routes of which
     /// one could never be chosen.
     pub fn build(routes: Vec<RouteMatch>) -> Result<Self, Vec<PolicyFault>> {
         let mut faults = Faults::default();
-        let checked: Vec<CheckedRoute> =
-            routes.into_iter().enumerate().map(|(i, route)| check(route, i, &mut faults)).collect();
-        let order = by_specificity(&checked);
-        find_unreachable(&checked, &order, &mut faults);
-        let mut hosts = HostIndex::default();
-        for (rank, &i) in order.iter().enumerate() {
-            let route = &checked[i];
-            let ranked = RankedRoute { route: to_u32(i), rank: to_u32(rank) };
-            for host in &route.hosts {
-                hosts.insert(host, &route.path.path_key(), ranked);
-            }
+        let names: Vec<String> = routes.iter().map(|route| route.name.clone()).collect();
+        let routes = routes.into_iter().enumerate();
+        let checked: Vec<_> = routes.map(|(i, route)| check_in_list(route, i, &mut faults)).collect();
+        find_unreachable(&checked, &names, &mut faults);
+        let mut table = Self::default();
+        for (at, (route, hosts)) in checked.into_iter().enumerate() {
+            table.insert(at, route, [(Scope::FILE, hosts)]);
         }
-        let conditions = checked.into_iter().map(CheckedRoute::into_conditions).collect();
-        faults.into_result(Self { routes: conditions, hosts })
+        faults.into_result(table)
     }
 }
 
-/// More than four thousand million routes do not fit into memory.
-fn to_u32(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
+impl CheckedRoute {
+    /// Checks and normalises everything about a route but its hosts.
+    ///
+    /// # Errors
+    /// Every fault, with its place in the route (`headers[0]`).
+    pub fn new(route: RouteMatch, order: Order) -> Result<Self, Vec<PolicyFault>> {
+        let mut faults = Faults::default();
+        let checked = check(route, order, "", &mut faults);
+        faults.into_result(checked)
+    }
+
+    pub(super) fn placed(self, places: Box<[(Scope, HostSet)]>) -> PlacedRoute {
+        let Self { path, conditions, rank } = self;
+        PlacedRoute { conditions, path, rank, places }
+    }
 }
 
-/// The order in which routes for the same host and kind of path are tried. Ranks of templates
-/// depend on it too.
-fn by_specificity(routes: &[CheckedRoute]) -> Vec<usize> {
+impl HostSet {
+    /// Checks and normalises host patterns. None mean any host.
+    ///
+    /// # Errors
+    /// Every pattern that no host can match, with its place in the list.
+    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, Vec<(usize, PolicyProblem)>> {
+        let mut keys = Vec::with_capacity(patterns.len().max(1));
+        let mut faults = Vec::new();
+        for (at, pattern) in patterns.iter().enumerate() {
+            match host_key(pattern.as_ref()) {
+                // The same pattern twice counts once.
+                Ok(key) if keys.contains(&key) => {}
+                Ok(key) => keys.push(key),
+                Err(problem) => faults.push((at, problem)),
+            }
+        }
+        if patterns.is_empty() {
+            keys.push(HostKey::Any);
+        }
+        if faults.is_empty() { Ok(Self { keys: keys.into() }) } else { Err(faults) }
+    }
+}
+
+/// Reports each route for which another one with the same host and path leaves nothing to match:
+/// that one is tried first, has the same other conditions, and every method of this one.
+fn find_unreachable(routes: &[(CheckedRoute, HostSet)], names: &[String], faults: &mut Faults) {
     let mut order: Vec<usize> = (0..routes.len()).collect();
-    order.sort_by_cached_key(|&i| {
-        let template =
-            if let Path::Template(template) = &routes[i].path { Some(template.rank()) } else { None };
-        (template, std::cmp::Reverse(routes[i].conditions.count()), i)
-    });
-    order
-}
-
-/// Reports each route for which an earlier one with the same host and path leaves nothing to match:
-/// the earlier one has the same header conditions and every method of the later one.
-fn find_unreachable(routes: &[CheckedRoute], order: &[usize], faults: &mut Faults) {
+    order.sort_by_key(|&i| &routes[i].0.rank);
     let mut seen: HashMap<(&HostKey, String), Vec<usize>> = HashMap::new();
-    for &i in order {
-        let route = &routes[i];
-        for host in &route.hosts {
+    for &i in &order {
+        let (route, hosts) = &routes[i];
+        for host in &hosts.keys {
             let before = seen.entry((host, route.path.shape())).or_default();
-            if let Some(&earlier) = before.iter().find(|&&j| routes[j].conditions.covers(&route.conditions)) {
+            if let Some(&earlier) = before.iter().find(|&&j| routes[j].0.conditions.covers(&route.conditions))
+            {
                 // In the order of the file, regardless of which of the two would be chosen.
                 let (first, second) = (i.min(earlier), i.max(earlier));
                 let problem = PolicyProblem::Indistinguishable {
-                    route: routes[second].name.clone(),
-                    earlier: routes[first].name.clone(),
+                    route: names[second].clone(),
+                    earlier: names[first].clone(),
                     host: host.to_string(),
                 };
                 faults.add(format!("routes[{second}]"), problem);
@@ -91,41 +115,18 @@ fn find_unreachable(routes: &[CheckedRoute], order: &[usize], faults: &mut Fault
     }
 }
 
-impl CheckedRoute {
-    fn into_conditions(self) -> Conditions {
-        let template = if let Path::Template(template) = self.path { Some(template) } else { None };
-        Conditions { template, ..self.conditions }
-    }
-}
-
 impl Conditions {
-    /// Number of conditions; a method list counts as one.
-    fn count(&self) -> usize {
-        self.headers.len() + usize::from(!self.methods.is_empty())
-    }
-
     /// Whether every request that meets `other` meets this too, as far as can be determined: equal
-    /// headers, and no fewer methods.
+    /// headers and parameters, and no fewer methods.
     fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
-        methods
-            && self.headers.len() == other.headers.len()
-            && self.headers.iter().all(|header| other.headers.contains(header))
+        methods && self.headers == other.headers && self.query == other.query
     }
 }
 
 impl Path {
-    fn path_key(&self) -> PathKey<'_> {
-        match self {
-            Self::Exact(path) => PathKey::Exact(path),
-            Self::Template(template) => PathKey::Template(template),
-            Self::Prefix(path) => PathKey::Prefix(path),
-            Self::Any => PathKey::Any,
-        }
-    }
-
     /// Equal for patterns that match the same paths, and different for different kinds of pattern.
     fn shape(&self) -> String {
         match self {
@@ -147,28 +148,27 @@ impl std::fmt::Display for HostKey {
     }
 }
 
-fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> CheckedRoute {
-    let at = format!("routes[{index}]");
-    let mut hosts = Vec::with_capacity(route.hosts.len().max(1));
-    for (i, host) in route.hosts.iter().enumerate() {
-        match host_key(host) {
-            // The same pattern twice in one route counts once.
-            Ok(key) if hosts.contains(&key) => {}
-            Ok(key) => hosts.push(key),
-            Err(problem) => faults.add(format!("{at}.hosts[{i}]"), problem),
+/// Checks a route of the file.
+fn check_in_list(route: RouteMatch, index: usize, faults: &mut Faults) -> (CheckedRoute, HostSet) {
+    let at = format!("routes[{index}].");
+    let hosts = HostSet::new(&route.hosts).unwrap_or_else(|problems| {
+        for (i, problem) in problems {
+            faults.add(format!("{at}hosts[{i}]"), problem);
         }
-    }
-    if route.hosts.is_empty() {
-        hosts.push(HostKey::Any);
-    }
+        HostSet { keys: Box::default() }
+    });
+    (check(route, Order::in_file(index), &at, faults), hosts)
+}
+
+fn check(route: RouteMatch, order: Order, at: &str, faults: &mut Faults) -> CheckedRoute {
     let path = parse_path(route.path).unwrap_or_else(|problems| {
         for problem in problems {
-            faults.add(format!("{at}.path"), problem);
+            faults.add(format!("{at}path"), problem);
         }
         // A placeholder until the faults are reported; it is like no other route's path.
-        Path::Exact(at.as_str().into())
+        Path::Exact(format!("{at}{}", order.position).into())
     });
-    check_methods(&route.methods, &format!("{at}.methods"), faults);
+    check_methods(&route.methods, &format!("{at}methods"), faults);
     // GET includes HEAD, so HEAD adds nothing.
     let mut methods: Vec<Box<str>> =
         route.methods.into_iter().filter(|m| m != "HEAD").map(Into::into).collect();
@@ -176,11 +176,25 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> CheckedRoute {
     methods.dedup();
     let headers = route.headers.into_iter().enumerate();
     let mut headers: Vec<_> =
-        headers.map(|(i, header)| check_header(header, &format!("{at}.headers[{i}]"), faults)).collect();
+        headers.map(|(i, header)| check_header(header, &format!("{at}headers[{i}]"), faults)).collect();
     headers.sort_unstable();
     headers.dedup();
-    let conditions = Conditions { methods: methods.into(), headers: headers.into(), template: None };
-    CheckedRoute { name: route.name, hosts, path, conditions }
+    let mut query = route.query;
+    for (i, parameter) in query.iter().enumerate() {
+        check_parameter(parameter, &format!("{at}query[{i}]"), faults);
+    }
+    query.sort_unstable();
+    query.dedup();
+    let template = if let Path::Template(template) = &path { Some(template.rank()) } else { None };
+    let rank = Rank {
+        template,
+        method: Reverse(!methods.is_empty()),
+        headers: Reverse(headers.len()),
+        query: Reverse(query.len()),
+        order,
+    };
+    let conditions = Conditions { methods: methods.into(), headers: headers.into(), query: query.into() };
+    CheckedRoute { path, conditions, rank }
 }
 
 fn host_key(pattern: &str) -> Result<HostKey, PolicyProblem> {
@@ -227,4 +241,14 @@ fn check_header(header: HeaderMatch, path: &str, faults: &mut Faults) -> HeaderC
         faults.add(path, PolicyProblem::HeaderValue(name.clone()));
     }
     (name.to_ascii_lowercase().into(), value.map(|value| value.into_bytes().into()))
+}
+
+fn check_parameter(parameter: &QueryMatch, path: &str, faults: &mut Faults) {
+    if parameter.name.is_empty() {
+        faults.add(path, PolicyProblem::EmptyParameter);
+    }
+    let texts = [Some(&parameter.name), parameter.value.as_ref()];
+    if texts.into_iter().flatten().any(|text| text.contains('\0')) {
+        faults.add(path, PolicyProblem::ParameterNul(parameter.name.clone()));
+    }
 }

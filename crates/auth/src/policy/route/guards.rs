@@ -5,7 +5,7 @@
 //! checked too. Otherwise a stripped prefix would be a way around their rules. Does not own: the
 //! policies.
 
-use super::{AmbiguousRoute, RouteMatch, RouteTable};
+use super::{AmbiguousRoute, RouteMatch, RouteTable, Scope};
 use crate::headers::Repeats;
 use crate::policy::PolicyFault;
 use crate::request::{Canonical, Field};
@@ -40,7 +40,7 @@ impl Guards {
         fields: &[Field<'_>],
     ) -> Result<Vec<usize>, AmbiguousRoute> {
         let mut found = self.table.on_other_hosts(request, fields)?;
-        found.extend(self.table.lookup(request, fields, Repeats::Separate)?);
+        found.extend(self.table.lookup(Scope::FILE, request, fields, Repeats::Separate)?);
         for route in &mut found {
             *route = self.routes[*route];
         }

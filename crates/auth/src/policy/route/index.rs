@@ -4,27 +4,39 @@
 //! table with colliding keys. The configuration bounds the number of probes, not the request. A
 //! prefix is probed only at lengths that some configured prefix has, and the tree of templates is
 //! as deep as the longest template.
+//!
+//! Versions of an index share what did not change ([`crate::snapshot`]): the paths of the other
+//! hosts, and nearly all paths of the same host.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::Rank;
 use super::template::{Segment, Template, split_first};
+use crate::snapshot::TextMap;
 
 /// Routes that share host and path, best first.
-type Candidates = Vec<u32>;
+#[derive(Debug, Clone, Default)]
+enum Candidates {
+    #[default]
+    None,
+    One(u32),
+    Many(Arc<[u32]>),
+}
 
-/// Position of a route among the paths of one host.
-#[derive(Debug)]
-pub(super) enum PathKey<'a> {
-    Exact(&'a str),
-    Template(&'a Template),
+/// Path of a route in normal form.
+#[derive(Debug, Clone)]
+pub(super) enum Path {
+    Exact(Box<str>),
+    Template(Template),
     /// Without its trailing slash: the root is the empty string.
-    Prefix(&'a str),
+    Prefix(Box<str>),
     Any,
 }
 
-/// Position of a route among the hosts.
+/// Host pattern of a route in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum HostKey {
     Exact(Box<str>),
@@ -34,33 +46,64 @@ pub(super) enum HostKey {
 }
 
 /// The index of all hosts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HostIndex {
-    exact: HashMap<Box<str>, PathIndex>,
-    suffixes: ByLength<PathIndex>,
-    any: PathIndex,
+    exact: TextMap<Arc<PathIndex>>,
+    suffixes: ByLength<Arc<PathIndex>>,
+    any: Arc<PathIndex>,
 }
 
 impl HostIndex {
-    /// Adds a route. Its `rank` orders templates; routes are added best first.
-    pub(super) fn insert(&mut self, host: &HostKey, place: &PathKey<'_>, route: RankedRoute) {
+    /// Adds a route. `rank` tells which of two routes is better.
+    pub(super) fn insert<'r>(
+        &mut self,
+        host: &HostKey,
+        path: &Path,
+        route: u32,
+        rank: &impl Fn(u32) -> &'r Rank,
+    ) {
         let paths = match host {
-            HostKey::Exact(name) => self.exact.entry_ref(&**name).or_default(),
+            HostKey::Exact(name) => self.exact.entry(name),
             HostKey::Suffix(suffix) => self.suffixes.entry(suffix),
             HostKey::Any => &mut self.any,
         };
-        paths.insert(place, route);
+        Arc::make_mut(paths).insert(path, route, rank);
+    }
+
+    /// Removes a route that was added with the same host and path.
+    pub(super) fn remove(&mut self, host: &HostKey, path: &Path, route: u32) {
+        match host {
+            HostKey::Exact(name) => {
+                let paths = Arc::make_mut(self.exact.entry(name));
+                paths.remove(path, route);
+                if paths.is_empty() {
+                    self.exact.remove(name);
+                }
+            }
+            HostKey::Suffix(suffix) => {
+                let paths = Arc::make_mut(self.suffixes.entry(suffix));
+                paths.remove(path, route);
+                if paths.is_empty() {
+                    self.suffixes.remove(suffix);
+                }
+            }
+            HostKey::Any => Arc::make_mut(&mut self.any).remove(path, route),
+        }
+    }
+
+    /// Whether there is no route.
+    pub(super) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.suffixes.map.is_empty() && self.any.is_empty()
     }
 
     /// The best route for which `holds`.
-    pub(super) fn find(&self, host: &str, path: &str, holds: &impl Fn(u32) -> bool) -> Option<u32> {
-        if !self.exact.is_empty()
-            && let Some(paths) = self.exact.get(host)
+    pub(super) fn find<'r>(&self, host: &str, path: &str, holds: &impl Holds<'r>) -> Option<u32> {
+        if let Some(paths) = self.exact.get(host)
             && let Some(route) = paths.find(path, holds)
         {
             return Some(route);
         }
-        for &length in &self.suffixes.lengths {
+        for &(length, _) in &self.suffixes.lengths {
             // At least one label before the suffix, and a dot at the boundary.
             let Some(start) = host.len().checked_sub(length).filter(|&start| start > 0) else { continue };
             if host.as_bytes()[start] == b'.'
@@ -74,53 +117,117 @@ impl HostIndex {
     }
 
     /// For each host pattern that does not match `host`, the best route for which `holds`.
-    pub(super) fn on_other_hosts(
-        &self,
-        host: &str,
-        path: &str,
-        holds: &impl Fn(u32) -> bool,
-    ) -> BTreeSet<u32> {
-        let exact = self.exact.iter().filter(|(name, _)| ***name != *host);
+    pub(super) fn on_other_hosts<'r>(&self, host: &str, path: &str, holds: &impl Holds<'r>) -> BTreeSet<u32> {
+        let exact = self.exact.iter().filter(|(name, _)| *name != host);
         let takes = |suffix: &str| host.len() > suffix.len() && host.ends_with(suffix);
         let suffixes = self.suffixes.map.iter().filter(|(suffix, _)| !takes(suffix));
         exact.chain(suffixes).filter_map(|(_, paths)| paths.find(path, holds)).collect()
     }
 }
 
-/// A route and its rank among all templates (0 is the most specific).
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RankedRoute {
-    pub(super) route: u32,
-    pub(super) rank: u32,
+/// What a lookup asks about the routes of a host and path.
+pub(super) trait Holds<'r> {
+    /// Whether the request meets the other conditions of a route.
+    fn holds(&self, route: u32) -> bool;
+
+    /// The rank of a route among those that match.
+    fn rank(&self, route: u32) -> &'r Rank;
+}
+
+impl Candidates {
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::None => &[],
+            Self::One(route) => std::slice::from_ref(route),
+            Self::Many(routes) => routes,
+        }
+    }
+
+    fn insert<'r>(&mut self, route: u32, rank: &impl Fn(u32) -> &'r Rank) {
+        let held = self.as_slice();
+        let at = held.partition_point(|other| rank(*other) <= rank(route));
+        *self = [&held[..at], &[route], &held[at..]].concat().into();
+    }
+
+    fn remove(&mut self, route: u32) {
+        *self = self.as_slice().iter().copied().filter(|held| *held != route).collect::<Vec<_>>().into();
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    fn first<'r>(&self, holds: &impl Holds<'r>) -> Option<u32> {
+        self.as_slice().iter().copied().find(|&route| holds.holds(route))
+    }
+}
+
+impl From<Vec<u32>> for Candidates {
+    fn from(routes: Vec<u32>) -> Self {
+        match *routes {
+            [] => Self::None,
+            [one] => Self::One(one),
+            _ => Self::Many(routes.into()),
+        }
+    }
 }
 
 /// The paths of one host, by kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct PathIndex {
-    exact: HashMap<Box<str>, Candidates>,
+    exact: TextMap<Candidates>,
     templates: Option<Box<Node>>,
     prefixes: ByLength<Candidates>,
     any: Candidates,
 }
 
 impl PathIndex {
-    fn insert(&mut self, place: &PathKey<'_>, route: RankedRoute) {
-        let candidates = match place {
-            PathKey::Exact(path) => self.exact.entry_ref(*path).or_default(),
-            PathKey::Prefix(path) => self.prefixes.entry(path),
-            PathKey::Any => &mut self.any,
-            PathKey::Template(template) => {
-                return self.templates.get_or_insert_default().insert(&template.segments, route);
-            }
+    fn insert<'r>(&mut self, path: &Path, route: u32, rank: &impl Fn(u32) -> &'r Rank) {
+        let candidates = match path {
+            Path::Exact(path) => self.exact.entry(path),
+            Path::Prefix(path) => self.prefixes.entry(path),
+            Path::Any => &mut self.any,
+            Path::Template(template) => self.templates.get_or_insert_default().at(&template.segments),
         };
-        candidates.push(route.route);
+        candidates.insert(route, rank);
     }
 
-    fn find(&self, path: &str, holds: &impl Fn(u32) -> bool) -> Option<u32> {
-        let first = |candidates: &Candidates| candidates.iter().copied().find(|&route| holds(route));
-        if !self.exact.is_empty()
-            && let Some(route) = self.exact.get(path).and_then(first)
-        {
+    fn remove(&mut self, path: &Path, route: u32) {
+        match path {
+            Path::Exact(path) => {
+                let candidates = self.exact.entry(path);
+                candidates.remove(route);
+                if candidates.is_empty() {
+                    self.exact.remove(path);
+                }
+            }
+            Path::Prefix(path) => {
+                let candidates = self.prefixes.entry(path);
+                candidates.remove(route);
+                if candidates.is_empty() {
+                    self.prefixes.remove(path);
+                }
+            }
+            Path::Any => self.any.remove(route),
+            Path::Template(template) => {
+                let Some(root) = &mut self.templates else { return };
+                root.at(&template.segments).remove(route);
+                if root.prune() {
+                    self.templates = None;
+                }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty()
+            && self.templates.is_none()
+            && self.prefixes.map.is_empty()
+            && self.any.is_empty()
+    }
+
+    fn find<'r>(&self, path: &str, holds: &impl Holds<'r>) -> Option<u32> {
+        if let Some(route) = self.exact.get(path).and_then(|candidates| candidates.first(holds)) {
             return Some(route);
         }
         if let Some(root) = &self.templates
@@ -128,72 +235,98 @@ impl PathIndex {
         {
             let mut best = None;
             root.find(Some(rest), holds, &mut best);
-            if let Some(RankedRoute { route, .. }) = best {
-                return Some(route);
+            if best.is_some() {
+                return best;
             }
         }
-        for &length in &self.prefixes.lengths {
+        for &(length, _) in &self.prefixes.lengths {
             let boundary = match path.as_bytes().get(length) {
                 Some(byte) => *byte == b'/',
                 None => path.len() == length,
             };
-            if boundary && let Some(route) = self.prefixes.map.get(&path[..length]).and_then(first) {
+            if boundary
+                && let Some(candidates) = self.prefixes.map.get(&path[..length])
+                && let Some(route) = candidates.first(holds)
+            {
                 return Some(route);
             }
         }
-        first(&self.any)
+        self.any.first(holds)
     }
 }
 
-/// A map that knows the distinct lengths of its keys, longest first.
-#[derive(Debug)]
+/// A map that knows the distinct lengths of its keys, longest first, and how many keys each has.
+#[derive(Debug, Clone)]
 struct ByLength<V> {
-    map: HashMap<Box<str>, V>,
-    lengths: Vec<usize>,
+    map: TextMap<V>,
+    lengths: Vec<(usize, u32)>,
 }
 
 impl<V> Default for ByLength<V> {
     fn default() -> Self {
-        Self { map: HashMap::new(), lengths: Vec::new() }
+        Self { map: TextMap::default(), lengths: Vec::new() }
     }
 }
 
-impl<V: Default> ByLength<V> {
+impl<V: Clone + Default> ByLength<V> {
     fn entry(&mut self, key: &str) -> &mut V {
-        if let Err(at) = self.lengths.binary_search_by(|length| key.len().cmp(length)) {
-            self.lengths.insert(at, key.len());
+        if self.map.get(key).is_none() {
+            match self.lengths.binary_search_by(|(length, _)| key.len().cmp(length)) {
+                Ok(at) => self.lengths[at].1 += 1,
+                Err(at) => self.lengths.insert(at, (key.len(), 1)),
+            }
         }
-        self.map.entry_ref(key).or_default()
+        self.map.entry(key)
+    }
+
+    fn remove(&mut self, key: &str) {
+        if self.map.remove(key).is_some()
+            && let Ok(at) = self.lengths.binary_search_by(|(length, _)| key.len().cmp(length))
+        {
+            self.lengths[at].1 -= 1;
+            if self.lengths[at].1 == 0 {
+                self.lengths.remove(at);
+            }
+        }
     }
 }
 
 /// A node of the tree of templates: what may follow one segment.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Node {
     literals: HashMap<Box<str>, Node>,
     capture: Option<Box<Node>>,
-    tail: Vec<RankedRoute>,
-    end: Vec<RankedRoute>,
+    tail: Candidates,
+    end: Candidates,
 }
 
 impl Node {
-    fn insert(&mut self, segments: &[Segment], route: RankedRoute) {
+    /// The routes with a template.
+    fn at(&mut self, segments: &[Segment]) -> &mut Candidates {
         match segments.split_first() {
-            None => self.end.push(route),
-            Some((Segment::Tail(_), _)) => self.tail.push(route),
-            Some((Segment::Literal(text), rest)) => {
-                self.literals.entry_ref(&**text).or_default().insert(rest, route);
-            }
-            Some((Segment::Capture(_), rest)) => self.capture.get_or_insert_default().insert(rest, route),
+            None => &mut self.end,
+            Some((Segment::Tail(_), _)) => &mut self.tail,
+            Some((Segment::Literal(text), rest)) => self.literals.entry_ref(&**text).or_default().at(rest),
+            Some((Segment::Capture(_), rest)) => self.capture.get_or_insert_default().at(rest),
         }
+    }
+
+    /// Drops nodes without a route. True when this is one.
+    fn prune(&mut self) -> bool {
+        self.literals.retain(|_, node| !node.prune());
+        if self.capture.as_mut().is_some_and(|node| node.prune()) {
+            self.capture = None;
+        }
+        self.literals.is_empty() && self.capture.is_none() && self.tail.is_empty() && self.end.is_empty()
     }
 
     /// Stores the best-ranked route for which `holds` in `best`. `rest` is the path after the last
     /// slash; `None` when the path has ended. Visits each node at most once.
-    fn find(&self, rest: Option<&str>, holds: &impl Fn(u32) -> bool, best: &mut Option<RankedRoute>) {
-        let mut offer = |candidates: &[RankedRoute]| {
-            let better = |c: &&RankedRoute| best.is_none_or(|best| c.rank < best.rank);
-            if let Some(&found) = candidates.iter().take_while(better).find(|c| holds(c.route)) {
+    fn find<'r>(&self, rest: Option<&str>, holds: &impl Holds<'r>, best: &mut Option<u32>) {
+        let mut offer = |candidates: &Candidates| {
+            let better = |route: &u32| best.is_none_or(|best| holds.rank(*route) < holds.rank(best));
+            let mut better = candidates.as_slice().iter().copied().take_while(better);
+            if let Some(found) = better.find(|route| holds.holds(*route)) {
                 *best = Some(found);
             }
         };

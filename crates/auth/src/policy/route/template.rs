@@ -1,7 +1,12 @@
 //! Path templates: `/v1/{ns}/models/{id}`, `/files/{path...}`.
 
+use std::cmp::Reverse;
+
 use crate::policy::PolicyProblem;
 use crate::request::canonical_path;
+
+/// Numbers of literal segments, tails and captures.
+pub(super) type TemplateRank = (Reverse<usize>, usize, Reverse<usize>);
 
 /// A parsed path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,12 +78,12 @@ impl Template {
     }
 
     /// Sorts templates that match the same path: smaller is more specific.
-    pub(super) fn rank(&self) -> impl Ord + use<> {
+    pub(super) fn rank(&self) -> TemplateRank {
         let count = |kind: fn(&Segment) -> bool| self.segments.iter().filter(|s| kind(s)).count();
         let literals = count(|s| matches!(s, Segment::Literal(text) if !text.is_empty()));
         let captures = count(|s| matches!(s, Segment::Capture(_)));
         let tails = count(|s| matches!(s, Segment::Tail(_)));
-        (std::cmp::Reverse(literals), tails, std::cmp::Reverse(captures))
+        (Reverse(literals), tails, Reverse(captures))
     }
 
     /// Equal for templates that match the same paths.

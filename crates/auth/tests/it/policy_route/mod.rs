@@ -1,10 +1,12 @@
 //! Routes: what matches, which route is chosen, what the build refuses.
 
+mod changes;
 mod faults;
+mod query;
 
 use auth::headers::Repeats;
 use auth::policy::PolicyProblem;
-use auth::policy::route::{AmbiguousRoute, HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{AmbiguousRoute, HeaderMatch, PathMatch, RouteMatch, RouteTable, Scope};
 use auth::request::Field;
 
 use crate::fixtures::{get, request, strings};
@@ -279,7 +281,7 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
     let lookup = |path: &str, fields: &[(&'static str, &'static str)]| {
         let fields: Vec<_> =
             fields.iter().map(|&(name, value)| Field { name, value: value.as_bytes() }).collect();
-        routes.table.lookup(&get(path), &fields, Repeats::Separate)
+        routes.table.lookup(Scope::FILE, &get(path), &fields, Repeats::Separate)
     };
     for fields in [
         &[("X-Env", "canary"), ("x-env", "canary")][..],
@@ -293,7 +295,8 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
         assert_eq!(lookup("/", fields), Ok(Some(0)), "no condition looked at it");
         assert_eq!(lookup("/m", fields), Ok(Some(0)), "the method was enough");
     }
-    assert!(routes.table.fields_read().eq(["x-env", "x-env"]), "in the order of the routes");
+    let read = |route| routes.table.fields_read_by(route).collect::<Vec<_>>();
+    assert_eq!([read(0), read(1), read(2), read(3)], [vec![], vec!["x-env"], vec!["x-env"], vec![]]);
 }
 
 #[test]
@@ -307,7 +310,7 @@ fn a_list_that_holds_what_is_asked_for_may_have_been_several_fields() {
     ]);
     let lookup = |path: &str, name: &'static str, value: &'static str, repeats: Repeats| {
         let fields = [Field { name: "host", value: b"h" }, Field { name, value: value.as_bytes() }];
-        routes.table.lookup(&get(path), &fields, repeats)
+        routes.table.lookup(Scope::FILE, &get(path), &fields, repeats)
     };
     for (path, name, value) in [
         ("/v", "x-env", "blue,blue"),
@@ -355,19 +358,36 @@ fn no_route_rests_on_what_each_hop_writes_anew() {
 }
 
 #[test]
-fn more_conditions_come_first_and_then_the_order_of_the_file() {
-    let both = vec![header("a", None), header("b", None)];
+fn a_method_list_comes_before_headers_before_parameters_before_the_order_of_the_file() {
+    let headers = |names: &[&str]| names.iter().map(|name| header(name, None)).collect::<Vec<_>>();
+    let parameter = |name: &str| auth::policy::route::QueryMatch { name: name.into(), value: None };
     let routes = Routes::new(vec![
         route("plain", prefix("/x")),
+        RouteMatch { query: vec![parameter("p")], ..route("parameter", prefix("/x")) },
+        RouteMatch { query: vec![parameter("p"), parameter("q")], ..route("parameters", prefix("/x")) },
+        RouteMatch { headers: headers(&["a"]), ..route("header", prefix("/x")) },
+        RouteMatch { headers: headers(&["b"]), ..route("later", prefix("/x")) },
+        RouteMatch { headers: headers(&["a", "b"]), ..route("headers", prefix("/x")) },
         RouteMatch { methods: strings(&["GET"]), ..route("method", prefix("/x")) },
-        RouteMatch { headers: vec![header("a", None)], ..route("header", prefix("/x")) },
-        RouteMatch { headers: both, methods: strings(&["GET"]), ..route("all", prefix("/x")) },
+        RouteMatch {
+            headers: headers(&["a", "b"]),
+            methods: strings(&["GET"]),
+            ..route("all", prefix("/x"))
+        },
     ]);
     let (a, b) = (Field { name: "a", value: b"" }, Field { name: "b", value: b"" });
-    assert_eq!(routes.at("GET", "example.com", "/x", &[a, b]), "all");
-    assert_eq!(routes.at("GET", "example.com", "/x", &[a]), "method");
-    assert_eq!(routes.at("PUT", "example.com", "/x", &[a, b]), "header");
-    assert_eq!(routes.at("PUT", "example.com", "/x", &[b]), "plain");
+    for (method, target, fields, expected) in [
+        ("GET", "/x?p&q", &[a, b][..], "all"),
+        ("GET", "/x?p&q", &[a], "method"),
+        ("PUT", "/x?p&q", &[a, b], "headers"),
+        ("PUT", "/x?p&q", &[a], "header"),
+        ("PUT", "/x?p&q", &[b], "later"),
+        ("PUT", "/x?p&q", &[], "parameters"),
+        ("PUT", "/x?p", &[], "parameter"),
+        ("PUT", "/x", &[], "plain"),
+    ] {
+        assert_eq!(routes.at(method, "example.com", target, fields), expected, "{method} {target}");
+    }
 }
 
 #[test]
@@ -421,13 +441,13 @@ mod model {
         Some((host, kind, detail))
     }
 
-    fn expected(routes: &[RouteMatch], host: &str, path: &str) -> Option<usize> {
+    pub(super) fn expected(routes: &[RouteMatch], host: &str, path: &str) -> Option<usize> {
         let ranked =
             routes.iter().enumerate().filter_map(|(i, r)| matches(r, host, path).map(|rank| (rank, i)));
         ranked.min().map(|(_, i)| i)
     }
 
-    fn a_route() -> impl Strategy<Value = RouteMatch> {
+    pub(super) fn a_route() -> impl Strategy<Value = RouteMatch> {
         let segment = || prop::sample::select(vec!["a", "b", "ab"]);
         let path = |n| prop::collection::vec(segment(), n).prop_map(|s| format!("/{}", s.join("/")));
         let part = prop::sample::select(vec!["a", "b", "{x}", "{y}"]);

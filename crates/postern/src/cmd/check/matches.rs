@@ -1,7 +1,7 @@
 //! Route matching: which route takes a request, and why the others do not.
 
 use auth::headers::Repeats;
-use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{PathMatch, RouteMatch, RouteTable, Scope};
 use auth::request::{Canonical, Field};
 use config::LoadedConfig;
 
@@ -15,7 +15,7 @@ pub(super) fn explain_routes(
     fields: &[Field<'_>],
 ) -> Option<usize> {
     story.part("route");
-    let chosen = loaded.config.table.find(request, fields);
+    let chosen = loaded.config.routing.table().find(request, fields);
     for (index, route) in loaded.raw.route.iter().enumerate() {
         let name = &route.name.0;
         let matcher = loaded.matchers[index].clone();
@@ -43,7 +43,8 @@ fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field
         return format!("the host is not {}", matcher.hosts.join(" or "));
     }
     let path = RouteMatch { path: matcher.path.clone(), ..bare.clone() };
-    let path = RouteTable::build(vec![path]).map(|table| table.lookup(request, fields, Repeats::Separate));
+    let path = RouteTable::build(vec![path])
+        .map(|table| table.lookup(Scope::FILE, request, fields, Repeats::Separate));
     if !matches!(path, Ok(Ok(Some(_)))) {
         let mismatch = match &matcher.path {
             PathMatch::Exact(path) => format!("the path is not {path}"),
@@ -54,10 +55,15 @@ fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field
         let in_some = if matches!(path, Ok(Err(_))) { " in some of its readings" } else { "" };
         return mismatch + in_some;
     }
-    let methods = RouteMatch { methods: matcher.methods.clone(), ..bare };
+    let methods = RouteMatch { methods: matcher.methods.clone(), ..bare.clone() };
     if !route_matches(methods, request, fields) {
         return format!("the method is not {}", matcher.methods.join(" or "));
     }
-    let names: Vec<&str> = matcher.headers.iter().map(|header| header.name.as_str()).collect();
-    format!("the header {} does not match", names.join(" or "))
+    let headers = RouteMatch { headers: matcher.headers.clone(), ..bare };
+    if !route_matches(headers, request, fields) {
+        let names: Vec<&str> = matcher.headers.iter().map(|header| header.name.as_str()).collect();
+        return format!("the header {} does not match", names.join(" or "));
+    }
+    let names: Vec<&str> = matcher.query.iter().map(|parameter| parameter.name.as_str()).collect();
+    format!("the query parameter {} does not match", names.join(" or "))
 }

@@ -39,7 +39,7 @@ impl Caller<'_> {
         fields: &[Field<'_>],
     ) -> Result<ExplainedLookups, Failure> {
         story.part("caller");
-        if matches!(self.config.routes[index].policy, Policy::Public) {
+        if matches!(self.config.route(index).policy, Policy::Public) {
             story.step(0, None, "the route is public: no credential is needed");
             return Ok(Ok(None));
         }
@@ -56,7 +56,7 @@ impl Caller<'_> {
         let clock = surroundings.clock.clone();
         let authenticator = Authenticator::new(AuthenticatorSetup::from(self.config), surroundings);
         let Some(token) = token else {
-            let accepted = self.config.routes[index].basic_auth.is_some();
+            let accepted = self.config.route(index).basic_auth.is_some();
             if let Some(encoded) = credential::basic(fields).filter(|_| accepted) {
                 let (answer, _) = authenticator.authenticate_basic(encoded, || clock.now()).await;
                 return Ok(self.explain_password(story, answer));
@@ -141,7 +141,7 @@ impl Caller<'_> {
     /// Explains a session cookie. Only a serving process opens it, because it may have to query the
     /// database and renew the session.
     fn session(&self, story: &mut Outline, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
-        let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
+        let login = self.config.login.as_ref().filter(|_| self.config.route(index).login);
         if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
             let message = "this command does not open session cookies; the cookie is ignored";
             story.step(0, None, message);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use auth::decide::explain::Explanation;
 use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
 use auth::headers::{Part, Repeats, TemplateValues};
-use auth::policy::route::AmbiguousRoute;
+use auth::policy::route::{AmbiguousRoute, Scope};
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
@@ -84,13 +84,13 @@ pub(super) fn explain(
         return Ok(story);
     }
     let Some(index) = matches::explain_routes(&mut story, &loaded, &request, &fields) else {
-        match loaded.config.table.lookup(&request, &fields, Repeats::Separate) {
+        match loaded.config.routing.table().lookup(Scope::FILE, &request, &fields, Repeats::Separate) {
             Err(disputed) => explain_ambiguous_route(&mut story, &disputed),
             Ok(_) => story.refuse(404, "no_route", "no route matches this host and path"),
         }
         return Ok(story);
     };
-    if let Err(fault) = forward_filter::check_path(&loaded.config.routes[index], &request) {
+    if let Err(fault) = forward_filter::check_path(loaded.config.route(index), &request) {
         let why = format!("{fault}, and the route has paths = \"strict\"");
         story.refuse(fault.status(), fault.code(), why);
         return Ok(story);
@@ -104,7 +104,7 @@ pub(super) fn explain(
         Ok(caller) => caller,
         Err(ExplanationEnded) => return Ok(story),
     };
-    let route = &loaded.config.routes[index];
+    let route = loaded.config.route(index);
     if let Some(caller) = &caller
         && let Some(action) = foreign_page::foreign_action(
             &loaded.config,
@@ -205,7 +205,7 @@ fn explain_local_reply(
         return true;
     }
     if !is_queried && let Some((index, allowed)) = cors::preview(config, request, fields) {
-        let name = &config.routes[index].name;
+        let name = &config.route(index).name;
         let what = if allowed { "permits" } else { "does not permit" };
         story.serve(format_args!(
             "by the gateway itself: the CORS policy of the route {name} {what} this preflight"
@@ -217,8 +217,8 @@ fn explain_local_reply(
 
 /// Whether a route answers in place of the login's `auth`.
 fn is_login_auth(config: &Config, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
-    let matched = config.table.lookup(request, fields, Repeats::Separate);
-    matches!(matched, Ok(Some(index)) if config.routes[index].is_login_auth)
+    let matched = config.routing.table().lookup(Scope::FILE, request, fields, Repeats::Separate);
+    matches!(matched, Ok(Some(index)) if config.route(index).is_login_auth)
 }
 
 fn explain_login_response(story: &mut Outline, own: &Preview) {
@@ -246,11 +246,9 @@ fn retain_token_issuer(config: &mut Config, question: &RequestedRequest, jwks: O
         let unverified = jwt::parse(token.as_bytes()).ok()?;
         Some(unverified.issuer().to_owned())
     });
-    config
-        .authentication
-        .issuers
-        .retain(|i| issuer.as_deref().is_some_and(|issuer| i.config.is_issuer(issuer)));
-    if let (Some(issuer), Some(file)) = (config.authentication.issuers.first_mut(), jwks) {
+    let issuers = &mut Arc::make_mut(&mut config.authentication).issuers;
+    issuers.retain(|i| issuer.as_deref().is_some_and(|issuer| i.config.is_issuer(issuer)));
+    if let (Some(issuer), Some(file)) = (issuers.first_mut(), jwks) {
         issuer.keys = KeySource::File(file);
     }
 }
@@ -311,7 +309,7 @@ impl<'b> RouteExplainer<'b> {
                 None => decide(&RuleContext::without_reviews(self.client), &mut explanation),
                 Some(reviewer) => {
                     let known = ReviewResult { reviewer, now: self.instant, reviews: &reviews };
-                    let captures = self.loaded.config.table.captures(route, request);
+                    let captures = self.loaded.config.routing.table().captures(route, request);
                     let (fields, client) = (self.fields, self.client);
                     decide(&RuleContext { fields, captures, reviews: &known, client }, &mut explanation)
                 }
@@ -336,7 +334,7 @@ impl<'b> RouteExplainer<'b> {
         caller: Option<&Verified>,
     ) {
         let (loaded, fields) = (self.loaded, self.fields);
-        let route = &loaded.config.routes[index];
+        let route = loaded.config.route(index);
         story.part("decision");
         let facts = caller.map(|caller| &caller.facts);
         let outcome = self.decide_with_reviews(story, index, request, |court, explanation| {
@@ -439,7 +437,7 @@ impl<'b> RouteExplainer<'b> {
         if let Some(fault) = request.query_start_fault() {
             return Err(NotReached::Denied(Denial::UnreadableQuery(fault)));
         }
-        let upstream = &config.upstreams[authorizer.upstream].name;
+        let upstream = &config.routing.upstream(authorizer.upstream).name;
         let question = authorizer::request_line(authorizer, request);
         let message =
             format!("the authorizer {} at upstream {upstream} is queried too: {question}", authorizer.name);
@@ -457,7 +455,7 @@ impl<'b> RouteExplainer<'b> {
         explain_decision(story, &explanation);
         let permit = permit.map_err(NotReached::Denied)?;
         for other in forward_filter::guards(config, &permit, self.fields).map_err(NotReached::Disputed)? {
-            let guard @ Route { name, policy, .. } = &config.routes[other];
+            let guard @ Route { name, policy, .. } = &**config.route(other);
             let request = permit.request().clone();
             let message =
                 format!("{name} guards {} on the same upstream, and must permit it too", request.path());
@@ -486,6 +484,7 @@ fn explain_ambiguous_route(story: &mut Outline, disputed: &AmbiguousRoute) {
     match disputed {
         AmbiguousRoute::Path { .. } => story.refuse(400, "ambiguous_path", disputed),
         AmbiguousRoute::Header(_) => story.refuse(400, "ambiguous_header", disputed),
+        AmbiguousRoute::Parameter(_) => story.refuse(400, "ambiguous_parameter", disputed),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The routes of a configuration, each in one row.
 
+use std::sync::Arc;
+
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
@@ -29,8 +31,8 @@ pub(super) struct RouteRow {
 
 /// Describes all routes.
 pub(super) fn describe(loaded: &LoadedConfig) -> Vec<RouteRow> {
-    let routes = loaded.raw.route.iter().zip(&loaded.config.routes);
-    let row = |(raw, route): (&raw::Route, &gateway::config::Route)| {
+    let routes = loaded.raw.route.iter().zip(loaded.config.routing.file_routes());
+    let row = |(raw, route): (&raw::Route, &Arc<gateway::config::Route>)| {
         let authorizer = raw.authorizer.as_ref().map(|name| &name.0);
         let is_public = matches!(route.policy, Policy::Public);
         let mut who_may = match authorizer {

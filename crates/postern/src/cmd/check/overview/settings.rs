@@ -72,7 +72,7 @@ pub(super) fn describe(loaded: &LoadedConfig) -> Vec<Setting> {
     if let Some(kubernetes) = &loaded.raw.kubernetes {
         add("kubernetes", "", format!("reviews access, at {}", kubernetes.url));
     }
-    for authorizer in &loaded.config.authorizers {
+    for authorizer in &*loaded.config.authorizers {
         add("authorizer", &authorizer.name, describe_authorizer(loaded, authorizer));
     }
     if let Some(provider) = &loaded.provider {
@@ -161,7 +161,7 @@ fn describe_trust(trusted: &TrustAnchors) -> String {
 }
 
 fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> String {
-    let upstream = &loaded.config.upstreams[authorizer.upstream].name;
+    let upstream = &loaded.config.routing.upstream(authorizer.upstream).name;
     let how = match &authorizer.question {
         QuestionForm::SameRequest { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
         QuestionForm::SameRequest { prefix } => format!("with the request below {prefix}"),
@@ -202,7 +202,7 @@ fn describe_login(loaded: &LoadedConfig, login: &LoginConfig) -> String {
     let times = raw.map_or_else(String::new, |raw| {
         format!(", for {} at most, {} unused, refreshed every {}", raw.lifetime, raw.idle, raw.refresh)
     });
-    let routes = loaded.config.routes.iter().filter(|route| route.login).map(|route| &*route.name);
+    let routes = loaded.config.routing.routes().filter(|route| route.login).map(|route| &*route.name);
     let routes: Vec<_> = routes.collect();
     format!("at {}, sessions {kept}{times}, for {}", origins.join(" and "), routes.join(", "))
 }
