@@ -52,6 +52,15 @@ pub(crate) fn client(
     }
 }
 
+/// Point of a client among the shares of several upstreams. It is independent of the endpoint that
+/// the hash selects: otherwise the clients of one upstream would share some of its endpoints only.
+/// (The finalizer of `SplitMix64`.)
+pub(crate) fn point(hash: u64) -> u64 {
+    let mixed = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
 /// The same for every gateway and process, so that all choose the same endpoint. Lengths separate
 /// the parts.
 fn hash(parts: &[&[u8]]) -> u64 {

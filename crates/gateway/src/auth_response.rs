@@ -34,7 +34,7 @@ use http_engine::labels::Outcome;
 use http_engine::local_reply::LocalReply;
 
 use crate::authorizer::ENDS_IN;
-use crate::config::{Config, OnExpiry, QuestionSource, ResponseCacheControl, Route};
+use crate::config::{Config, Destination, OnExpiry, QuestionSource, ResponseCacheControl, Route};
 use crate::refusal::Refusal;
 use crate::worker::{ACCESS_TOKEN, ActiveConfig, access_token};
 
@@ -128,7 +128,9 @@ impl AuthResponse {
             // Rendered as visible ASCII.
             set.push((name.clone(), String::from_utf8_lossy(value).into_owned().into()));
         }
-        if let Some((name, token)) = running.assertion(route, caller.map(|c| &**c), now)? {
+        // Which of several upstreams the proxy chooses is not known here.
+        let upstream = route.destination.as_ref().and_then(Destination::single);
+        if let Some((name, token)) = running.assertion((route, upstream), caller.map(|c| &**c), now)? {
             set.push((name.into(), token.to_string().into()));
         }
         if let Some((name, token)) = access_token(route, caller.map(|c| &**c)) {

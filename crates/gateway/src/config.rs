@@ -7,6 +7,7 @@
 //! builds a whole new [`Config`] or none.
 
 mod authorizer;
+mod destination;
 mod listeners;
 mod routing;
 
@@ -19,7 +20,7 @@ use auth::request::Scheme;
 use credentials::authenticate::AuthenticatorSetup;
 use credentials::config::{AssertionConfig, Authentication};
 pub use credentials::config::{EventDelivery, Transmitter};
-use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig, Upstream};
+use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig};
 use http_engine::field_edits::FieldEdits;
 use http_engine::tls::{ClientCas, ServerCertificates};
 use ipnet::IpNet;
@@ -28,6 +29,10 @@ use login::config::LoginRedirect;
 use crate::error_page::ErrorPages;
 
 pub use self::authorizer::{AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
+pub use self::destination::{
+    ChosenDestination, Destination, MirrorConfig, MirrorShare, WeightedTarget, WeightedUpstream,
+    WeightedUpstreams,
+};
 pub use self::listeners::Listeners;
 pub use self::routing::{FileRoutes, Routing, SocketId};
 
@@ -68,11 +73,6 @@ impl Config {
     #[track_caller]
     pub fn route(&self, at: usize) -> &Arc<Route> {
         self.routing.route(at)
-    }
-
-    /// The upstream of a route; `None` for a route that is not forwarded.
-    pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
-        route.upstream.map(|upstream| self.routing.upstream(upstream))
     }
 }
 
@@ -255,9 +255,11 @@ pub struct Route {
     pub denied_detail: Option<Box<str>>,
     /// Authorizer to query once the policy permits: index into [`Config::authorizers`].
     pub authorizer: Option<usize>,
-    /// Index into [`Config::upstreams`]; `None` where the route has an action, or where other
-    /// proxies forward and this gateway only answers their checks.
-    pub upstream: Option<usize>,
+    /// Where requests go; `None` where the route has an action, or where other proxies forward and
+    /// this gateway only answers their checks.
+    pub destination: Option<Destination>,
+    /// Further upstreams that get copies of requests.
+    pub mirrors: Vec<MirrorConfig>,
     /// What the gateway answers itself, instead of forwarding.
     pub action: Option<LocalAction>,
     /// Whether paths that servers read in different ways are refused, even if all readings lead to
@@ -287,6 +289,9 @@ pub struct Route {
     /// Time limit from the decision to forward a request to the last byte of its response; `None`:
     /// unbounded (streams). Default 60 s.
     pub request_timeout: Option<Duration>,
+    /// Time limit of one attempt at the upstream, from the request sent to the last byte of its
+    /// response; `None`: only the limit of the whole request.
+    pub attempt_timeout: Option<Duration>,
     /// Time limit from the request sent to the response head; [`Duration::MAX`]: none; `None`: the
     /// upstream's.
     pub response_header_timeout: Option<Duration>,
@@ -317,6 +322,8 @@ pub struct Route {
     /// Whether the upstream receives the client's `Host` instead of the endpoint's own. Default
     /// true.
     pub preserve_host: bool,
+    /// `Host` that the upstream receives instead, with a port if there is one.
+    pub rewrite_host: Option<Box<str>>,
     /// What identifies a client whose requests go to the same endpoint; `None`: requests go to the
     /// endpoint with the fewest in flight.
     pub affinity: Option<Affinity>,
@@ -368,6 +375,8 @@ pub enum Rewrite {
         /// The path to insert instead.
         to: Box<str>,
     },
+    /// Replace the whole path.
+    ReplacePath(Box<str>),
 }
 
 /// What the gateway answers itself on a route, once the request is permitted.
@@ -462,7 +471,8 @@ pub enum FieldOperation {
 pub struct CorsPolicy {
     /// Origins of the pages; at least one.
     pub origins: Vec<CorsOrigin>,
-    /// Methods that the pages may use; empty: every method that the route has.
+    /// Methods that the pages may use besides GET, HEAD and POST; empty: every method that the route
+    /// has.
     pub methods: Vec<Box<str>>,
     /// Request fields that the pages may set.
     pub headers: CorsHeaders,
@@ -485,7 +495,8 @@ pub enum CorsOrigin {
     Below {
         /// Scheme with its separator: `https://`.
         scheme: Box<str>,
-        /// The domain with its dot, and the port if there is one: `.example.com:8443`.
+        /// The domain with its dot, and the port if there is one: `.example.com:8443`. For every
+        /// host, only the port, or empty.
         suffix: Box<str>,
     },
 }

@@ -104,9 +104,7 @@ pub(crate) fn edit_response(policy: &CorsPolicy, fields: &[Field<'_>], edits: &m
     let Some(origin) = single(fields, "origin").filter(|origin| policy.allows(origin)) else { return };
     let mut add = |name: &'static str, value: &str| edits.added.push((name.into(), value.into()));
     policy.origin_fields(origin, &mut add);
-    if !policy.expose.is_empty() {
-        add("access-control-expose-headers", &policy.expose);
-    }
+    policy.exposed_fields(&mut add);
 }
 
 impl CorsPolicy {
@@ -120,6 +118,7 @@ impl CorsPolicy {
         self.origins.iter().any(|allowed| match allowed {
             CorsOrigin::Any => true,
             CorsOrigin::Exact(text) => **text == *origin,
+            // An empty suffix: every host, on the scheme's default port.
             CorsOrigin::Below { scheme, suffix } => origin
                 .strip_prefix(&**scheme)
                 .and_then(|rest| rest.strip_suffix(&**suffix))
@@ -127,14 +126,24 @@ impl CorsPolicy {
         })
     }
 
+    /// Whether the pages may use this method. Those of a plain form and of an image are always
+    /// allowed: a page can send them without a preflight.
     fn allows_method(&self, method: &str) -> bool {
-        self.methods.is_empty() || self.methods.iter().any(|allowed| **allowed == *method)
+        self.methods.is_empty()
+            || matches!(method, "GET" | "HEAD" | "POST")
+            || self.methods.iter().any(|allowed| **allowed == *method)
     }
 
     fn origin_fields(&self, origin: &str, add: &mut impl FnMut(&'static str, &str)) {
         add("access-control-allow-origin", if self.is_public() { "*" } else { origin });
         if self.credentials {
             add("access-control-allow-credentials", "true");
+        }
+    }
+
+    fn exposed_fields(&self, add: &mut impl FnMut(&'static str, &str)) {
+        if !self.expose.is_empty() {
+            add("access-control-expose-headers", &self.expose);
         }
     }
 
@@ -161,6 +170,7 @@ impl CorsPolicy {
             CorsHeaders::Listed(listed) if !listed.is_empty() => add("access-control-allow-headers", listed),
             CorsHeaders::Listed(_) => {}
         }
+        self.exposed_fields(add);
         if let Some(max_age) = self.max_age {
             add("access-control-max-age", &max_age.as_secs().to_string());
         }

@@ -21,13 +21,16 @@ pub(crate) struct ExternalPath {
 }
 
 impl ExternalPath {
-    pub(crate) fn new(rewrite: &Rewrite, origin: String, authorities: Vec<String>) -> Self {
+    /// `None`: paths cannot be changed back.
+    pub(crate) fn new(rewrite: &Rewrite, origin: String, authorities: Vec<String>) -> Option<Self> {
         let (external, internal) = match rewrite {
             Rewrite::StripPrefix(prefix) => (prefix, ""),
             Rewrite::ReplacePrefix { from, to } => (from, &**to),
+            // Many paths became one.
+            Rewrite::ReplacePath(_) => return None,
         };
         let trim = |path: &str| path.strip_suffix('/').unwrap_or(path).into();
-        Self { external: trim(external), internal: trim(internal), origin, authorities }
+        Some(Self { external: trim(external), internal: trim(internal), origin, authorities })
     }
 
     /// The value for the client, if it differs.
@@ -104,7 +107,7 @@ mod tests {
 
     fn rewritten(rewrite: &Rewrite, name: &str, value: &str) -> String {
         let authorities = vec!["app.example".to_owned(), "10.0.0.1:9000".to_owned()];
-        let path = ExternalPath::new(rewrite, "https://app.example".into(), authorities);
+        let path = ExternalPath::new(rewrite, "https://app.example".into(), authorities).unwrap();
         let field = Field { name, value: value.as_bytes() };
         path.rewrite(&field).map_or_else(|| "-".into(), |value| String::from_utf8(value).unwrap())
     }

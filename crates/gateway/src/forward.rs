@@ -1,7 +1,7 @@
 //! Forwarding: turns a permit into the upstream's request and sends it.
 //!
 //! Owns: the request that only a [`Permit`] can create, and that of an authorizer query, each with
-//! its limits.
+//! its limits, the choice of one of several upstreams, and the copies for mirrors.
 //! Does not own: the bytes of its head ([`head`]), the exchange that follows ([`exchange`]), which
 //! client fields pass ([`crate::forward_filter`]), connections, the relay, whether the request may
 //! still be sent ([`crate::stream_guard`]).
@@ -20,18 +20,20 @@ use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::pool::{Pool, Selection};
 
 use crate::affinity;
-use crate::config::{OnExpiry, Route};
+use crate::config::{ChosenDestination, MirrorConfig, OnExpiry, Route};
 use crate::external_path::ExternalPath;
 use crate::forward::head::{Draft, ForwardedHead, QuestionHead};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
+use crate::mirror_body::BodyCopies;
 use crate::peer::Peer;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::relay::Terms;
+use crate::response_edits;
 use crate::retry::RetryState;
 use crate::stream_guard::Expiry;
-use crate::worker::{ActiveConfig, Worker};
+use crate::worker::{ActiveConfig, Worker, template_values};
 
 /// A permitted request, ready to be sent.
 pub(crate) struct ForwardedRequest {
@@ -41,7 +43,18 @@ pub(crate) struct ForwardedRequest {
     head_request: bool,
     terms: Terms,
     selection: Selection,
+    /// Sends the copies; called once, when the request has its slot.
+    begin_copies: Option<Box<dyn FnOnce()>>,
+    copies: Vec<Option<PreparedCopy>>,
 }
+
+/// A copy of a request for a mirror, and how many bytes of its body may be held back. (`None` in
+/// its place: it cannot be made.)
+pub(crate) type PreparedCopy = (Box<ForwardedRequest>, usize);
+
+/// Time limit of a copy where the request itself has none. Mirrors of streams would otherwise read
+/// without end.
+const MIRROR_LIMIT: Duration = Duration::from_mins(1);
 
 /// A request as it came in: the configuration that it holds, its connection, its head, and the
 /// forwarding fields for its upstream.
@@ -54,8 +67,9 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl ForwardedRequest {
-    /// Turns a permit into a request. The forwarded request is the permit's, byte for byte what was
-    /// matched and decided. Only the fields and the body framing come from `inbound`.
+    /// Turns a permit into a request, and its copies for mirrors. The forwarded request is the
+    /// permit's, byte for byte what was matched and decided. Only the fields and the body framing
+    /// come from `inbound`.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
@@ -64,61 +78,62 @@ impl ForwardedRequest {
         caller: Option<&Verified>,
         record: &mut RequestRecord,
     ) -> Result<Box<Self>, Refusal> {
-        let Incoming { running, peer, inbound, forwarded } = incoming;
-        let consent = record.authorizer_answer();
+        let Incoming { running, inbound, forwarded, .. } = incoming;
         let route = running.config.route(permit.route());
-        let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
-        let pool = running.pool(upstream);
-        let filter = ForwardFilter::new(
-            &running.config,
-            route,
-            (inbound.fields, inbound.nominates),
-            caller.is_some_and(|caller| caller.session.is_some()),
-        );
+        let Chosen { upstream, entry, selection } =
+            choose(route, &permit, worker, incoming, (caller, record))?;
+        let changes = route.request_headers_of(entry);
+        let is_session = caller.is_some_and(|caller| caller.session.is_some());
+        let nominated = (inbound.fields, inbound.nominates);
+        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session);
         let draft = Draft {
             permit: &permit,
             running,
             route,
+            upstream,
+            changes,
             forwarded,
             inbound,
             filter: &filter,
             caller,
-            authorizer_answer: consent,
+            authorizer_answer: record.authorizer_answer(),
             record,
         };
+        let mut request = Self::from_draft(&draft, worker, incoming, entry)?;
+        request.selection = selection;
+        if !route.mirrors.is_empty() && inbound.upgrade.is_none() {
+            request.copies = copies(&draft, worker, incoming);
+        }
+        record.headers_removed = filter.removed();
+        Ok(request)
+    }
+
+    /// The request of a draft. `entry`: the index of its upstream among several.
+    fn from_draft(
+        draft: &Draft<'_, '_>,
+        worker: &Worker,
+        Incoming { running, peer, inbound, .. }: Incoming<'_>,
+        entry: Option<usize>,
+    ) -> Result<Box<Self>, Refusal> {
+        let Draft { permit, route, caller, record, .. } = *draft;
+        let pool = running.pool(draft.upstream);
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
             UpstreamProtocol::Http2 => draft.http2(worker)?,
         };
-        record.headers_removed = filter.removed();
         let timeouts = &pool.config.timeouts;
         // An authorizer sends an end only where its own configuration keeps nothing open beyond it.
         let own = caller.filter(|_| route.on_expiry == OnExpiry::Close);
         let expiry = Expiry::new(record.expires_at(own), &worker.clock);
-        let method = permit.request().method();
-        let (retry, head_request) = (RetryState::new(&pool, method, inbound.framing), method == "HEAD");
-        let mut selection = Selection::default();
-        if let Some(affinity) = &route.affinity {
-            let scheme = permit.request().scheme();
-            if let Some(client) = affinity::client(affinity, inbound.fields, scheme, caller) {
-                selection.affinity = Some(client.hash);
-                if client.cookie.is_some() {
-                    record.rare_mut().affinity_cookie = client.cookie;
-                }
-            }
-        }
+        let (method, framing) = (permit.request().method(), inbound.framing);
         let terms = Terms {
             response_header: route.response_header_timeout.unwrap_or(timeouts.response_header),
             upstream_stall: timeouts.stall,
             response_idle: route.idle_timeout.unwrap_or(timeouts.stall),
             client_stall: peer.listener().timeouts.stall,
             tunnel_idle: route.idle_timeout.unwrap_or(peer.listener().timeouts.idle),
-            until: route.request_timeout.map(|limit| {
-                worker
-                    .deadlines
-                    .now_millis()
-                    .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
-            }),
+            until: route.request_timeout.map(|limit| ends_after(limit, worker)),
+            attempt: route.attempt_timeout,
             body_bytes: route.body_bytes,
             // HTTP/2 has no 101 (RFC 9113 §8.6).
             offered: inbound
@@ -127,11 +142,38 @@ impl ForwardedRequest {
                 .map(Box::from),
             expiry,
             running: running.clone(),
-            external_path: if route.rewrite_responses { external_path(route, &permit, &pool) } else { None },
+            external_path: if route.rewrite_responses { external_path(route, permit, &pool) } else { None },
             route: Some(permit.route()),
-            retry,
+            entry,
+            copies: None,
+            retry: RetryState::new(&pool, (method, framing), route.attempt_timeout),
         };
-        Ok(Box::new(Self { selection, pool, head, framing: inbound.framing, head_request, terms }))
+        Ok(Box::new(Self {
+            selection: Selection::default(),
+            pool,
+            head,
+            framing,
+            head_request: method == "HEAD",
+            terms,
+            begin_copies: None,
+            copies: Vec::new(),
+        }))
+    }
+
+    /// Whether the client sends a body with it.
+    pub(crate) fn has_body(&self) -> bool {
+        self.framing != Framing::Length(0)
+    }
+
+    /// The copies for mirrors, which are not sent yet.
+    pub(crate) fn take_copies(&mut self) -> Vec<Option<PreparedCopy>> {
+        std::mem::take(&mut self.copies)
+    }
+
+    /// Calls `begin` when the request has its slot at its upstream, and copies its body to `bodies`.
+    pub(crate) fn mirror(&mut self, begin: Box<dyn FnOnce()>, bodies: Option<BodyCopies>) {
+        self.begin_copies = Some(begin);
+        self.terms.copies = bodies;
     }
 
     /// An authorizer query, without a body. It needs no permit, because a request waits for it to
@@ -155,13 +197,16 @@ impl ForwardedRequest {
             client_stall: timeout,
             tunnel_idle: timeout,
             until: None,
+            attempt: None,
             body_bytes: None,
             offered: None,
             expiry: None,
             running: running.clone(),
             external_path: None,
             route: None,
-            retry: RetryState::new(&pool, question.method, Framing::Length(0)),
+            entry: None,
+            copies: None,
+            retry: RetryState::new(&pool, (question.method, Framing::Length(0)), None),
         };
         let selection = Selection::default();
         Ok(Self {
@@ -171,8 +216,82 @@ impl ForwardedRequest {
             framing: Framing::Length(0),
             head_request: question.method == "HEAD",
             terms,
+            begin_copies: None,
+            copies: Vec::new(),
         })
     }
+}
+
+/// Where a request goes.
+struct Chosen {
+    upstream: usize,
+    /// Index among the several upstreams of the route.
+    entry: Option<usize>,
+    selection: Selection,
+}
+
+/// Chooses the upstream of a request, and its endpoint if the client keeps one. What depends on the
+/// choice is recorded.
+fn choose(
+    route: &Route,
+    permit: &Permit<'_>,
+    worker: &Worker,
+    Incoming { inbound, forwarded, .. }: Incoming<'_>,
+    (caller, record): (Option<&Verified>, &mut RequestRecord),
+) -> Result<Chosen, Refusal> {
+    let Some(destination) = &route.destination else { return Err(Refusal::NoRoute) };
+    let scheme = permit.request().scheme();
+    let mut selection = Selection::default();
+    if let Some(affinity) = &route.affinity
+        && let Some(client) = affinity::client(affinity, inbound.fields, scheme, caller)
+    {
+        selection.affinity = Some(client.hash);
+        if client.cookie.is_some() {
+            record.rare_mut().affinity_cookie = client.cookie;
+        }
+    }
+    let chosen = destination.choose(|| match selection.affinity {
+        Some(hash) => affinity::point(hash),
+        None => worker.random(),
+    });
+    let (upstream, entry) = match chosen {
+        ChosenDestination::Upstream(upstream, entry) => (upstream, entry),
+        ChosenDestination::Refused(status) => return Err(Refusal::NoBackend(status)),
+    };
+    record.upstream = Some(upstream);
+    if let Some(changes) = entry.and_then(|entry| route.response_headers_of(entry)) {
+        let values = template_values(caller, inbound, permit.request(), forwarded);
+        record.response_edits =
+            response_edits::with_changes((route, Some(changes)), scheme, inbound.fields, &values);
+    }
+    Ok(Chosen { upstream, entry, selection })
+}
+
+/// The copies of a request for the mirrors of its route, as far as it belongs to their shares. They
+/// contain what the route sends to its upstream, but for changes that are for one of several
+/// upstreams only. An assertion is for the mirror that receives it.
+fn copies(draft: &Draft<'_, '_>, worker: &Worker, incoming: Incoming<'_>) -> Vec<Option<PreparedCopy>> {
+    let Draft { running, route, caller, inbound, .. } = *draft;
+    let changes = route.request_headers.as_ref();
+    let is_session = caller.is_some_and(|caller| caller.session.is_some());
+    let nominated = (inbound.fields, inbound.nominates);
+    let copy = |mirror: &MirrorConfig| {
+        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session);
+        let draft = Draft { upstream: mirror.upstream, changes, filter: &filter, ..*draft };
+        let mut request = ForwardedRequest::from_draft(&draft, worker, incoming, None).ok()?;
+        let terms = &mut request.terms;
+        // The body is copied once, and nobody reads the response.
+        (terms.retry, terms.external_path) = (None, None);
+        terms.until.get_or_insert_with(|| ends_after(MIRROR_LIMIT, worker));
+        Some((request, mirror.buffer))
+    };
+    route.mirrors.iter().filter(|mirror| mirror.share.takes(|| worker.random())).map(copy).collect()
+}
+
+/// The time after this limit, in milliseconds since the worker's start.
+fn ends_after(limit: Duration, worker: &Worker) -> u64 {
+    let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    worker.deadlines.now_millis().saturating_add(millis)
 }
 
 /// How paths in the response change.
@@ -182,5 +301,6 @@ fn external_path(route: &Route, permit: &Permit<'_>, pool: &Pool) -> Option<Box<
     let origin = format!("{}://{}", request.scheme().as_str(), request.authority());
     let endpoints = pool.config.endpoints.iter().map(|endpoint| endpoint.address.authority());
     let authorities = std::iter::once(request.authority().to_owned()).chain(endpoints);
-    Some(Box::new(ExternalPath::new(route.rewrite.as_ref()?, origin, authorities.collect())))
+    let authorities = authorities.chain(route.rewrite_host.as_deref().map(str::to_owned));
+    ExternalPath::new(route.rewrite.as_ref()?, origin, authorities.collect()).map(Box::new)
 }

@@ -19,7 +19,7 @@ use auth::time::Timestamp;
 use credentials::cookies::{is_cookie, without_login_cookies};
 use http_engine::http_stream::NominatedFields;
 
-use crate::config::{Config, Rewrite, Route};
+use crate::config::{Config, RequestHeaders, Rewrite, Route};
 
 /// Whether the gateway answers the request itself, regardless of the routes: the key set of its
 /// assertions.
@@ -56,8 +56,8 @@ pub fn rewrite<'r>(
 }
 
 /// The other routes that guard the target of a permit. After a rewrite these are the routes that
-/// serve the new path on the same upstream, for this host or another: removing a prefix must not
-/// bypass the rules of what is behind it. Evaluate their policies with [`Permit::check_policy`].
+/// serve the new path on the same upstreams, mirrors included, for this host or another: removing a
+/// prefix must not bypass the rules of what is behind it. Evaluate their policies with [`Permit::check_policy`].
 ///
 /// # Errors
 /// When the guarding routes cannot be determined; the request must not be forwarded then.
@@ -67,11 +67,19 @@ pub fn guards(
     fields: &[Field<'_>],
 ) -> Result<Vec<usize>, AmbiguousRoute> {
     let own = permit.route();
-    let upstream = config.route(own).upstream.filter(|_| permit.is_rewritten());
-    let guards = upstream.and_then(|upstream| config.routing.guards(upstream));
-    let Some(guards) = guards else { return Ok(Vec::new()) };
-    let mut found = guards.for_request(permit.request(), fields)?;
-    found.retain(|route| *route != own);
+    let mut found = Vec::new();
+    if !permit.is_rewritten() {
+        return Ok(found);
+    }
+    // Which of several upstreams the request goes to is not known yet, so all of them count.
+    for upstream in config.route(own).reached_upstreams() {
+        let Some(guards) = config.routing.guards(upstream) else { continue };
+        for route in guards.for_request(permit.request(), fields)? {
+            if route != own && !found.contains(&route) {
+                found.push(route);
+            }
+        }
+    }
     Ok(found)
 }
 
@@ -110,8 +118,10 @@ pub fn is_version_offer(protocols: &[u8]) -> bool {
 pub struct ForwardFilter<'a> {
     config: &'a Config,
     route: &'a Route,
+    /// The changes that apply: those of the route, or of one of its upstreams.
+    changes: Option<&'a RequestHeaders>,
     passes_authorization: bool,
-    /// Whether the route removes fields besides those of every route.
+    /// Whether fields are removed besides those of every route.
     removes: bool,
     /// Whether parts of values are taken off: tokens in handshakes, cookies of the login.
     cuts: bool,
@@ -120,12 +130,13 @@ pub struct ForwardFilter<'a> {
 }
 
 impl<'a> ForwardFilter<'a> {
-    /// Creates the filter for a request on a route. `nominates`: whether a `Connection` field names
+    /// Creates the filter for a request on a route. `changes` are those of the route, or of the one of
+    /// its upstreams that receives the request. `nominates`: whether a `Connection` field names
     /// more than the standard options. `session`: whether the caller's credential is a session, so
     /// that an `Authorization` is not for the gateway.
     pub fn new(
         config: &'a Config,
-        route: &'a Route,
+        (route, changes): (&'a Route, Option<&'a RequestHeaders>),
         (fields, nominates): (&'a [Field<'a>], bool),
         session: bool,
     ) -> Self {
@@ -135,8 +146,9 @@ impl<'a> ForwardFilter<'a> {
         Self {
             config,
             route,
+            changes,
             passes_authorization,
-            removes: route.request_headers.is_some(),
+            removes: changes.is_some(),
             cuts: route.websocket_bearer || config.login.is_some(),
             nominated: by_connection,
             removed: Cell::new(0),
@@ -195,7 +207,7 @@ impl<'a> ForwardFilter<'a> {
 
     #[inline(never)]
     fn is_removed(&self, name: &str) -> bool {
-        self.route.request_headers.as_ref().is_some_and(|headers| headers.removes(name))
+        self.changes.is_some_and(|headers| headers.removes(name))
     }
 
     /// Whether the client limits the field to this hop. This is honoured for the client's own
@@ -212,6 +224,7 @@ impl Rewrite {
     /// When servers disagree on the prefix of the path ([`Canonical::forwarded_below`]).
     pub fn apply(&self, request: &Canonical<'_>) -> Result<Option<String>, Malformed> {
         match self {
+            Self::ReplacePath(path) => Ok(Some(path.to_string())),
             Self::StripPrefix(prefix) => Ok(request.forwarded_below(prefix)?.map(str::to_owned)),
             Self::ReplacePrefix { from, to } => {
                 let to = to.strip_suffix('/').unwrap_or(to);
@@ -230,6 +243,45 @@ impl Rewrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn request(target: &'static str) -> Canonical<'static> {
+        let raw = auth::request::RawRequest {
+            method: "GET",
+            scheme: auth::request::Scheme::Http,
+            authority: None,
+            host: Some(b"app.example"),
+            target: target.as_bytes(),
+        };
+        Canonical::parse(&raw).unwrap()
+    }
+
+    /// The table of `ReplacePrefixMatch` in the Gateway API, version 1.6.
+    #[test]
+    fn a_prefix_is_replaced_as_the_gateway_api_says() {
+        for (path, prefix, replacement, expected) in [
+            ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz/", "/xyz/bar"),
+            ("/foo", "/foo", "/xyz", "/xyz"),
+            ("/foo/", "/foo", "/xyz", "/xyz/"),
+            ("/foo/bar", "/foo", "", "/bar"),
+            ("/foo/", "/foo", "", "/"),
+            ("/foo", "/foo", "", "/"),
+            ("/foo/", "/foo", "/", "/"),
+            ("/foo", "/foo", "/", "/"),
+            // Not in the table.
+            ("/foo/bar", "/", "/xyz", "/xyz/foo/bar"),
+            ("/foo/bar", "/", "/", "/foo/bar"),
+            ("/", "/", "/xyz", "/xyz/"),
+        ] {
+            let rewrite = Rewrite::ReplacePrefix { from: prefix.into(), to: replacement.into() };
+            let rewritten = rewrite.apply(&request(path)).unwrap();
+            assert_eq!(rewritten.as_deref(), Some(expected), "{path} {prefix} {replacement:?}");
+        }
+        let whole = Rewrite::ReplacePath("/one".into());
+        assert_eq!(whole.apply(&request("/full/one/two?a=b")).unwrap().as_deref(), Some("/one"));
+    }
 
     #[test]
     fn an_upgrade_is_to_what_was_offered() {

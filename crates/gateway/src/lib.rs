@@ -42,6 +42,8 @@ pub mod forward_filter;
 mod forwarded_fields;
 mod in_flight;
 pub mod local_action;
+mod mirror;
+mod mirror_body;
 mod peer;
 mod per_worker;
 mod pipeline;

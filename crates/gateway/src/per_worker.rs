@@ -135,7 +135,7 @@ impl RouteCounts {
         routing: &Routing,
         route: Option<usize>,
         scope: Option<Scope>,
-        count: impl FnOnce(&RouteMetrics),
+        count: impl FnOnce(&Arc<RouteMetrics>),
     ) {
         if let Some(counts) = route.and_then(|route| self.in_file.get(route)) {
             return count(counts);

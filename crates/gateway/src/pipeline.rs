@@ -46,6 +46,7 @@ use crate::forward_filter;
 use crate::forward_filter::is_own_document;
 use crate::forwarded_fields::ForwardedFields;
 use crate::local_action;
+use crate::mirror;
 use crate::peer::Peer;
 use crate::pipeline::authorize::RouteAuthorizer;
 use crate::pipeline::caller::{Arrival, Caller, authenticate};
@@ -470,7 +471,8 @@ fn decide(
         return Err(Refusal::BodyTooLarge);
     }
     let incoming = Incoming { running, peer, inbound, forwarded };
-    ForwardedRequest::new(permit, worker, incoming, verified, record).map(Admission::Forward)
+    let forwarded = ForwardedRequest::new(permit, worker, incoming, verified, record)?;
+    Ok(Admission::Forward(mirror::prepare(forwarded, worker, running, (route, caller), record)))
 }
 
 /// The address of the request's client, for rules; `None`: unknown. The connection of a check

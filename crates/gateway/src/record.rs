@@ -41,6 +41,8 @@ pub(crate) struct RequestRecord {
     pub(crate) route: Option<usize>,
     /// The routes among which it was looked for, once that is known.
     pub(crate) scope: Option<Scope>,
+    /// Index of the upstream that was chosen for the request.
+    pub(crate) upstream: Option<usize>,
     /// The client's address, where it is not the peer.
     pub(crate) client: Option<IpAddr>,
     /// Result of the lookup in the decision cache.
@@ -154,6 +156,7 @@ impl RequestRecord {
             shows_timing: false,
             route: None,
             scope: None,
+            upstream: None,
             client: None,
             cache: None,
             consent: None,

@@ -22,6 +22,9 @@ use http_engine::read_body::ReadBodyError;
 use crate::foreign_page::ForeignAction;
 use crate::forward_auth::OriginalRequestError;
 
+/// The code of a request whose share has no upstream.
+pub(crate) const NO_BACKEND: &str = "no_backend";
+
 /// Why the gateway refuses a request.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -86,6 +89,8 @@ pub(crate) enum Refusal {
     UpgradeRefused,
     /// The redirect of the route leads to the request itself.
     RedirectLoop,
+    /// The share of the route's requests that this one belongs to has no upstream; holds the status.
+    NoBackend(u16),
     /// No endpoint of the upstream could be reached.
     UpstreamUnreachable,
     /// All endpoints of the upstream fail their health checks.
@@ -243,6 +248,8 @@ impl Refusal {
                 (403, "upgrade_refused", O::Forbidden, "this protocol switch is not allowed here".into(), false),
             Self::RedirectLoop =>
                 (508, "redirect_loop", O::UpstreamError, "the redirect configured here leads to this address".into(), false),
+            Self::NoBackend(status) =>
+                (*status, NO_BACKEND, O::UpstreamError, "no service is configured for this request".into(), false),
             Self::UpstreamUnreachable =>
                 (502, "upstream_unreachable", O::UpstreamError, "the service cannot be reached".into(), false),
             Self::UpstreamUnhealthy =>

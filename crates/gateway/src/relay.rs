@@ -6,6 +6,8 @@
 //! while bytes move, and the record of what happened. Does not own: the protocols of the two
 //! streams, the response when an exchange fails.
 
+mod flow;
+
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,17 +17,18 @@ use std::time::Duration;
 use auth::headers::is_per_hop;
 use auth::request::Field;
 use credentials::cookies::sets_login_cookie;
-use http::HeaderMap;
 use http_engine::deadline::Deadline;
 use http_engine::http_stream::{
-    ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream,
+    ClientEnd, Downstream, HttpStream, HttpStreamError, ResponseView, UpstreamStream,
 };
 use telemetry::phases::Phase;
 
 use crate::exchange_error::ExchangeError;
 use crate::external_path::ExternalPath;
 use crate::forward_filter::is_offered;
+use crate::mirror_body::BodyCopies;
 use crate::record::RequestRecord;
+use crate::relay::flow::{Blocked, Flow, FlowState, PumpFault};
 use crate::retry::RetryState;
 use crate::stream_guard::{AuthorizedBy, Expiry, StreamGuard};
 use crate::worker::ActiveConfig;
@@ -52,6 +55,8 @@ pub(crate) struct Terms {
     pub tunnel_idle: Duration,
     /// End of the whole exchange, in milliseconds since the worker's start.
     pub until: Option<u64>,
+    /// Time limit from the request sent to the last byte of its response, for each attempt.
+    pub attempt: Option<Duration>,
     /// Maximum bytes of a request body.
     pub body_bytes: Option<u64>,
     /// Protocols that the request offers to switch to and the route allows (`Upgrade`).
@@ -66,6 +71,10 @@ pub(crate) struct Terms {
     pub external_path: Option<Box<ExternalPath>>,
     /// Index of the route of the request, for the same purpose; `None`: it has no trailers.
     pub route: Option<usize>,
+    /// Index among the several upstreams of the route, likewise; `None`: it has only one.
+    pub entry: Option<usize>,
+    /// Copies of the request's body for mirrors.
+    pub copies: Option<BodyCopies>,
     /// The attempts that the request has left; `None`: it is not repeated.
     pub retry: Option<RetryState>,
 }
@@ -115,6 +124,7 @@ pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
+        attempt_until: terms.attempt.map_or(u64::MAX, |limit| deadline.millis_at(limit)),
         guard: stay,
         head_due: true,
         half_closed_check_at: None,
@@ -135,6 +145,8 @@ struct Relay<'a, D, U> {
     record: &'a mut RequestRecord,
     /// When the last byte moved, in milliseconds since the worker's start.
     moved_at: u64,
+    /// End of this attempt, likewise.
+    attempt_until: u64,
     /// Checks whether the credential is still valid.
     guard: StreamGuard,
     /// Whether the response head had not arrived when this poll began.
@@ -210,10 +222,11 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             let (running, removed) = (&self.terms.running, Cell::new(0));
             let passes = |name: &str| {
                 removed.set(removed.get() + u32::from(running.config.strip.strips(name)));
-                request_trailer_passes(running, self.terms.route, name)
+                request_trailer_passes(running, (self.terms.route, self.terms.entry), name)
             };
             let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
-            let step = self.progress.upload.poll(cx, self.down.stream(), self.up, max, &passes);
+            let sink = (&mut *self.up, self.terms.copies.as_ref());
+            let step = self.progress.upload.poll(cx, self.down.stream(), sink, max, &passes);
             self.record.headers_removed += removed.get();
             match step {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
@@ -239,8 +252,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                 return self.poll_step(cx);
             }
         }
-        match self.progress.download.poll(cx, self.up, self.down.stream(), u64::MAX, &response_trailer_passes)
-        {
+        let sink = (self.down.stream(), None);
+        match self.progress.download.poll(cx, self.up, sink, u64::MAX, &response_trailer_passes) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(ExchangeError::ClientGone)),
@@ -397,7 +410,9 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             }
         };
         let stall = self.moved_at.saturating_add(millis(limit));
-        let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
+        let request = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
+        let attempt = if self.switched { u64::MAX } else { self.attempt_until };
+        let until = request.min(attempt);
         // A due check is no failure: it only wakes the task.
         let look_at = self.guard.next_check().min(self.half_closed_check_at.unwrap_or(u64::MAX));
         self.deadline.set_at(stall.min(until).min(look_at));
@@ -406,6 +421,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             return Poll::Ready(Ok(())); // an idle tunnel is closed; this is no failure
         }
         Poll::Ready(Err(match (until <= stall, client) {
+            (true, _) if attempt < request => ExchangeError::UpstreamTimeout,
             (true, _) => ExchangeError::RequestTimeout,
             (false, true) => ExchangeError::ClientStalled,
             (false, false) => ExchangeError::UpstreamTimeout,
@@ -452,37 +468,15 @@ impl<T> PollExt<T> for Poll<T> {
     }
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum FlowState {
-    #[default]
-    Copy,
-    Flush,
-    Done,
-    /// The sink is closed; the source is not read any more.
-    Broken,
-}
-
-/// The side that a flow waits for.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Blocked {
-    #[default]
-    Source,
-    Sink,
-}
-
-/// One direction of an exchange.
-#[derive(Debug, Default)]
-struct Flow {
-    state: FlowState,
-    blocked: Blocked,
-    bytes: u64,
-}
-
 /// Whether a request trailer passes: a header field of its name would, and no decision depends on
 /// it. Framing, identity and routing were decided from the head (RFC 9110 §6.5.1).
-fn request_trailer_passes(running: &ActiveConfig, route: Option<usize>, name: &str) -> bool {
+fn request_trailer_passes(
+    running: &ActiveConfig,
+    (route, entry): (Option<usize>, Option<usize>),
+    name: &str,
+) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
-    let headers = route.and_then(|route| running.config.route(route).request_headers.as_ref());
+    let headers = route.and_then(|route| running.config.route(route).request_headers_of(entry));
     !is_per_hop(name)
         && !running.config.strip.strips(name)
         && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
@@ -493,103 +487,4 @@ fn request_trailer_passes(running: &ActiveConfig, route: Option<usize>, name: &s
 /// A response trailer must not affect framing or routing (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
     http_engine::http_stream::is_forwarded(name) && !is_per_hop(name)
-}
-
-/// Filters trailers; `None` when none passes.
-fn passing_trailers(mut trailers: HeaderMap, passes: &dyn Fn(&str) -> bool) -> Option<Box<HeaderMap>> {
-    let refused: Vec<_> = trailers.keys().filter(|name| !passes(name.as_str())).cloned().collect();
-    for name in refused {
-        trailers.remove(name);
-    }
-    (!trailers.is_empty()).then(|| Box::new(trailers))
-}
-
-enum PumpFault {
-    Source(HttpStreamError),
-    Sink(HttpStreamError),
-}
-
-impl Flow {
-    /// Moves as many bytes as possible. Data that is ready gathers in the sink, and is flushed when
-    /// the source has no more. So a small message takes one system call, and a slow stream is never
-    /// held back. If a body exceeds `max` bytes, its last bytes never pass, so the sink never has a
-    /// complete body.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        source: &mut impl HttpStream,
-        sink: &mut impl HttpStream,
-        max: u64,
-        passes: &dyn Fn(&str) -> bool,
-    ) -> Poll<Result<(), PumpFault>> {
-        loop {
-            match self.state {
-                FlowState::Copy => match source.poll_fill(cx) {
-                    Poll::Pending => {
-                        // A pending flush waits for the sink, in addition to the source.
-                        let flushed = sink.poll_flush(cx).map_err(PumpFault::Sink)?;
-                        self.blocked = if flushed.is_ready() { Blocked::Source } else { Blocked::Sink };
-                        // The next byte may take an hour: an event stream, a tunnel.
-                        source.release_buffers();
-                        sink.release_buffers();
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
-                    Poll::Ready(Ok(Fill::Data(data))) => {
-                        if self.bytes.saturating_add(data.len() as u64) > max {
-                            return Poll::Ready(Err(PumpFault::Source(HttpStreamError::TooLarge)));
-                        }
-                        let Poll::Ready(n) = sink.poll_write(cx, data).map_err(PumpFault::Sink)? else {
-                            self.blocked = Blocked::Sink;
-                            return Poll::Pending;
-                        };
-                        source.consume(n);
-                        self.bytes += n as u64;
-                    }
-                    Poll::Ready(Ok(Fill::End(trailers))) => {
-                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes)))
-                            .map_err(PumpFault::Sink)?;
-                        self.state = FlowState::Flush;
-                    }
-                },
-                FlowState::Flush => {
-                    self.blocked = Blocked::Sink;
-                    ready!(sink.poll_flush(cx)).map_err(PumpFault::Sink)?;
-                    sink.release_buffers();
-                    self.state = FlowState::Done;
-                }
-                FlowState::Done | FlowState::Broken => return Poll::Ready(Ok(())),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http_engine::head::Framing;
-    use http_engine::http1::connection::Connection;
-    use http_engine::io::Stream;
-    use std::task::Waker;
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::UnixStream;
-
-    #[tokio::test]
-    async fn a_flow_that_waits_for_its_source_holds_no_buffer() {
-        let (mut peer, io) = UnixStream::pair().unwrap();
-        let mut source = Connection::new(Stream::Unix(io), &[]);
-        source.begin_body(0, Framing::UntilClose);
-        source.write_buffer().extend_from_slice(b"the request");
-        let (_client, io) = UnixStream::pair().unwrap();
-        let mut sink = Connection::new(Stream::Unix(io), &[]);
-        sink.frame_body(Framing::Chunked);
-        peer.write_all(b"event").await.unwrap();
-        let mut flow = Flow::default();
-        let mut cx = Context::from_waker(Waker::noop());
-        poll_fn(|cx| source.poll_flush(cx)).await.unwrap();
-        poll_fn(|cx| source.poll_fill(cx).map(drop)).await;
-        poll_fn(|cx| sink.poll_flush(cx)).await.unwrap();
-        assert!(flow.poll(&mut cx, &mut source, &mut sink, u64::MAX, &|_| true).is_pending());
-        assert_eq!((flow.bytes, source.holds_no_buffer(), sink.holds_no_buffer()), (5, true, true));
-    }
 }

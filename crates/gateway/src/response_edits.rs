@@ -25,8 +25,19 @@ pub(crate) fn of_route(
     fields: &[Field<'_>],
     values: &TemplateValues<'_>,
 ) -> Option<Arc<FieldEdits>> {
-    let constant = route.response_headers.as_ref().map(|headers| headers.for_scheme(scheme));
-    let from_caller = route.response_headers.as_ref().map_or(&[][..], |headers| &headers.from_caller);
+    with_changes((route, route.response_headers.as_ref()), scheme, fields, values)
+}
+
+/// The edits for the response of a route with these changes: its own, or those of the one of its
+/// upstreams that received the request.
+pub(crate) fn with_changes(
+    (route, changes): (&Route, Option<&ResponseHeaders>),
+    scheme: Scheme,
+    fields: &[Field<'_>],
+    values: &TemplateValues<'_>,
+) -> Option<Arc<FieldEdits>> {
+    let constant = changes.map(|headers| headers.for_scheme(scheme));
+    let from_caller = changes.map_or(&[][..], |headers| &headers.from_caller);
     if route.cors.is_none() && from_caller.is_empty() {
         return constant.cloned();
     }

@@ -22,19 +22,27 @@ const MAX_DELAY: Duration = Duration::from_millis(250);
 pub(crate) struct RetryState {
     pool: Rc<Pool>,
     left: Cell<u32>,
+    /// Whether the route limits the time of an attempt.
+    is_limited: bool,
     made: Cell<u32>,
 }
 
 impl RetryState {
     /// The retries of a request; `None`: it is not repeated. Only requests with an idempotent method
-    /// (RFC 9110 section 9.2.2) and without a body are.
-    pub(crate) fn new(pool: &Rc<Pool>, method: &str, framing: Framing) -> Option<Self> {
+    /// (RFC 9110 section 9.2.2) and without a body are. `attempt`: the route's time limit of one
+    /// attempt.
+    pub(crate) fn new(
+        pool: &Rc<Pool>,
+        (method, framing): (&str, Framing),
+        attempt: Option<Duration>,
+    ) -> Option<Self> {
         let retries = pool.config.retries.as_ref()?;
         let idempotent = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE");
         if !idempotent || framing != Framing::Length(0) {
             return None;
         }
-        Some(Self { pool: pool.clone(), left: Cell::new(retries.attempts - 1), made: Cell::new(0) })
+        let (left, made) = (Cell::new(retries.attempts - 1), Cell::new(0));
+        Some(Self { pool: pool.clone(), left, is_limited: attempt.is_some(), made })
     }
 
     fn retries(&self) -> Option<&Retries> {
@@ -59,7 +67,9 @@ impl RetryState {
         match failure {
             ExchangeError::RetriedStatus => true,
             ExchangeError::UpstreamClosed(_) => retries.on_reset && self.take(),
-            ExchangeError::UpstreamTimeout => retries.per_try_timeout.is_some() && self.take(),
+            ExchangeError::UpstreamTimeout => {
+                (retries.per_try_timeout.is_some() || self.is_limited) && self.take()
+            }
             _ => false,
         }
     }

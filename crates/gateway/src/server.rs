@@ -535,8 +535,8 @@ pub(crate) type OpenCount = Arc<AtomicUsize>;
 fn forwarded_tokens(config: &Config) -> login::ForwardedTokens {
     let uses = |part: &Part| {
         let of = |route: &Arc<Route>| {
-            let request = route.request_headers.iter().flat_map(|h| h.values.iter().map(|(_, value)| value));
-            let response = route.response_headers.iter().flat_map(|h| h.from_caller.iter().map(|(.., v)| v));
+            let request = route.every_request_headers().flat_map(|h| h.values.iter().map(|(_, value)| value));
+            let response = route.every_response_headers().flat_map(|h| h.from_caller.iter().map(|(.., v)| v));
             request.chain(response).any(|value| value.parts().contains(part))
         };
         config.routing.routes().any(of)

@@ -129,11 +129,12 @@ impl ActiveConfig {
         self.pools.get(&self.config.routing, upstream)
     }
 
-    /// The signed assertion of the caller for the upstream of a route, with the name of the field
-    /// that carries it.
+    /// The signed assertion of the caller for an upstream of a route, with the name of the field
+    /// that carries it. `None` for the upstream: another proxy forwards, and the audience is the
+    /// route.
     pub(crate) fn assertion(
         &self,
-        route: &Route,
+        (route, upstream): (&Route, Option<usize>),
         caller: Option<&Verified>,
         now: Now,
     ) -> Result<Option<(&str, Arc<str>)>, Refusal> {
@@ -141,7 +142,7 @@ impl ActiveConfig {
         else {
             return Ok(None);
         };
-        let audience = self.config.upstream_of(route).map_or(&route.name, |upstream| &upstream.name);
+        let audience = upstream.map_or(&route.name, |upstream| &self.config.routing.upstream(upstream).name);
         // An upstream that is configured to get an assertion must not receive a request without
         // one.
         let token = caller.assertion(minter, audience, now).map_err(|error| {
@@ -273,6 +274,11 @@ impl Worker {
         record.trace = Some((trace, state));
     }
 
+    /// A random number, which is not secret.
+    pub(crate) fn random(&self) -> u64 {
+        self.ids.borrow_mut().next_number()
+    }
+
     /// The id of a refused request: that of its trace, if there is one.
     pub(crate) fn request_id(&self, record: &mut RequestRecord) -> TraceId {
         let trace = record.trace.as_ref().map(|(trace, _)| trace.trace_id());
@@ -284,7 +290,7 @@ impl Worker {
     /// panic.
     pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
         let total = nanos_between(record.started, self.clock.monotonic());
-        let count = |counts: &RouteMetrics| {
+        let count = |counts: &Arc<RouteMetrics>| {
             counts.count_finished(&self.metrics, record.outcome, record.status, total);
             counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
             if record.headers_removed > 0 {
@@ -314,7 +320,7 @@ impl Worker {
     /// Writes the log line and the spans of a request.
     fn log_and_trace(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
         let route = record.route.map(|at| running.config.route(at));
-        let upstream = route.and_then(|r| running.config.upstream_of(r));
+        let upstream = record.upstream.map(|at| running.config.routing.upstream(at));
         let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =
                 record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));

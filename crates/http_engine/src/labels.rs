@@ -61,6 +61,19 @@ label! {
 }
 
 label! {
+    /// How the copy of a request for a mirror ended.
+    MirrorResult {
+        /// Its response arrived completely, with any status, and was discarded.
+        Completed => "completed",
+        /// The mirror could not be reached, broke off, or did not answer in time.
+        Failed => "failed",
+        /// The gateway gave the copy up: too many requests in flight, a mirror that accepts the body
+        /// too slowly, or a client that did not complete it.
+        Dropped => "dropped",
+    }
+}
+
+label! {
     /// Class of a status code: its first digit.
     StatusClass {
         /// No response was sent.

@@ -197,7 +197,8 @@ impl IdGenerator {
         Self(if state == [0; 4] { [0x9e37_79b9_7f4a_7c15; 4] } else { state })
     }
 
-    fn next(&mut self) -> u64 {
+    /// Generates a uniform random number, which is not secret.
+    pub fn next_number(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -213,7 +214,7 @@ impl IdGenerator {
     /// Generates a trace id.
     pub fn next_trace_id(&mut self) -> TraceId {
         loop {
-            let wide = u128::from(self.next()) << 64 | u128::from(self.next());
+            let wide = u128::from(self.next_number()) << 64 | u128::from(self.next_number());
             if let Some(id) = TraceId::from_bytes(wide.to_be_bytes()) {
                 return id;
             }
@@ -223,7 +224,7 @@ impl IdGenerator {
     /// Generates a span id.
     pub fn next_span_id(&mut self) -> SpanId {
         loop {
-            if let Some(id) = SpanId::from_bytes(self.next().to_be_bytes()) {
+            if let Some(id) = SpanId::from_bytes(self.next_number().to_be_bytes()) {
                 return id;
             }
         }
@@ -335,6 +336,9 @@ mod tests {
             seed[8 * i] = u8::try_from(i).unwrap() + 1;
         }
         let mut ids = IdGenerator::from_seed(seed);
-        assert_eq!([ids.next(), ids.next(), ids.next()], [41_943_041, 58_720_359, 3_588_806_011_781_223]);
+        assert_eq!(
+            [ids.next_number(), ids.next_number(), ids.next_number()],
+            [41_943_041, 58_720_359, 3_588_806_011_781_223]
+        );
     }
 }

@@ -34,8 +34,13 @@ pub(super) fn check(
     };
     let without_upstream = [
         ("upstream", raw.upstream.is_some()),
+        ("upstreams", !raw.upstreams.is_empty()),
+        ("mirror", !raw.mirror.is_empty()),
         ("strip_prefix", raw.strip_prefix.is_some()),
         ("replace_prefix", raw.replace_prefix.is_some()),
+        ("replace_path", raw.replace_path.is_some()),
+        ("rewrite_host", raw.rewrite_host.is_some()),
+        ("attempt_timeout", raw.attempt_timeout.is_some()),
         ("request_headers", raw.request_headers.is_some()),
         ("forward_access_token", raw.forward_access_token),
         ("forward_authorization", raw.forward_authorization),
@@ -143,7 +148,7 @@ fn redirect_path(
         }
         (None, Some(to)) => {
             let at = path.key("prefix");
-            let to = plain_path(to, &at, context)?;
+            let to = if to.is_empty() { String::new() } else { plain_path(to, &at, context)? };
             let from = route.path.as_ref().and_then(|path| path.prefix.clone());
             if from.is_none() {
                 let hint = "use `path`, or give the route `path = { prefix = … }`";

@@ -68,9 +68,11 @@ fn policy(raw: &raw::Cors, path: &KeyPath, context: &mut Context<'_>) -> Option<
     for (index, text) in raw.origins.iter().enumerate() {
         let at = path.key("origins").index(index);
         match origin(text) {
-            Ok(CorsOrigin::Any) if raw.credentials => {
+            Ok(CorsOrigin::Any) if raw.credentials && !raw.credentials_from_anywhere => {
                 let message = "every page could read what the caller's session shows";
-                context.faults.add(&at, message, "list the origins, or remove `credentials`");
+                let hint =
+                    "list the origins, remove `credentials`, or permit it with `credentials_from_anywhere`";
+                context.faults.add(&at, message, hint);
                 good = false;
             }
             Ok(origin) if origins.contains(&origin) => {
@@ -84,6 +86,12 @@ fn policy(raw: &raw::Cors, path: &KeyPath, context: &mut Context<'_>) -> Option<
                 good = false;
             }
         }
+    }
+    let is_open = raw.credentials && origins.contains(&CorsOrigin::Any);
+    if raw.credentials_from_anywhere && !is_open && good {
+        let message = "the key has no effect without `credentials`, and `*` in `origins`";
+        context.faults.add(&path.key("credentials_from_anywhere"), message, "remove it");
+        good = false;
     }
     let any_header = raw.headers.iter().any(|name| name.0 == "*");
     if any_header && raw.headers.len() > 1 {
@@ -119,6 +127,13 @@ fn policy(raw: &raw::Cors, path: &KeyPath, context: &mut Context<'_>) -> Option<
 fn origin(text: &str) -> Result<CorsOrigin, String> {
     if text == "*" {
         return Ok(CorsOrigin::Any);
+    }
+    if let Some((scheme, port)) = text.split_once("://*").filter(|(_, rest)| !rest.starts_with('.')) {
+        // Any host shows whether scheme and port are those of an origin, and the port's usual form.
+        let origin = parse_origin(&format!("{scheme}://host{port}"));
+        let origin = origin.map_err(|message| message.replacen("://host", "://*", 1))?;
+        let suffix = origin.authority.strip_prefix("host").unwrap_or_default().into();
+        return Ok(CorsOrigin::Below { scheme: format!("{}://", origin.scheme.as_str()).into(), suffix });
     }
     let Some(domain) = parse_wildcard_origin(text) else {
         return parse_origin(text).map(|origin| CorsOrigin::Exact(origin.text));

@@ -48,71 +48,128 @@ pub(super) fn without_route(shared: &SharedEdits) -> Option<ResponseHeaders> {
         .map(|headers| ResponseHeaders { from_caller: Arc::default(), ..headers })
 }
 
-/// The edits of a route's requests.
-pub(super) fn of_request(
-    raw: &raw::Route,
-    path: &KeyPath,
+/// The edits of one route.
+pub(super) struct RouteEdits {
+    /// Those of requests, with those for all routes.
+    request: Edits,
+    /// Those of responses, without those for all routes.
+    response: Edits,
+    security: Option<SecurityHeaders>,
+}
+
+/// Checks the edits of a route. `frame_ancestors`: who may show the pages of a login's routes in a
+/// frame, where the login says so.
+pub(super) fn of_route(
+    (raw, path): (&raw::Route, &KeyPath),
     shared: &SharedEdits,
+    frame_ancestors: Option<&str>,
     sound: &Partial,
     context: &mut Context<'_>,
-) -> Option<RequestHeaders> {
+) -> RouteEdits {
     let at = path.key("request_headers");
     let own = raw.request_headers.as_ref().map(|table| request_edits(table, &at, sound, context));
     let own = own.unwrap_or_default();
-    let sets_authorization = |edits: &Edits| edits.values.iter().any(|(_, name, _)| is_authorization(name));
-    if sets_authorization(&own) && (raw.forward_authorization || raw.application_authorization) {
-        let key =
-            if raw.forward_authorization { "forward_authorization" } else { "application_authorization" };
-        let message = "the upstream would get two `Authorization` headers: the client's and this one";
-        context.faults.add(&at, message, format!("remove it, or remove `{key}`"));
-    }
-    let is_replaced = |name: &str| {
-        own.removed.iter().any(|other| is_same_alias_class(other, name))
-            || own.values.iter().any(|(operation, other, _)| {
-                *operation == FieldOperation::Set && is_same_alias_class(other, name)
-            })
-            // The route says that the client's own passes.
-            || is_authorization(name) && (raw.forward_authorization || raw.application_authorization)
-    };
-    let mut merged = Edits::default();
-    merged.removed.extend(shared.request.removed.iter().cloned());
-    merged.values.extend(shared.request.values.iter().filter(|(_, name, _)| !is_replaced(name)).cloned());
-    merged.removed.extend(own.removed);
-    merged.values.extend(own.values);
-    if merged.removed.is_empty() && merged.values.is_empty() {
-        return None;
-    }
-    let set = merged.values.iter().filter(|(operation, ..)| *operation == FieldOperation::Set);
-    let removed = set.map(|(_, name, _)| name).chain(&merged.removed);
-    Some(RequestHeaders {
-        removed: removed.cloned().collect(),
-        values: merged.values.iter().map(|(_, name, value)| (name.clone(), value.clone())).collect(),
-    })
-}
-
-/// The edits of a route's responses. `frame_ancestors`: who may show the pages of a login's routes in
-/// a frame, where the login says so.
-pub(super) fn of_response(
-    raw: &raw::Route,
-    path: &KeyPath,
-    shared: &SharedEdits,
-    frame_ancestors: Option<&str>,
-    context: &mut Context<'_>,
-) -> Option<ResponseHeaders> {
+    check_authorization(&own, raw, &at, context);
+    let mut below = shared.request.clone();
+    // The route says that the client's own passes.
+    below.values.retain(|(_, name, _)| !(is_authorization(name) && passes_authorization(raw)));
+    let request = layered(&below, own, is_same_alias_class);
     let at = path.key("response_headers");
     let own = raw.response_headers.as_ref().map(|table| response_edits(table, &at, context));
+    let mut response = own.unwrap_or_default();
     let security = match &raw.security_headers {
         Some(own) => security(Some(own), &path.key("security_headers"), context),
         None => shared.security.clone(),
     };
-    let mut own = own.unwrap_or_default();
     if let Some(sources) = frame_ancestors.filter(|_| raw.login) {
         // Beside the application's own policy, which may forbid more; browsers then ignore
         // `X-Frame-Options`.
-        let value = ValueTemplate::parse(&format!("frame-ancestors {sources}"), |_| None).ok()?;
-        own.values.push((FieldOperation::Add, "content-security-policy".into(), value));
+        let value = ValueTemplate::parse(&format!("frame-ancestors {sources}"), |_| None);
+        let value = value.map(|value| (FieldOperation::Add, "content-security-policy".into(), value));
+        response.values.extend(value);
     }
-    response(&shared.response, &own, security.as_ref())
+    RouteEdits { request, response, security }
+}
+
+impl RouteEdits {
+    /// The edits of requests.
+    pub(super) fn request(&self) -> Option<RequestHeaders> {
+        request(&self.request)
+    }
+
+    /// The edits of responses.
+    pub(super) fn response(&self, shared: &SharedEdits) -> Option<ResponseHeaders> {
+        response(&shared.response, &self.response, self.security.as_ref())
+    }
+
+    /// The edits of requests to one of several upstreams, which has this table.
+    pub(super) fn request_of(
+        &self,
+        (route, table): (&raw::Route, &raw::RequestHeaders),
+        path: &KeyPath,
+        sound: &Partial,
+        context: &mut Context<'_>,
+    ) -> Option<RequestHeaders> {
+        let own = request_edits(table, path, sound, context);
+        check_authorization(&own, route, path, context);
+        request(&layered(&self.request, own, is_same_alias_class))
+    }
+
+    /// The edits of responses of one of several upstreams, which has this table.
+    pub(super) fn response_of(
+        &self,
+        table: &raw::ResponseHeaders,
+        path: &KeyPath,
+        shared: &SharedEdits,
+        context: &mut Context<'_>,
+    ) -> Option<ResponseHeaders> {
+        let own = response_edits(table, path, context);
+        let own = layered(&self.response, own, str::eq_ignore_ascii_case);
+        response(&shared.response, &own, self.security.as_ref())
+    }
+}
+
+/// Whether the client's `Authorization` passes to the upstream.
+fn passes_authorization(raw: &raw::Route) -> bool {
+    raw.forward_authorization || raw.application_authorization
+}
+
+/// Notes a fault when the upstream would get two credentials.
+fn check_authorization(own: &Edits, raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
+    if passes_authorization(raw) && own.values.iter().any(|(_, name, _)| is_authorization(name)) {
+        let key =
+            if raw.forward_authorization { "forward_authorization" } else { "application_authorization" };
+        let message = "the upstream would get two `Authorization` headers: the client's and this one";
+        context.faults.add(path, message, format!("remove it, or remove `{key}`"));
+    }
+}
+
+/// Edits on top of more general ones. What they set or remove is not written by those.
+fn layered(below: &Edits, above: Edits, is_same: fn(&str, &str) -> bool) -> Edits {
+    let is_replaced = |name: &str| {
+        above.removed.iter().any(|other| is_same(other, name))
+            || above
+                .values
+                .iter()
+                .any(|(operation, other, _)| *operation == FieldOperation::Set && is_same(other, name))
+    };
+    let mut merged = Edits { removed: below.removed.clone(), ..Edits::default() };
+    merged.values.extend(below.values.iter().filter(|(_, name, _)| !is_replaced(name)).cloned());
+    merged.removed.extend(above.removed);
+    merged.values.extend(above.values);
+    merged
+}
+
+fn request(edits: &Edits) -> Option<RequestHeaders> {
+    if edits.removed.is_empty() && edits.values.is_empty() {
+        return None;
+    }
+    let set = edits.values.iter().filter(|(operation, ..)| *operation == FieldOperation::Set);
+    let removed = set.map(|(_, name, _)| name).chain(&edits.removed);
+    Some(RequestHeaders {
+        removed: removed.cloned().collect(),
+        values: edits.values.iter().map(|(_, name, value)| (name.clone(), value.clone())).collect(),
+    })
 }
 
 fn is_authorization(name: &str) -> bool {
@@ -120,17 +177,10 @@ fn is_authorization(name: &str) -> bool {
 }
 
 fn response(shared: &Edits, own: &Edits, security: Option<&SecurityHeaders>) -> Option<ResponseHeaders> {
-    let mut edits = FieldEdits::default();
+    let merged = layered(shared, own.clone(), str::eq_ignore_ascii_case);
+    let mut edits = FieldEdits { removed: merged.removed, ..FieldEdits::default() };
     let mut from_caller = Vec::new();
-    let is_replaced = |name: &str| {
-        own.removed.iter().any(|other| other.eq_ignore_ascii_case(name))
-            || own.values.iter().any(|(operation, other, _)| {
-                *operation == FieldOperation::Set && other.eq_ignore_ascii_case(name)
-            })
-    };
-    edits.removed.extend(shared.removed.iter().chain(&own.removed).cloned());
-    let kept = shared.values.iter().filter(|(_, name, _)| !is_replaced(name));
-    for (operation, name, template) in kept.chain(&own.values) {
+    for (operation, name, template) in &merged.values {
         match template.constant() {
             None => from_caller.push((*operation, name.clone(), template.clone())),
             Some(value) => {
@@ -239,7 +289,7 @@ fn request_edits(
 fn unwritable_in_request(name: &str) -> Option<&'static str> {
     const OURS: &str = "the gateway sets it";
     const FIELDS: [(&str, &str); 13] = [
-        ("host", "`preserve_host` of the route decides about it"),
+        ("host", "`preserve_host` and `rewrite_host` of the route decide about it"),
         ("via", OURS),
         ("traceparent", OURS),
         ("tracestate", OURS),
@@ -393,11 +443,16 @@ pub(super) fn referenced_claims(sound: &Partial, context: &mut Context<'_>) -> V
         (KeyPath::top_level("response_headers").key("add"), &file.response_headers.add),
     ];
     for (path, route) in sound.paths("route", &file.route) {
-        tables
-            .extend(route.request_headers.as_ref().map(|h| (path.key("request_headers").key("set"), &h.set)));
-        let response = route.response_headers.as_ref();
-        tables.extend(response.map(|h| (path.key("response_headers").key("set"), &h.set)));
-        tables.extend(response.map(|h| (path.key("response_headers").key("add"), &h.add)));
+        let entries = route.upstreams.iter().enumerate();
+        let entries = entries.map(|(index, entry)| {
+            (path.key("upstreams").index(index), &entry.request_headers, &entry.response_headers)
+        });
+        let own = (path.clone(), &route.request_headers, &route.response_headers);
+        for (path, request, response) in std::iter::once(own).chain(entries) {
+            tables.extend(request.as_ref().map(|h| (path.key("request_headers").key("set"), &h.set)));
+            tables.extend(response.as_ref().map(|h| (path.key("response_headers").key("set"), &h.set)));
+            tables.extend(response.as_ref().map(|h| (path.key("response_headers").key("add"), &h.add)));
+        }
     }
     let mut claims = Vec::new();
     for (path, table) in tables {

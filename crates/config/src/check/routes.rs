@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use auth::policy::route::{Guards, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
-use gateway::config::{OnExpiry, Rewrite, Route};
+use gateway::config::{OnExpiry, Route};
 use login::config::LoginConfig;
 
 use super::super::fault::KeyPath;
@@ -13,12 +13,11 @@ use super::super::scalar::{Bound, Name, Timespan};
 use super::authorizers::is_authorization;
 use super::cors::CorsPolicies;
 use super::field_edits::SharedEdits;
-use super::paths::plain_path;
 use super::route_match::{matcher, table};
 use super::rules::{self, Policies};
 use super::{
-    Context, actions, affinity, basic_auth, check_unique, cors, field_edits, kubernetes, name_hint, names,
-    pages,
+    Context, actions, affinity, basic_auth, check_unique, cors, destinations, field_edits, kubernetes,
+    name_hint, names, pages, rewrites,
 };
 use crate::partial::Partial;
 
@@ -82,42 +81,8 @@ pub(super) fn check(sound: &Partial, shared: &Shared<'_>, context: &mut Context<
         })
         .collect();
     let list: Vec<Route> = built.into_iter().collect::<Option<_>>()?;
-    let guards = guards(&list, &matchers, sound.file.upstream.len(), context);
+    let guards = destinations::guards(&list, &matchers, sound.file.upstream.len(), context);
     Some(Routes { table: table?, guards, list, matchers })
-}
-
-/// Builds the guards of each upstream that a route with a path rewrite leads to. Guards are all
-/// routes to that upstream; they decide again on the rewritten path.
-fn guards(
-    routes: &[Route],
-    matchers: &[RouteMatch],
-    upstreams: usize,
-    context: &mut Context<'_>,
-) -> Vec<Option<Guards>> {
-    let mut of = |upstream: usize| {
-        let here = routes
-            .iter()
-            .zip(matchers)
-            .enumerate()
-            .filter(|(_, (route, _))| route.upstream == Some(upstream));
-        if !here.clone().any(|(_, (route, _))| route.rewrite.is_some()) {
-            return None;
-        }
-        let built = Guards::build(here.map(|(i, (_, matcher))| (i, matcher.clone())));
-        // Routes that are distinct among all routes are distinct among a subset. Report any other
-        // fault, because the upstream must not stay unguarded.
-        let refuse = |faults: Vec<auth::policy::PolicyFault>| {
-            for fault in faults {
-                context.faults.add(
-                    &KeyPath::default().key("route"),
-                    fault.to_string(),
-                    "make the routes distinct",
-                );
-            }
-        };
-        built.map_err(refuse).ok()
-    };
-    (0..upstreams).map(&mut of).collect()
 }
 
 /// Notes a fault when a route needs a credential, but nothing can authenticate a caller.
@@ -232,14 +197,14 @@ fn one(
     context: &mut Context<'_>,
 ) -> Option<Route> {
     let action = actions::check(raw, path, sound, context);
-    let upstream = match &action {
-        Ok(None) => upstream(raw, path, sound, context),
+    let edits = field_edits::of_route((raw, path), &shared.edits, shared.frames(), sound, context);
+    let destination = match &action {
+        Ok(None) => destinations::check(raw, path, sound, (&edits, &shared.edits), context),
         Ok(Some(_)) => Ok(None),
         Err(()) => Err(()),
     };
+    let mirrors = destinations::mirrors(raw, path, sound, context);
     let cors = cors::of_route(raw, path, sound, &shared.cors, context);
-    let request_headers = field_edits::of_request(raw, path, &shared.edits, sound, context);
-    let response_headers = field_edits::of_response(raw, path, &shared.edits, shared.frames(), context);
     only_where_forwarded(raw, path, sound, context);
     application_authorization(raw, path, sound, context);
     let mut bound = |value: Option<Bound<Timespan>>, key: &str| {
@@ -252,29 +217,16 @@ fn one(
     if let Some(timeout) = raw.request_timeout.0 {
         context.check_positive(timeout.0, &path.key("request_timeout"));
     }
-    let rewrite = rewrite(raw, path, context);
-    if raw.rewrite_responses && raw.strip_prefix.is_none() && raw.replace_prefix.is_none() {
-        let message = "the key has no effect: the path is forwarded as it is";
-        context.faults.add(&path.key("rewrite_responses"), message, "add `strip_prefix`, or remove it");
+    if let Some(timeout) = raw.attempt_timeout {
+        attempt_timeout(timeout, raw, &path.key("attempt_timeout"), context);
     }
+    let rewrite = rewrites::of_path(raw, path, context);
+    let rewrite_host = rewrites::of_host(raw, path, context);
     if raw.websocket_bearer && (raw.public || !raw.upgrades.iter().any(|name| name == "websocket")) {
         let message = "the key has no effect: the route needs no credential, or accepts no WebSocket";
         context.faults.add(&path.key("websocket_bearer"), message, "remove it");
     }
-    for (index, protocol) in raw.upgrades.iter().enumerate() {
-        let token = super::super::scalar::is_token(&protocol.replace('/', ""));
-        let problem = match protocol.as_str() {
-            "h2c" => Some("HTTP/2 needs no upgrade (RFC 9113 section 3.1)"),
-            other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => {
-                Some("it is a lower-case name")
-            }
-            _ => None,
-        };
-        if let Some(hint) = problem {
-            let message = format!("{protocol:?} is not a protocol to switch to");
-            context.faults.add(&path.key("upgrades").index(index), message, hint);
-        }
-    }
+    upgrades(raw, path, context);
     let websocket_origins = websocket_origins(raw, path, sound, context);
     let basic_auth = basic_auth::route_use(raw, path, sound, context);
     Some(Route {
@@ -282,12 +234,14 @@ fn one(
         policy: policy?,
         denied_detail: pages::denied_detail(raw, path, context),
         authorizer: authorizer.ok()?,
-        upstream: upstream.ok()?,
+        destination: destination.ok()?,
+        mirrors: mirrors?,
         action: action.ok()?,
+        attempt_timeout: raw.attempt_timeout.map(|timeout| timeout.0),
         response_header_timeout,
         idle_timeout,
-        request_headers,
-        response_headers,
+        request_headers: edits.request(),
+        response_headers: edits.response(&shared.edits),
         cors: cors.ok()?,
         application_authorization: raw.application_authorization,
         rewrite: rewrite.ok()?,
@@ -309,8 +263,36 @@ fn one(
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         websocket_origins: websocket_origins?,
         preserve_host: raw.preserve_host,
+        rewrite_host,
         affinity: affinity::check(raw, path, context),
     })
+}
+
+/// Checks the time limit of an attempt.
+fn attempt_timeout(attempt: Timespan, raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
+    context.check_positive(attempt.0, path);
+    if raw.request_timeout.0.is_some_and(|whole| whole.0 < attempt.0) {
+        let message = format!("the whole request must not take longer than {}", raw.request_timeout);
+        context.faults.add(path, message, "write at most `request_timeout`, or raise that");
+    }
+}
+
+/// Checks the protocols that connections may be switched to.
+fn upgrades(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
+    for (index, protocol) in raw.upgrades.iter().enumerate() {
+        let token = super::super::scalar::is_token(&protocol.replace('/', ""));
+        let problem = match protocol.as_str() {
+            "h2c" => Some("HTTP/2 needs no upgrade (RFC 9113 section 3.1)"),
+            other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => {
+                Some("it is a lower-case name")
+            }
+            _ => None,
+        };
+        if let Some(hint) = problem {
+            let message = format!("{protocol:?} is not a protocol to switch to");
+            context.faults.add(&path.key("upgrades").index(index), message, hint);
+        }
+    }
 }
 
 /// Notes a fault for keys about responses beside a listener that forwards nothing.
@@ -325,6 +307,9 @@ fn only_where_forwarded(raw: &raw::Route, path: &KeyPath, sound: &Partial, conte
         ("cors", raw.cors.is_some()),
         ("application_authorization", raw.application_authorization),
         ("affinity", raw.affinity.is_some()),
+        ("mirror", !raw.mirror.is_empty()),
+        ("rewrite_host", raw.rewrite_host.is_some()),
+        ("attempt_timeout", raw.attempt_timeout.is_some()),
     ];
     for (key, _) in keys.iter().filter(|(_, is_set)| *is_set) {
         let message = format!(
@@ -435,84 +420,4 @@ fn authorizer(
         return Err(());
     }
     at.map(Some).ok_or(())
-}
-
-/// Index of the route's upstream, if it has one. `Err` when a fault was noted.
-fn upstream(
-    raw: &raw::Route,
-    path: &KeyPath,
-    sound: &Partial,
-    context: &mut Context<'_>,
-) -> Result<Option<usize>, ()> {
-    let Some(Name(name)) = &raw.upstream else {
-        if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_none()) {
-            let message = format!("the route {:?} has no upstream", raw.name.0);
-            let hint = format!(
-                "name an upstream: the listener {:?} has no `authorization`, so it forwards requests",
-                listener.name.0
-            );
-            context.faults.add(path, message, hint);
-            return Err(());
-        }
-        let rewrites =
-            [("strip_prefix", raw.strip_prefix.is_some()), ("replace_prefix", raw.replace_prefix.is_some())];
-        if let Some((key, _)) = rewrites.iter().find(|(_, is_set)| *is_set) {
-            let message = "the key has no effect: the route has no upstream";
-            context.faults.add(&path.key(key), message, "change the path at the proxy in front");
-            return Err(());
-        }
-        return Ok(None);
-    };
-    let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
-    let at = upstreams.iter().position(|known| known == name);
-    if at.is_none() && !sound.may_be_unreadable("upstream", name) {
-        let hint = name_hint(name, &upstreams, sound, "upstream");
-        context.faults.add(&path.key("upstream"), format!("there is no upstream {name:?}"), hint);
-    }
-    at.map(Some).ok_or(())
-}
-
-/// Checks the rewrite of the path. `Err` when a fault was noted.
-fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Result<Option<Rewrite>, ()> {
-    let strip = path.key("strip_prefix");
-    let (from, to, at) = match (&raw.strip_prefix, &raw.replace_prefix) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            let message = "both `strip_prefix` and `replace_prefix` change the path";
-            context.faults.add(&strip, message, "keep one");
-            return Err(());
-        }
-        (Some(prefix), None) => (prefix, None, strip),
-        (None, Some(replace)) => (&replace.from, Some(&replace.to), path.key("replace_prefix").key("from")),
-    };
-    let from_path = plain_path(from, &at, context);
-    let to = match to {
-        Some(to) => Some(plain_path(to, &path.key("replace_prefix").key("to"), context).ok_or(())?),
-        None => None,
-    };
-    let from = from_path.ok_or(())?;
-    if from.is_empty() && to.is_none() {
-        context.faults.add(&at, "the prefix is empty", "write a prefix such as \"/api\", or remove the key");
-        return Err(());
-    }
-    if !covers(&from, raw.path.as_ref()) {
-        let message = format!("not every path of the route begins with {from:?}");
-        let hint = format!("give the route a path below it, such as `path = {{ prefix = {from:?} }}`");
-        context.faults.add(&at, message, hint);
-        return Err(());
-    }
-    Ok(Some(match to {
-        None => Rewrite::StripPrefix(from.into()),
-        Some(to) => Rewrite::ReplacePrefix { from: from.into(), to: to.into() },
-    }))
-}
-
-/// Whether every path that the route matches begins with `prefix`, on a segment boundary.
-fn covers(prefix: &str, path: Option<&raw::Path>) -> bool {
-    let below = |text: &String| {
-        let rest = text.strip_prefix(prefix);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let Some(path) = path else { return prefix.is_empty() };
-    [&path.prefix, &path.exact, &path.template].into_iter().flatten().all(below)
 }

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::tls::{Client, KeyNames};
-use super::{Context, check_unique, is_referenced, names};
+use super::{Context, check_unique, destinations, is_referenced, names};
 use crate::partial::Partial;
 use crate::version::version;
 
@@ -23,8 +23,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Arc<Upstr
     check_unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
     let known = names(&sound.file.upstream, |upstream| &upstream.name);
     for (path, upstream) in &upstreams {
-        let references =
-            sound.file.route.iter().filter_map(|route| Some(route.upstream.as_ref()?.0.as_str()));
+        let references = sound.file.route.iter().flat_map(destinations::references);
         let references = references.chain(sound.file.authorizer.iter().map(|a| a.upstream.0.as_str()));
         let unfit = sound.has_unreadable("route") || sound.has_unreadable("authorizer");
         if !is_referenced(&upstream.name.0, references, &known) && !unfit {

@@ -11,7 +11,8 @@ use super::super::scalar::{
 };
 use super::default::{bound_mib, bound_secs, yes};
 use super::{
-    AccessReview, AccessReviews, CorsChoice, RequestHeaders, ResponseHeaders, SecurityHeadersChoice,
+    AccessReview, AccessReviews, CorsChoice, Mirror, RequestHeaders, ResponseHeaders, SecurityHeadersChoice,
+    WeightedUpstream,
 };
 
 /// Protected resource: which requests it matches, who may pass, and where they go. A route has a
@@ -52,10 +53,19 @@ pub struct Route {
     /// another spelling, or if its query is malformed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, HeaderValue>,
-    /// Name of the upstream that the route forwards to. May be absent only if every listener has an
-    /// `authorization`, because other proxies then forward.
+    /// Name of the upstream that the route forwards to. May be absent only with `upstreams`, or if
+    /// every listener has an `authorization`, because other proxies then forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Name>,
+    /// Several upstreams instead of `upstream`. Each request goes to one of them, by weight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub upstreams: Vec<WeightedUpstream>,
+    /// Upstreams that get copies of requests, bodies included. They neither delay nor fail the
+    /// request. Requests that switch the protocol are not copied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub mirror: Vec<Mirror>,
     /// Answers with a redirect instead of forwarding. Excludes `upstream`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
@@ -93,6 +103,10 @@ pub struct Route {
     /// Path prefix to replace before forwarding. Otherwise like `strip_prefix`, and excludes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_prefix: Option<ReplacePrefix>,
+    /// Path that replaces the whole path before forwarding. The query stays. Otherwise like
+    /// `strip_prefix`, and excludes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_path: Option<String>,
     /// Whether paths in the response change back: `Location`, `Content-Location`, and the `Path` of
     /// cookies. Bodies stay as they are. Needs `strip_prefix` or `replace_prefix`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -138,6 +152,10 @@ pub struct Route {
     /// Whether the upstream receives the client's `Host` instead of the endpoint's own name.
     #[serde(default = "yes")]
     pub preserve_host: bool,
+    /// `Host` that the upstream receives instead of the client's, which it still gets as
+    /// `X-Forwarded-Host`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrite_host: Option<String>,
     /// Sends the requests of one client to the same endpoint. Default: each request goes to the
     /// endpoint with the fewest requests in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,6 +168,10 @@ pub struct Route {
     /// heads, and 5s for each wait for keys.
     #[serde(default = "bound_secs::<60>")]
     pub request_timeout: Bound<Timespan>,
+    /// Time limit of one attempt at the upstream, from the request sent to the last byte of its
+    /// response. Default: only `request_timeout`, which covers all attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<Timespan>,
     /// Time limit from the request sent to the head of the response, or `"unlimited"`. Default: the
     /// upstream's `timeouts.response_header`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,7 +325,7 @@ pub struct Path {
 pub struct ReplacePrefix {
     /// Prefix to remove.
     pub from: String,
-    /// Prefix to insert in its place.
+    /// Prefix to insert in its place; empty: none.
     pub to: String,
 }
 

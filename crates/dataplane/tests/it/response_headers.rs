@@ -248,6 +248,7 @@ fn preflights_are_answered_without_a_credential() {
         assert_eq!(values(&response, "access-control-allow-methods"), ["GET, PUT"]);
         assert_eq!(values(&response, "access-control-allow-headers"), ["Authorization, Content-Type"]);
         assert_eq!(values(&response, "access-control-allow-credentials"), ["true"]);
+        assert_eq!(values(&response, "access-control-expose-headers"), ["X-Total"]);
         assert_eq!(values(&response, "access-control-max-age"), ["600"]);
         assert!(values(&response, "vary")[0].contains("Origin"), "{}", response.head);
         assert!(values(&response, "content-length").is_empty(), "RFC 9110 §8.6");
@@ -274,6 +275,58 @@ fn preflights_are_answered_without_a_credential() {
     assert_eq!(values(&open, "access-control-allow-origin"), ["*"]);
     assert_eq!(values(&open, "access-control-allow-methods"), ["PUT"]);
     assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn origins_and_methods_are_those_of_the_gateway_api() {
+    const ROUTES: &str = r#"
+[[route]]
+name = "any"
+path = { prefix = "/any" }
+upstream = "backend"
+public = true
+cors = { origins = ["*"], headers = ["*"], credentials = true, credentials_from_anywhere = true }
+[[route]]
+name = "hosts"
+path = { prefix = "/hosts" }
+upstream = "backend"
+public = true
+cors = { origins = ["https://*", "http://*:8080", "https://*.port.example:444"], methods = ["PUT"] }
+"#;
+    let f = Fixture::with(more(ROUTES), Upstream::start());
+    // With credentials, `*` would mean a method and headers of this name.
+    let any =
+        preflight(&f, "/any", "https://a.example:12345", "Access-Control-Request-Headers: x-a, x-b\r\n");
+    assert_eq!(values(&any, "access-control-allow-origin"), ["https://a.example:12345"]);
+    assert_eq!(values(&any, "access-control-allow-methods"), ["PUT"]);
+    assert_eq!(values(&any, "access-control-allow-headers"), ["x-a, x-b"]);
+    assert_eq!(values(&any, "access-control-allow-credentials"), ["true"]);
+    let read = f.send("GET /any HTTP/1.1\r\nHost: app.test\r\nOrigin: https://a.example\r\n\r\n");
+    assert_eq!(values(&read, "access-control-allow-origin"), ["https://a.example"]);
+    assert_eq!(values(&read, "access-control-allow-credentials"), ["true"]);
+    for (origin, allowed) in [
+        ("https://a.example", true),
+        ("https://a.b.example", true),
+        ("http://a.example:8080", true),
+        ("https://a.b.port.example:444", true),
+        ("https://a.example:8443", false),
+        ("http://a.example", false),
+        ("https://port.example:444", false),
+        ("null", false),
+    ] {
+        let response = preflight(&f, "/hosts", origin, "");
+        let expected = if allowed { vec![origin] } else { vec![] };
+        assert_eq!(values(&response, "access-control-allow-origin"), expected, "{origin}");
+    }
+    let asked = |method: &str| {
+        let head = "OPTIONS /hosts HTTP/1.1\r\nHost: app.test\r\nOrigin: https://a.example\r\n";
+        let response = f.send(format!("{head}Access-Control-Request-Method: {method}\r\n\r\n"));
+        response.head.contains("access-control-allow-origin")
+    };
+    for method in ["GET", "HEAD", "POST", "PUT"] {
+        assert!(asked(method), "{method}");
+    }
+    assert!(!asked("DELETE"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use auth::policy::route::{CheckedRoute, HostSet, Order, PathMatch, RouteMatch, S
 use auth::policy::rule::Policy;
 use dataplane::harness::{Fixture, Response, Setup, TestClient, Upstream, load, until};
 use dataplane::ports;
-use gateway::config::{Config, Listener, Route, Routing, SocketId};
+use gateway::config::{Config, Destination, Listener, Route, Routing, SocketId};
 use gateway::server::{GatewayListeners, RoutesUpdate, StartError};
 use http_engine::config::ListenAddress;
 use http_engine::upstream::endpoints::{ActiveEndpoint, EndpointList, Health};
@@ -69,7 +69,11 @@ impl Cluster {
         let route = RouteMatch { path: PathMatch::Prefix("/".into()), ..RouteMatch::default() };
         let matcher = CheckedRoute::new(route, Order::default()).unwrap();
         let config = self.fixture.gateway().config();
-        let value = Route { upstream: Some(upstream), policy: Policy::Public, ..(**config.route(0)).clone() };
+        let value = Route {
+            destination: Some(Destination::One(upstream)),
+            policy: Policy::Public,
+            ..(**config.route(0)).clone()
+        };
         let hosts = HostSet::new(&[host]).unwrap();
         self.routing.insert_route(at, matcher, [(SCOPE, hosts)], Arc::new(value));
         self.publish(GatewayListeners::Same);

@@ -15,15 +15,15 @@ use dataplane::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream, until};
 use dataplane::http2::{connect, get, request, run};
 
 /// An HTTP/2 upstream that records its requests.
-struct Http2Upstream {
-    address: SocketAddr,
+pub(crate) struct Http2Upstream {
+    pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Parts>>>,
 }
 
 /// Behaviour of an [`Http2Upstream`].
 #[derive(Clone, Copy)]
-struct Manner {
+pub(crate) struct Manner {
     /// Largest number of concurrent streams on one connection.
     streams: u32,
     /// Number of requests that must be in flight before any is answered.
@@ -36,10 +36,11 @@ struct Manner {
     late: Duration,
 }
 
-const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0, refuses: 0, late: Duration::ZERO };
+pub(crate) const USUAL: Manner =
+    Manner { streams: 100, together: 1, silent: 0, refuses: 0, late: Duration::ZERO };
 
 impl Http2Upstream {
-    fn start(manner: Manner) -> Self {
+    pub(crate) fn start(manner: Manner) -> Self {
         let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let upstream = Self { address, connections: Arc::default(), seen: Arc::default() };
@@ -58,14 +59,14 @@ impl Http2Upstream {
         upstream
     }
 
-    fn setup(&self) -> Setup {
+    pub(crate) fn setup(&self) -> Setup {
         Setup {
             upstream: format!("endpoints = [\"http://{}\"]\nprotocol = \"h2\"", self.address),
             ..Setup::default()
         }
     }
 
-    fn seen(&self) -> Vec<Parts> {
+    pub(crate) fn seen(&self) -> Vec<Parts> {
         self.seen.lock().unwrap().clone()
     }
 

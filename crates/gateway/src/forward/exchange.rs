@@ -11,6 +11,7 @@
 //! ([`mod@crate::relay`]).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use h2::Reason;
 use http::{Method, Request, Uri};
@@ -40,6 +41,9 @@ pub(crate) async fn exchange<D: Downstream>(
 ) -> Result<Relayed, Refusal> {
     let Some(_place) = outbound.pool.acquire_slot() else { return Err(Refusal::Overloaded) };
     record.mark_forwarded();
+    if let Some(begin) = outbound.begin_copies.take() {
+        begin();
+    }
     let lease = match outbound.pool.lease_idle(&outbound.selection) {
         Some(lease) => Ok(lease),
         None => {
@@ -63,7 +67,15 @@ async fn wait_for_lease(
     record: &mut RequestRecord,
 ) -> Result<Lease, Refusal> {
     let lease = loop {
-        match pool.lease(idle, selection).await {
+        let leased = match terms.until {
+            None => pool.lease(idle, selection).await,
+            Some(until) => {
+                let left = Duration::from_millis(until.saturating_sub(pool.now_millis()));
+                let leasing = Box::pin(tokio::time::timeout(left, pool.lease(idle, selection)));
+                leasing.await.map_err(|_| Refusal::RequestTimeout)?
+            }
+        };
+        match leased {
             Ok(lease) => break lease,
             Err(e) => {
                 let failed = !matches!(e, ConnectError::Unhealthy { .. } | ConnectError::NoAddress { .. });
@@ -96,7 +108,7 @@ async fn exchange_over_lease<D: Downstream>(
 ) -> Result<Relayed, Refusal> {
     // Recorded now: an exchange that is cut never reaches `settle`.
     record.sent_to(lease.label());
-    let ForwardedRequest { pool, head, framing, head_request, terms, selection } = outbound;
+    let ForwardedRequest { pool, head, framing, head_request, terms, selection, .. } = outbound;
     let exchange = Exchange { pool, selection, deadline, terms, record };
     match head {
         ForwardedHead::Http1 { bytes, host_at } => {

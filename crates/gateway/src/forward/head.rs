@@ -13,7 +13,7 @@ use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
 use crate::authorizer::AuthorizerAllowed;
-use crate::config::{Rewrite, Route};
+use crate::config::{RequestHeaders, Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
 use crate::record::RequestRecord;
@@ -77,10 +77,15 @@ impl QuestionHead<'_> {
 }
 
 /// Input for writing a request head.
+#[derive(Clone, Copy)]
 pub(super) struct Draft<'a, 'r> {
     pub(super) permit: &'a Permit<'r>,
     pub(super) running: &'a ActiveConfig,
     pub(super) route: &'a Route,
+    /// Index of the upstream that receives the request.
+    pub(super) upstream: usize,
+    /// The changes of the request's fields for this upstream.
+    pub(super) changes: Option<&'a RequestHeaders>,
     pub(super) forwarded: &'a ForwardedFields,
     pub(super) inbound: &'a ParsedRequest<'a>,
     /// Filter for the client's fields.
@@ -124,7 +129,7 @@ impl<'a> Draft<'a, '_> {
         if let Some((name, token)) = access_token(self.route, self.caller) {
             put(name, token.as_bytes());
         }
-        if let Some(headers) = &self.route.request_headers {
+        if let Some(headers) = self.changes {
             let values = template_values(self.caller, self.inbound, self.permit.request(), self.forwarded);
             for (name, template) in &headers.values {
                 if let Some(value) = template.render(&values) {
@@ -133,7 +138,9 @@ impl<'a> Draft<'a, '_> {
             }
         }
         let now = worker.clock.at(self.record.started);
-        if let Some((name, token)) = self.running.assertion(self.route, self.caller, now)? {
+        if let Some((name, token)) =
+            self.running.assertion((self.route, Some(self.upstream)), self.caller, now)?
+        {
             put(name, token.as_bytes());
         }
         if let Some((trace, state)) = &self.record.trace {
@@ -147,9 +154,12 @@ impl<'a> Draft<'a, '_> {
         Ok(())
     }
 
-    /// Whether the upstream receives the client's host, if the client sent one.
-    fn preserves_host(&self) -> bool {
-        self.route.preserve_host && !self.permit.request().authority().is_empty()
+    /// The host that the upstream receives: the route's, or the client's if it sent one. `None`: the
+    /// endpoint's own.
+    fn host(&self) -> Option<&str> {
+        let client = self.permit.request().authority();
+        let preserved = (self.route.preserve_host && !client.is_empty()).then_some(client);
+        self.route.rewrite_host.as_deref().or(preserved)
     }
 
     /// Whether the gateway replaces this trace field of the client.
@@ -165,11 +175,12 @@ impl<'a> Draft<'a, '_> {
         out.push(b' ');
         request.write_target(&mut out);
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        let host_at = if self.preserves_host() {
-            put_field(&mut out, "host", request.authority().as_bytes());
-            None
-        } else {
-            Some(out.len())
+        let host_at = match self.host() {
+            Some(host) => {
+                put_field(&mut out, "host", host.as_bytes());
+                None
+            }
+            None => Some(out.len()),
         };
         for field in self.inbound.fields {
             if !self.replaces_trace(field.name)
@@ -234,19 +245,18 @@ impl<'a> Draft<'a, '_> {
         {
             append("content-length", n.to_string().as_bytes());
         }
-        let upstream = self.running.config.upstream_of(self.route);
         let mut target = Vec::new();
         canonical.write_target(&mut target);
-        let tls = upstream.is_some_and(|upstream| upstream.tls.is_some());
-        // Without a host of the client it is replaced by the endpoint's own.
-        let authority = if self.preserves_host() { canonical.authority() } else { "endpoint" };
-        let uri = http2_uri(tls, authority, target)?;
+        let tls = self.running.config.routing.upstream(self.upstream).tls.is_some();
+        let host = self.host();
+        // Replaced by the endpoint's own where there is no other.
+        let uri = http2_uri(tls, host.unwrap_or("endpoint"), target)?;
         let mut request = Request::new(());
         *request.method_mut() =
             canonical.method().parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = fields;
-        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: !self.preserves_host() })
+        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: host.is_none() })
     }
 }
 

@@ -169,6 +169,11 @@ impl Pool {
         self.endpoints.borrow().iter().for_each(|state| state.close_idle());
     }
 
+    /// Coarse time, in milliseconds since the worker's start.
+    pub fn now_millis(&self) -> u64 {
+        self.state.deadlines.now_millis()
+    }
+
     /// A slot for a request in flight; `None`: the upstream's limit is reached.
     pub fn acquire_slot(&self) -> Option<RequestSlot> {
         let n = self.state.in_flight.get();

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+use http_engine::labels::{HandshakeFailure, MirrorResult, Outcome, Protocol, Refusal, StatusClass};
 
 use super::Metrics;
 use super::encode::{Encoder, FamilyKind, Format};
@@ -125,6 +125,7 @@ impl Metrics {
             family
                 .sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.headers_removed.get()));
         }
+        render_mirrored(&routes, e);
         e.family(
             "postern_requests_in_flight",
             FamilyKind::Gauge,
@@ -372,6 +373,21 @@ const ENDPOINT_FAMILIES: &[EndpointFamily] = &[
         s.timeouts.get()
     }),
 ];
+
+/// Writes the copies of requests for mirrors. Routes without mirrors, which are most, have none.
+fn render_mirrored(routes: &[Arc<RouteMetrics>], e: &mut Encoder) {
+    let help = "Copies of requests for mirrors, by route and result.";
+    let mut family = e.family("postern_mirrored_requests", FamilyKind::Counter, help);
+    for route in routes {
+        let count = |result: MirrorResult| sum(&route.shards, |shard| shard.mirrored[result as usize].get());
+        if MirrorResult::ALL.iter().all(|result| count(*result) == 0) {
+            continue;
+        }
+        for result in MirrorResult::ALL {
+            family.sample(&[("route", &*route.name), ("result", result.as_str())], count(result));
+        }
+    }
+}
 
 fn endpoint_labels(endpoint: &EndpointMetrics) -> [(&str, &str); 2] {
     [("upstream", &*endpoint.upstream), ("endpoint", &*endpoint.endpoint)]

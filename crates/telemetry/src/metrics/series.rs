@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use http_engine::endpoint_stats::{EndpointStats, HealthStats};
-use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+use http_engine::labels::{HandshakeFailure, MirrorResult, Outcome, Protocol, Refusal, StatusClass};
 use outage::{Outage, RECOVERY_PERIOD};
 
 use super::WorkerMetrics;
@@ -23,6 +23,7 @@ pub(super) struct RouteShard {
     pub(super) received: LocalCounter,
     pub(super) sent: LocalCounter,
     pub(super) headers_removed: LocalCounter,
+    pub(super) mirrored: [LocalCounter; MirrorResult::COUNT],
 }
 
 /// Metrics of one route. Kept by name, so that a reload does not reset them.
@@ -63,6 +64,11 @@ impl RouteMetrics {
     /// Counts header fields that were removed from a client's request.
     pub fn headers_removed(&self, worker: &WorkerMetrics, count: u32) {
         self.shards[worker.index()].0.headers_removed.add(count.into());
+    }
+
+    /// Counts the copy of a request for a mirror, when it has ended.
+    pub fn count_mirrored(&self, worker: &WorkerMetrics, result: MirrorResult) {
+        self.shards[worker.index()].0.mirrored[result as usize].add(1);
     }
 }
 

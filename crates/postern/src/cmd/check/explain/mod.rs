@@ -5,15 +5,17 @@
 //! or one condition of a match at a time. This module decides nothing itself.
 
 mod caller;
+mod forwarded;
 
 use crate::cmd::check::explain::caller::Caller;
+use crate::cmd::check::explain::forwarded::{destination, upstream_head};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use auth::decide::explain::Explanation;
 use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
-use auth::headers::{Part, Repeats, TemplateValues};
+use auth::headers::Repeats;
 use auth::policy::route::{AmbiguousRoute, Scope};
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
@@ -27,7 +29,6 @@ use credentials::revocation::FollowedIssuers;
 use gateway::authorizer;
 use gateway::config::{Config, QuestionSource, Route};
 use gateway::foreign_page::{self, ForeignAction};
-use gateway::forward_filter::ForwardFilter;
 use gateway::review::{ReviewResult, Reviewer};
 use gateway::{cors, forward_filter, local_action};
 use http_engine::clock::{Clock, ManualClock, Now};
@@ -378,14 +379,7 @@ impl<'b> RouteExplainer<'b> {
         if let Some(action) = &route.action {
             return story.serve(local_action::describe(action, permit.request()));
         }
-        let to = match loaded.config.upstream_of(route) {
-            Some(upstream) => {
-                let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
-                format!("to upstream {} ({})", upstream.name, endpoints.join(", "))
-            }
-            // Only where other proxies forward.
-            None => "nowhere: the route has no upstream".to_owned(),
-        };
+        let to = destination(loaded, route);
         let mut lines = upstream_head(permit.request(), loaded, route, fields, caller);
         let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
             return story.permit(to, lines);
@@ -519,52 +513,4 @@ fn upgrade_protocol<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
     let protocol = named("upgrade").next_back().map(|field| field.value);
     protocol.filter(|protocol| is_requested && !forward_filter::is_version_offer(protocol))
-}
-
-/// Head of the request that the upstream receives. The gateway also adds `Via` and
-/// `X-Forwarded-For`, `-Host` and `-Proto`.
-fn upstream_head(
-    request: &Canonical<'_>,
-    loaded: &LoadedConfig,
-    route: &Route,
-    fields: &[Field<'_>],
-    caller: Option<&Verified>,
-) -> Vec<String> {
-    let mut target = Vec::new();
-    request.write_target(&mut target);
-    let mut lines = vec![format!("{} {}", request.method(), String::from_utf8_lossy(&target))];
-    if route.preserve_host {
-        lines.push(format!("Host: {}", request.authority()));
-    }
-    let mut left_out = Vec::new();
-    let filter = ForwardFilter::new(&loaded.config, route, (fields, true), false);
-    for field in fields {
-        if !filter.passes(field.name) {
-            left_out.push(field.name);
-        } else if field.name.eq_ignore_ascii_case("authorization") {
-            lines.push(format!("{}: (as received)", field.name));
-        } else {
-            lines.push(format!("{}: {}", field.name, String::from_utf8_lossy(field.value)));
-        }
-    }
-    for (name, value) in caller.iter().flat_map(|caller| &caller.upstream_fields) {
-        lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
-    }
-    if let (Some(assertion), Some(_)) = (&loaded.config.assertion, caller) {
-        lines.push(format!("{}: (a signed assertion)", assertion.header));
-    }
-    let values =
-        TemplateValues { identity: caller.map(|caller| &caller.facts.identity), ..TemplateValues::default() };
-    for (name, template) in route.request_headers.iter().flat_map(|headers| &headers.values) {
-        let of_caller = template.parts().iter().all(|part| matches!(part, Part::Text(_) | Part::Identity(_)));
-        match template.render(&values) {
-            Some(value) => lines.push(format!("{name}: {value}")),
-            None if of_caller => {}
-            None => lines.push(format!("{name}: (known only when serving)")),
-        }
-    }
-    if !left_out.is_empty() {
-        lines.push(format!("(not forwarded: {})", left_out.join(", ")));
-    }
-    lines
 }

@@ -174,10 +174,36 @@ fn upstream(route: &raw::Route, loaded: &LoadedConfig) -> Vec<String> {
     if let Some(respond) = &route.respond {
         return vec![format!("fixed response {}", respond.status)];
     }
-    let Some(name) = &route.upstream else { return vec!["(forwarded by the querying proxy)".into()] };
-    let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == *name);
-    let mut lines = vec![name.0.clone()];
-    lines.extend(upstream.into_iter().flat_map(settings::endpoints));
+    let mut lines = Vec::new();
+    for entry in &route.upstreams {
+        lines.push(match (&entry.upstream, entry.status) {
+            (Some(name), _) => format!("{} of weight {}", name.0, entry.weight),
+            (None, status) => format!("status {} of weight {}", status.unwrap_or(500), entry.weight),
+        });
+    }
+    if let Some(name) = &route.upstream {
+        let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == *name);
+        lines.push(name.0.clone());
+        lines.extend(upstream.into_iter().flat_map(settings::endpoints));
+    }
+    if lines.is_empty() {
+        return vec!["(forwarded by the querying proxy)".into()];
+    }
+    for mirror in &route.mirror {
+        lines.push(match (mirror.percent, mirror.fraction) {
+            (Some(percent), _) => format!("{percent} % copied to {}", mirror.upstream.0),
+            (None, Some(share)) => {
+                format!("{}/{} copied to {}", share.numerator, share.denominator, mirror.upstream.0)
+            }
+            (None, None) => format!("copied to {}", mirror.upstream.0),
+        });
+    }
+    if let Some(host) = &route.rewrite_host {
+        lines.push(format!("as {host}"));
+    }
+    if let Some(path) = &route.replace_path {
+        lines.push(format!("as {path}"));
+    }
     if let Some(prefix) = &route.strip_prefix {
         lines.push(format!("without {prefix}"));
     }
