@@ -40,6 +40,7 @@ mod forward;
 mod forward_auth;
 pub mod forward_filter;
 mod forwarded_fields;
+mod grpc_reply;
 mod in_flight;
 pub mod local_action;
 mod mirror;

@@ -21,6 +21,7 @@ mod exchange;
 mod ext_authz;
 mod forward_auth;
 mod framing;
+mod grpc_refusals;
 mod http2;
 mod http2_frames;
 mod identity;

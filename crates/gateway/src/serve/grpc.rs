@@ -70,8 +70,13 @@ impl StreamTask {
         record: &mut RequestRecord,
     ) -> Client {
         let (head, body) = request.into_parts();
-        let mut client =
-            Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
+        let mut client = Client {
+            respond,
+            bodies: Bodies::new(None, Some(body)),
+            responded: false,
+            head_request: false,
+            is_grpc: false,
+        };
         let answer = match call {
             CheckCall::Check => self.check(&head, &mut client, running, record).await,
             CheckCall::Health => {

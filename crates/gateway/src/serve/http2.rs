@@ -38,6 +38,7 @@ use crate::error_page::WantsPage;
 use crate::exchange_error::ExchangeError;
 use crate::forward::ForwardedRequest;
 use crate::forward::exchange::exchange;
+use crate::grpc_reply::{self, GrpcStatus};
 use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
 use crate::pipeline::lookups::{LookupNeeded, Lookups};
@@ -175,6 +176,7 @@ impl StreamTask {
             bodies: Bodies::new(None, Some(body)),
             responded: false,
             head_request: head.method == http::Method::HEAD,
+            is_grpc: grpc_reply::is_call(&self.peer, &head),
         };
         let mut lookups = Lookups::default();
         loop {
@@ -185,11 +187,11 @@ impl StreamTask {
                     return client;
                 }
                 Admission::PermitCheck(voucher) => {
-                    send_local_reply(&voucher.answer(), &mut client, record);
+                    send_local_reply(&voucher.answer(), &mut client, running, record);
                     return client;
                 }
                 Admission::Answer(answer) => {
-                    send_local_reply(&answer, &mut client, record);
+                    send_local_reply(&answer, &mut client, running, record);
                     return client;
                 }
                 Admission::Serve(served) => {
@@ -198,7 +200,7 @@ impl StreamTask {
                         Err(refusal) => refusal_reply(&refusal, &self.worker, running, record),
                     };
                     record.end(Phase::Authenticate);
-                    send_local_reply(&answer, &mut client, record);
+                    send_local_reply(&answer, &mut client, running, record);
                     return client;
                 }
                 Admission::Wait(needed) => {
@@ -323,7 +325,7 @@ impl StreamTask {
         match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
                 let answer = refusal_reply(&refusal, &self.worker, running, record);
-                send_local_reply(&answer, client, record);
+                send_local_reply(&answer, client, running, record);
             }
             Ok(relayed) => {
                 if let Some(fault) = relayed.fault {
@@ -356,8 +358,14 @@ impl StreamTask {
     }
 }
 
-fn send_local_reply(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
+fn send_local_reply(
+    answer: &LocalReply,
+    client: &mut Client,
+    running: &ActiveConfig,
+    record: &mut RequestRecord,
+) {
     record.local_reply(answer, client.head_request);
+    client.is_grpc &= record.route.is_some_and(|route| grpc_reply::applies_to(&running.config.routes[route]));
     // Fails when the client is gone; the log records the intended response.
     let _ = client.answer(answer, record.renewed_cookie(), record.response_edits.as_deref());
 }
@@ -415,6 +423,8 @@ pub(super) struct Client {
     /// Whether the final head was sent.
     pub(super) responded: bool,
     pub(super) head_request: bool,
+    /// Whether a refusal is sent as a gRPC status.
+    pub(super) is_grpc: bool,
 }
 
 impl Client {
@@ -424,6 +434,11 @@ impl Client {
         cookie: Option<&str>,
         edits: Option<&FieldEdits>,
     ) -> Result<(), HttpStreamError> {
+        if self.is_grpc
+            && let Some(status) = grpc_reply::status(answer)
+        {
+            return self.answer_call(&status, answer.sent_fields(cookie, edits));
+        }
         let mut response = Response::new(());
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -442,6 +457,30 @@ impl Client {
         if !end {
             send.send_data(Bytes::copy_from_slice(&answer.body), true)?;
         }
+        Ok(())
+    }
+
+    /// Refuses a gRPC call: a response that has only trailers.
+    fn answer_call<'f>(
+        &mut self,
+        status: &GrpcStatus,
+        fields: impl Iterator<Item = (&'f str, &'f str)>,
+    ) -> Result<(), HttpStreamError> {
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from(u16::from(status.code)));
+        if let Ok(message) = HeaderValue::from_str(&status.message) {
+            headers.insert("grpc-message", message);
+        }
+        for (name, value) in fields.filter(|(name, _)| grpc_reply::passes(name)) {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+            {
+                headers.append(name, value);
+            }
+        }
+        self.respond.send_response(response, true)?;
         Ok(())
     }
 
