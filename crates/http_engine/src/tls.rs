@@ -279,9 +279,6 @@ pub fn server_config(
 ) -> Result<BuiltServer, TlsError> {
     let crypto = Arc::new(policy.provider());
     let (certificates, mut warnings) = ServerCertificates::read(certificates, now)?;
-    let builder = ServerConfig::builder_with_provider(crypto.clone())
-        .with_protocol_versions(&policy.versions())
-        .map_err(|e| TlsError::Refused(e.to_string()))?;
     let authorities = |files: ClientFiles<'_>, optional| {
         ClientCas::read(files.ca, files.crls, optional, crypto.clone(), now).map(Some)
     };
@@ -292,14 +289,76 @@ pub fn server_config(
     };
     let (clients, of_clients) = clients.unzip();
     warnings.extend(of_clients.into_iter().flatten());
-    let builder = match &clients {
+    let config = server_config_with(&certificates, clients.as_ref(), policy, protocols, crypto)?;
+    Ok(BuiltServer { config, certificates, clients, warnings })
+}
+
+/// The same for certificates and authorities that were read already.
+fn server_config_with(
+    certificates: &Arc<ServerCertificates>,
+    clients: Option<&ClientCas>,
+    policy: &TlsPolicy,
+    protocols: Protocols,
+    crypto: Arc<CryptoProvider>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let builder = ServerConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&policy.versions())
+        .map_err(|e| TlsError::Refused(e.to_string()))?;
+    let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(clients) => builder.with_client_cert_verifier(clients.verifier.clone()),
     };
     let mut config = builder.with_cert_resolver(certificates.clone());
     config.ticketer = provider::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
     config.alpn_protocols = protocols.alpn();
-    Ok(BuiltServer { config: Arc::new(config), certificates, clients, warnings })
+    Ok(Arc::new(config))
+}
+
+/// A certificate with its key, ready to be presented.
+pub struct PresentedCertificate(Arc<CertifiedKey>);
+
+impl PresentedCertificate {
+    /// Reads a chain and its private key in PEM. `name` says in messages where they are from.
+    ///
+    /// # Errors
+    /// [`TlsError`] when one of them is wrong, or they do not belong together.
+    pub fn from_pem(name: &str, chain: &[u8], key: &[u8], now: Timestamp) -> Result<Self, TlsError> {
+        let name = Path::new(name);
+        let (certificate, key_name) = (name.join("tls.crt"), name.join("tls.key"));
+        let names = CertificateFiles { certificate: &certificate, key: &key_name };
+        let crypto = provider::default_provider();
+        let (key, _) = certified_key_of(names, (chain, key), &crypto, now)?;
+        Ok(Self(Arc::new(key)))
+    }
+}
+
+/// Authorities of client certificates in PEM.
+#[derive(Debug, Clone)]
+pub struct ClientAuthorities<'a> {
+    /// Where they are from, in messages.
+    pub name: &'a str,
+    /// The certificates, one text for each source.
+    pub pem: &'a [Arc<[u8]>],
+    /// Whether a client without a certificate is accepted.
+    pub is_optional: bool,
+}
+
+/// TLS configuration of a socket with several listeners, each with its host and certificates. A
+/// client that asks for a host of no listener gets none: the handshake fails.
+///
+/// # Errors
+/// [`TlsError`] when an authority cannot be read.
+pub fn listeners_config(
+    listeners: Vec<(Option<Box<str>>, Vec<PresentedCertificate>)>,
+    clients: Option<ClientAuthorities<'_>>,
+    policy: &TlsPolicy,
+    protocols: Protocols,
+) -> Result<BuiltServer, TlsError> {
+    let crypto = Arc::new(policy.provider());
+    let certificates = ServerCertificates::of_listeners(listeners);
+    let clients = clients.map(|clients| ClientCas::from_pem(&clients, crypto.clone())).transpose()?;
+    let config = server_config_with(&certificates, clients.as_ref(), policy, protocols, crypto)?;
+    Ok(BuiltServer { config, certificates, clients, warnings: Vec::new() })
 }
 
 /// TLS configuration for connecting to a server. The server's certificate must be one of `trusted`,
@@ -356,11 +415,22 @@ fn certified_key(
     provider: &CryptoProvider,
     now: Timestamp,
 ) -> Result<(CertifiedKey, Vec<TlsWarning>), TlsError> {
-    let chain = certificates(files.certificate)?;
+    let (chain, key) = (read(files.certificate)?, zeroize::Zeroizing::new(read(files.key)?));
+    certified_key_of(files, (&chain, &key), provider, now)
+}
+
+/// A certificate with its key, both in PEM. The files only name them in messages.
+fn certified_key_of(
+    files: CertificateFiles<'_>,
+    (chain, key): (&[u8], &[u8]),
+    provider: &CryptoProvider,
+    now: Timestamp,
+) -> Result<(CertifiedKey, Vec<TlsWarning>), TlsError> {
+    let chain = certificates_in(files.certificate, chain)?;
     let warnings = validity_warnings(files.certificate, &chain, now)?;
     let key = provider
         .key_provider
-        .load_private_key(private_key(files.key)?)
+        .load_private_key(private_key_in(files.key, key)?)
         .map_err(|e| TlsError::BadKey { path: files.key.to_owned(), reason: e.to_string() })?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
@@ -382,8 +452,12 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+    certificates_in(path, &read(path)?)
+}
+
+/// The certificates of a text in PEM. The path only names it in messages.
+fn certificates_in(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(text)
         .collect::<Result<_, _>>()
         .map_err(|e| TlsError::NotPem { path: path.to_owned(), reason: e.to_string() })?;
     if chain.is_empty() {
@@ -392,14 +466,13 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(chain)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text = read(path)?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+fn private_key_in(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| {
         let path = path.to_owned();
         match error {
             // The marker is part of the format (RFC 7468 section 11), but the PEM parser does not
             // know this kind of key.
-            pem::Error::NoItemsFound if contains(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") => {
+            pem::Error::NoItemsFound if contains(text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") => {
                 TlsError::EncryptedKey { path }
             }
             pem::Error::NoItemsFound => TlsError::NoKey { path },

@@ -23,7 +23,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
-use super::{TlsError, TlsWarning, contains, read};
+use super::{ClientAuthorities, TlsError, TlsWarning, contains, read};
 
 /// The CAs for client certificates. The handshake uses them, and so do later checks of open
 /// connections when the CAs have changed.
@@ -43,7 +43,31 @@ impl ClientCas {
         provider: Arc<CryptoProvider>,
         now: Timestamp,
     ) -> Result<(Self, Vec<TlsWarning>), TlsError> {
-        let (roots, mut warnings) = (roots(ca)?, Vec::new());
+        Self::with_roots(roots(ca, super::certificates(ca)?)?, crls, optional, provider, now)
+    }
+
+    /// Authorities in PEM, without revocation lists.
+    pub(super) fn from_pem(
+        clients: &ClientAuthorities<'_>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, TlsError> {
+        let name = Path::new(clients.name);
+        let texts = clients.pem.iter().map(|text| super::certificates_in(name, text));
+        let certificates = texts.collect::<Result<Vec<_>, _>>()?.concat();
+        // Nothing of it depends on the time without revocation lists.
+        let now = Timestamp::from_secs(0);
+        Self::with_roots(roots(name, certificates)?, &[], clients.is_optional, provider, now)
+            .map(|(authorities, _)| authorities)
+    }
+
+    fn with_roots(
+        roots: RootCertStore,
+        crls: &[PathBuf],
+        optional: bool,
+        provider: Arc<CryptoProvider>,
+        now: Timestamp,
+    ) -> Result<(Self, Vec<TlsWarning>), TlsError> {
+        let mut warnings = Vec::new();
         let mut hash = digest::Context::new(&digest::SHA256);
         let mut add = |part: &[u8]| {
             hash.update(&(part.len() as u64).to_be_bytes());
@@ -100,9 +124,9 @@ impl ClientCas {
 }
 
 /// All certificates of the file count as authorities: clients have no names that could be pinned.
-fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
+fn roots(ca: &Path, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for (at, certificate) in super::certificates(ca)?.into_iter().enumerate() {
+    for (at, certificate) in certificates.into_iter().enumerate() {
         roots.add(certificate).map_err(|error| TlsError::BadCertificate {
             path: ca.to_owned(),
             number: at + 1,

@@ -16,12 +16,20 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{CertificateFiles, TlsError, TlsWarning, certified_key, trust};
+use super::{CertificateFiles, PresentedCertificate, TlsError, TlsWarning, certified_key, trust};
 
 /// The certificates of a listener, at least one.
 pub struct ServerCertificates {
     files: Vec<(PathBuf, PathBuf)>,
-    current: RwLock<Arc<CertificateIndex>>,
+    current: RwLock<Arc<Choice>>,
+}
+
+/// How a certificate is chosen.
+enum Choice {
+    /// By the names in the certificates; the first is the default.
+    ByCertificate(CertificateIndex),
+    /// By the hosts of listeners.
+    ByListener(ListenerIndex),
 }
 
 /// What became of a certificate whose files were read again.
@@ -55,16 +63,24 @@ impl ServerCertificates {
         let owned = |files: &CertificateFiles<'_>| (files.certificate.to_owned(), files.key.to_owned());
         let this = Self {
             files: files.iter().map(owned).collect(),
-            current: RwLock::new(Arc::new(CertificateIndex::new(keys))),
+            current: RwLock::new(Arc::new(Choice::ByCertificate(CertificateIndex::new(keys)))),
         };
         Ok((Arc::new(this), warnings))
+    }
+
+    /// The certificates of several listeners, each with its host: an exact one, a wildcard such as
+    /// `*.example.com`, or any. They are from no files, so there is nothing to renew.
+    pub(super) fn of_listeners(listeners: Vec<(Option<Box<str>>, Vec<PresentedCertificate>)>) -> Arc<Self> {
+        let choice = Choice::ByListener(ListenerIndex::new(listeners));
+        Arc::new(Self { files: Vec::new(), current: RwLock::new(Arc::new(choice)) })
     }
 
     /// Reads the files again and replaces each certificate that has changed. A faulty one changes
     /// nothing, neither for itself nor for the others. Returns the changed and the faulty ones.
     pub fn renew(&self, now: Timestamp) -> Vec<Renewal> {
         let crypto = provider::default_provider();
-        let mut keys = self.current.read().keys.clone();
+        let Choice::ByCertificate(index) = &*self.current.read().clone() else { return Vec::new() };
+        let mut keys = index.keys.clone();
         let mut renewals = Vec::new();
         for (at, (certificate, key)) in self.files.iter().enumerate() {
             let files = CertificateFiles { certificate, key };
@@ -80,20 +96,23 @@ impl ServerCertificates {
             renewals.push(Renewal { certificate: certificate.clone(), outcome });
         }
         if renewals.iter().any(|renewal| renewal.outcome.is_ok()) {
-            *self.current.write() = Arc::new(CertificateIndex::new(keys));
+            *self.current.write() = Arc::new(Choice::ByCertificate(CertificateIndex::new(keys)));
         }
         renewals
     }
 
     /// The certificate for a server name and the signatures that the client can verify.
-    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Arc<CertifiedKey> {
-        self.current.read().choose(name, schemes).clone()
+    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        match &**self.current.read() {
+            Choice::ByCertificate(index) => Some(index.choose(name, schemes).clone()),
+            Choice::ByListener(index) => index.choose(name, schemes).cloned(),
+        }
     }
 }
 
 impl ResolvesServerCert for ServerCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.choose(hello.server_name(), hello.signature_schemes()))
+        self.choose(hello.server_name(), hello.signature_schemes())
     }
 }
 
@@ -139,6 +158,44 @@ impl CertificateIndex {
         let verifiable = |at: &&usize| self.keys[**at].key.choose_scheme(schemes).is_some();
         let at = candidates.iter().find(verifiable).unwrap_or(&candidates[0]);
         &self.keys[*at]
+    }
+}
+
+/// Certificates of listeners by their hosts.
+#[derive(Default)]
+struct ListenerIndex {
+    exact: HashMap<Box<str>, CertificateIndex>,
+    /// By what follows the `*`, with its dot.
+    wildcards: HashMap<Box<str>, CertificateIndex>,
+    any: Option<CertificateIndex>,
+}
+
+impl ListenerIndex {
+    /// Of two listeners with the same host the first counts.
+    fn new(listeners: Vec<(Option<Box<str>>, Vec<PresentedCertificate>)>) -> Self {
+        let mut index = Self::default();
+        for (host, keys) in listeners.into_iter().filter(|(_, keys)| !keys.is_empty()) {
+            let keys = CertificateIndex::new(keys.into_iter().map(|key| key.0).collect());
+            let host = host.map(|host| host.to_ascii_lowercase());
+            match host.as_deref().map(|host| (host.strip_prefix('*'), host)) {
+                None => _ = index.any.get_or_insert(keys),
+                Some((Some(suffix), _)) => _ = index.wildcards.entry(suffix.into()).or_insert(keys),
+                Some((None, host)) => _ = index.exact.entry(host.into()).or_insert(keys),
+            }
+        }
+        index
+    }
+
+    /// The certificate of the most specific listener for a name.
+    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
+        let name = name.map(str::to_ascii_lowercase);
+        let named = name.as_deref().and_then(|name| {
+            // From the longest suffix to the shortest; at least one label is before it.
+            let dots = name.match_indices('.').map(|(at, _)| at).filter(|at| *at > 0);
+            let mut suffixes = dots.filter_map(|at| self.wildcards.get(&name[at..]));
+            self.exact.get(name).or_else(|| suffixes.next())
+        });
+        Some(named.or(self.any.as_ref())?.choose(name.as_deref(), schemes))
     }
 }
 

@@ -7,7 +7,8 @@ use auth::time::Timestamp;
 use http_engine::test_support::files::{Folder, TestCa, certificate_params};
 use http_engine::tls::policy::{TlsPolicy, TlsVersion};
 use http_engine::tls::{
-    self, BuiltServer, CertificateFiles, ClientCertificates, ClientFiles, TlsError, TlsWarning, TrustAnchors,
+    self, BuiltServer, CertificateFiles, ClientAuthorities, ClientCertificates, ClientFiles,
+    PresentedCertificate, TlsError, TlsWarning, TrustAnchors,
 };
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
@@ -339,4 +340,87 @@ fn lists_are_pem_or_der_and_whatever_else_is_refused() {
         assert!(refused.to_string().contains(name));
     }
     assert!(matches!(with_lists(&bench, &[bench.folder.path("no.crl")]), Err(TlsError::Unreadable { .. })));
+}
+
+/// A certificate of a Secret, read from what `issue` wrote.
+fn presented((certificate, key): &(PathBuf, PathBuf)) -> PresentedCertificate {
+    let (certificate, key) = (std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap());
+    PresentedCertificate::from_pem("team/secret", &certificate, &key, TODAY).unwrap()
+}
+
+#[test]
+fn a_client_gets_the_certificate_of_the_most_specific_listener() {
+    let bench = Bench::new();
+    let issued = ["exact", "wild", "deep", "any"].map(|file| bench.issue(file, &[&format!("{file}.test")]));
+    let listener = |host: Option<&str>, at: usize| (host.map(Box::from), vec![presented(&issued[at])]);
+    let of = |listeners| tls::listeners_config(listeners, None, &TlsPolicy::default(), BOTH).unwrap().config;
+    let hosts = vec![
+        listener(Some("*.example.com"), 1),
+        listener(Some("A.example.com"), 0),
+        listener(Some("*.b.example.com"), 2),
+        listener(Some("a.example.com"), 3),
+    ];
+    let certificate = |at: usize| &*issued[at].0;
+    let server = of(hosts);
+    for (name, at) in [
+        ("a.example.com", 0),
+        ("x.example.com", 1),
+        ("x.y.example.com", 1),
+        ("b.example.com", 1),
+        ("x.b.example.com", 2),
+    ] {
+        assert_eq!(bench.received(&server, Some(name)), der(certificate(at)), "{name}");
+    }
+    let server = of(vec![listener(Some("*.example.com"), 1), listener(None, 3)]);
+    assert_eq!(bench.received(&server, Some("example.com")), der(certificate(3)));
+    assert_eq!(bench.received(&server, None), der(certificate(3)));
+}
+
+#[test]
+fn a_client_that_asks_for_a_host_of_no_listener_gets_no_certificate() {
+    let bench = Bench::new();
+    let issued = bench.issue("a", &["localhost"]);
+    let for_host = |host: &str| {
+        let listener = (Some(host.into()), vec![presented(&issued)]);
+        tls::listeners_config(vec![listener], None, &TlsPolicy::default(), BOTH).unwrap()
+    };
+    let built = for_host("localhost");
+    assert!(shake(&bench.client(None), &built.config).is_ok());
+    assert!(built.certificates.renew(TODAY).is_empty(), "it is from no file");
+    assert!(shake(&bench.client(None), &for_host("other.example.com").config).is_err());
+}
+
+#[test]
+fn listeners_ask_for_client_certificates_of_authorities_in_memory() {
+    let bench = Bench::new();
+    let server_files = bench.issue("server", &["localhost"]);
+    let client_files = bench.issue("client", &["client"]);
+    let pem: [Arc<[u8]>; 1] = [std::fs::read(&bench.ca).unwrap().into()];
+    let with = |is_optional| {
+        let clients = ClientAuthorities { name: "team/ca", pem: &pem, is_optional };
+        let listeners = vec![(None, vec![presented(&server_files)])];
+        tls::listeners_config(listeners, Some(clients), &TlsPolicy::default(), BOTH).unwrap()
+    };
+    for (is_optional, identity, passes) in
+        [(false, Some(&client_files), true), (false, None, false), (true, None, true)]
+    {
+        let built = with(is_optional);
+        assert!(built.clients.is_some());
+        let done = shake(&bench.client(identity), &built.config);
+        assert_eq!(done.is_ok(), passes, "optional {is_optional}");
+    }
+}
+
+#[test]
+fn a_faulty_pair_in_memory_names_the_secret() {
+    let bench = Bench::new();
+    let (first, second) = (bench.issue("first", &["a"]), bench.issue("second", &["b"]));
+    let read = |path: &PathBuf| std::fs::read(path).unwrap();
+    let fault = |chain: &[u8], key: &[u8]| {
+        PresentedCertificate::from_pem("team/secret", chain, key, TODAY).err().expect("a fault").to_string()
+    };
+    let mismatch = fault(&read(&first.0), &read(&second.1));
+    assert!(mismatch.starts_with("team/secret/tls.key: does not match"), "{mismatch}");
+    let none = fault(b"nothing", &read(&first.1));
+    assert!(none.starts_with("team/secret/tls.crt: no certificate found"), "{none}");
 }
