@@ -3,7 +3,7 @@
 //! Owns: the list of faults and warnings, the path of a key (`route[2].policy.allow[0].groups`),
 //! and both output formats: excerpts of the file for a terminal, and one line per fault for logs.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::Range;
 
 /// Path of a value in the file: keys and indices from the root table.
@@ -121,6 +121,20 @@ pub struct Fault {
     highlight: HighlightTarget,
 }
 
+/// One line: the path, what is wrong, and how to correct it.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.0.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Which bytes of a path are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HighlightTarget {
@@ -184,6 +198,11 @@ impl Faults {
         self.list.iter().any(|f| f.severity == Severity::Fault)
     }
 
+    /// All faults, without warnings.
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        self.list.into_iter().filter(|fault| fault.severity == Severity::Fault).collect()
+    }
+
     pub(super) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }
@@ -239,17 +258,7 @@ impl Report {
 
     /// One line per finding, without the text of the file. Meant for logs.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        self.faults.iter().map(|fault| {
-            let mut line = self.location(fault);
-            if !fault.path.0.is_empty() {
-                let _ = write!(line, ": {}", fault.path);
-            }
-            let _ = write!(line, ": {}", fault.message);
-            if let Some(hint) = &fault.hint {
-                let _ = write!(line, "; {hint}");
-            }
-            line
-        })
+        self.faults.iter().map(|fault| format!("{}: {fault}", self.location(fault)))
     }
 
     fn location(&self, fault: &Fault) -> String {

@@ -32,7 +32,8 @@ use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
     Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, Otlp, OutboundSettings, ProcessSettings,
-    ProviderSettings, RevocationSettings, SecretFile, SecurityEvents, messages,
+    ProviderSettings, RevocationSettings, RouteChecker, SecretFile, SecurityEvents, UpstreamNumbers,
+    messages,
 };
 use fault::Faults;
 pub use fault::{Excerpt, Fault, KeyPath, Report, Severity};
@@ -81,6 +82,8 @@ pub struct LoadedConfig {
     pub digest: String,
     /// Warnings about the file.
     pub report: Report,
+    /// Checks routes from other sources than the file, against this file.
+    pub route_checker: RouteChecker,
     /// Every file that was read, with its state at that time.
     pub files: BTreeMap<PathBuf, Stamp>,
     /// Certificates that verify servers, by the path of their file as written.
@@ -136,6 +139,7 @@ pub fn load(
                 sessions,
                 revocation,
                 events,
+                route_checker,
             } = checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = hex(&digest.as_ref()[..8]);
@@ -147,6 +151,7 @@ pub fn load(
                 sessions,
                 revocation,
                 events,
+                route_checker,
                 raw,
                 matchers,
                 digest,

@@ -74,6 +74,17 @@ impl Partial {
         Some(Self { file, kept_indices: kept, unreadable: unfit })
     }
 
+    /// A file without a fault in its shape.
+    pub(super) fn whole(file: raw::File) -> Self {
+        let counts = [
+            ("route", file.route.len()),
+            ("listener", file.listener.len()),
+            ("upstream", file.upstream.len()),
+        ];
+        let kept = counts.map(|(section, count)| (section.into(), (0..count).collect()));
+        Self { file, kept_indices: kept.into(), unreadable: BTreeMap::new() }
+    }
+
     /// Returns the raw tables.
     pub(super) fn into_file(self) -> raw::File {
         self.file

@@ -172,6 +172,9 @@ fn share(raw: &raw::Mirror, path: &KeyPath, context: &mut Context<'_>) -> Option
 /// Index of an upstream. `None` when a fault was noted.
 fn find(name: &Name, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) -> Option<usize> {
     let Name(name) = name;
+    if let Some(number) = context.other_upstreams.and_then(|find| find(name)) {
+        return Some(number);
+    }
     let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
     let at = upstreams.iter().position(|known| known == name);
     if at.is_none() && !sound.may_be_unreadable("upstream", name) {

@@ -27,6 +27,7 @@ mod patterns;
 mod provider;
 mod revocation;
 mod rewrites;
+mod route_checker;
 mod route_match;
 mod routes;
 mod rules;
@@ -55,6 +56,7 @@ pub use outbound::OutboundSettings;
 pub use pages::messages;
 pub use provider::{ProviderSettings, SecretFile};
 pub use revocation::{Broker, FollowedIssuerConfig, RevocationSettings};
+pub use route_checker::RouteChecker;
 pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
@@ -76,7 +78,12 @@ pub(super) struct Context<'f> {
     pub(super) trusted: BTreeMap<PathBuf, TrustAnchors>,
     /// The TLS clients made so far, which other tables share.
     clients: Vec<tls::MadeClient>,
+    /// The numbers of upstreams that are in no file, by name.
+    other_upstreams: Option<&'f UpstreamNumbers<'f>>,
 }
+
+/// Finds the number of an upstream by its name.
+pub type UpstreamNumbers<'f> = dyn Fn(&str) -> Option<usize> + 'f;
 
 /// All checked values of a configuration.
 pub(super) struct Checked {
@@ -88,6 +95,7 @@ pub(super) struct Checked {
     pub(super) sessions: Option<DatabaseSettings>,
     pub(super) revocation: RevocationSettings,
     pub(super) events: Option<SecurityEvents>,
+    pub(super) route_checker: RouteChecker,
 }
 
 impl<'f> Context<'f> {
@@ -101,6 +109,7 @@ impl<'f> Context<'f> {
             proxies,
             trusted: BTreeMap::new(),
             clients: Vec::new(),
+            other_upstreams: None,
         }
     }
 
@@ -229,6 +238,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
         sessions,
         revocation: revocation?,
         events,
+        route_checker: RouteChecker::new(file, shared),
     })
 }
 

@@ -31,17 +31,17 @@ pub(super) struct Routes {
 }
 
 /// What several routes share.
-pub(super) struct Shared<'c> {
+pub(super) struct Shared {
     pub(super) policies: Policies,
     /// Claims that are kept from tokens.
-    pub(super) claims: &'c [String],
+    pub(super) claims: Vec<String>,
     pub(super) cors: CorsPolicies,
     pub(super) edits: SharedEdits,
     /// Who may show the routes of the login in a frame, as sources of `frame-ancestors`.
     pub(super) frame_ancestors: Option<Box<str>>,
 }
 
-impl<'c> Shared<'c> {
+impl Shared {
     fn frames(&self) -> Option<&str> {
         self.frame_ancestors.as_deref()
     }
@@ -49,13 +49,13 @@ impl<'c> Shared<'c> {
     /// Checks what routes share.
     pub(super) fn new(
         sound: &Partial,
-        claims: &'c [String],
+        claims: &[String],
         login: Option<&LoginConfig>,
         context: &mut Context<'_>,
     ) -> Self {
         Self {
             policies: rules::policies(sound, claims, context),
-            claims,
+            claims: claims.to_vec(),
             cors: cors::policies(sound, context),
             edits: field_edits::shared(sound, context),
             frame_ancestors: login.and_then(|login| login.frame_ancestors.clone()),
@@ -63,7 +63,7 @@ impl<'c> Shared<'c> {
     }
 }
 
-pub(super) fn check(sound: &Partial, shared: &Shared<'_>, context: &mut Context<'_>) -> Option<Routes> {
+pub(super) fn check(sound: &Partial, shared: &Shared, context: &mut Context<'_>) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
     if routes.is_empty() && !sound.has_unreadable("route") && !sound.is_provider_only() {
         let hint = "add [[route]] with name, path, upstream and policy";
@@ -76,7 +76,7 @@ pub(super) fn check(sound: &Partial, shared: &Shared<'_>, context: &mut Context<
     let built: Vec<_> = routes
         .iter()
         .map(|(path, route)| {
-            let policy = policy(route, path, sound, (&shared.policies, shared.claims), context);
+            let policy = policy(route, path, sound, (&shared.policies, &shared.claims), context);
             one(route, path, sound, (policy, shared), context)
         })
         .collect();
@@ -121,7 +121,8 @@ fn check_authentication_configured(
     }
 }
 
-fn policy(
+/// The policy of a route with its access reviews. `None` when a fault was noted.
+pub(super) fn policy(
     route: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
@@ -189,11 +190,12 @@ fn rules_policy(
     }
 }
 
-fn one(
+/// The checked values of a route. `None` when a fault was noted.
+pub(super) fn one(
     raw: &raw::Route,
     path: &KeyPath,
     sound: &Partial,
-    (policy, shared): (Option<Policy>, &Shared<'_>),
+    (policy, shared): (Option<Policy>, &Shared),
     context: &mut Context<'_>,
 ) -> Option<Route> {
     let action = actions::check(raw, path, sound, context);

@@ -365,7 +365,7 @@ fn send_local_reply(
     record: &mut RequestRecord,
 ) {
     record.local_reply(answer, client.head_request);
-    client.is_grpc &= record.route.is_some_and(|route| grpc_reply::applies_to(&running.config.routes[route]));
+    client.is_grpc &= record.route.is_some_and(|route| grpc_reply::applies_to(running.config.route(route)));
     // Fails when the client is gone; the log records the intended response.
     let _ = client.answer(answer, record.renewed_cookie(), record.response_edits.as_deref());
 }
