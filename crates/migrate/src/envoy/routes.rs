@@ -115,7 +115,9 @@ impl<'j> VirtualHost<'j> {
             let name = format!("{prefix}-{}", number + 1);
             let found = &route["match"];
             let condition = CONDITIONS.iter().find(|condition| !found[**condition].is_null());
-            let leads = output.upstreams.contains(&cluster(route))
+            let targets = targets(route);
+            let leads = !targets.is_empty()
+                && targets.iter().all(|target| output.upstreams.contains(&target.cluster))
                 || route["redirect"].is_object()
                 || route["direct_response"].is_object();
             let why = match (condition, MatchedPath::read(found)) {
@@ -125,7 +127,7 @@ impl<'j> VirtualHost<'j> {
                 }
                 (Some(condition), _) => format!("it has the condition `{condition}`"),
                 (None, None) => "its match is no path and no prefix".to_owned(),
-                (None, Some(_)) => "it leads to no single cluster of this file".to_owned(),
+                (None, Some(_)) => "it leads to no cluster of this file, or to others too".to_owned(),
             };
             let remedy = format!("{why}: write it by hand; until then another route takes its requests");
             output.no_equal(format!("route {name}"), &remedy);
@@ -230,7 +232,8 @@ impl<'j> VirtualHost<'j> {
         access: &Access,
         output: &mut Output,
     ) {
-        let upstream = Some(cluster(source.route)).filter(|cluster| output.upstreams.contains(cluster));
+        let targets = targets(source.route);
+        let mirrors = mirrors(source.route, &output.upstreams);
         let table = output.draft.table("[[route]]");
         table.set("name", name, "");
         if !self.hosts.is_empty() {
@@ -243,7 +246,8 @@ impl<'j> VirtualHost<'j> {
             // A rule needs somebody who calls.
             Need::Unknown if output.issuers.is_empty() => {
                 let refusal = inline([("status", 403.into()), ("body", "not translated".into())]);
-                let from = format!("closed, see the report; cluster {}", cluster(source.route));
+                let clusters: Vec<_> = targets.iter().map(|target| &*target.cluster).collect();
+                let from = format!("closed, see the report; cluster {}", clusters.join(", "));
                 table.set("public", true, "").set("respond", refusal, &from);
                 return;
             }
@@ -252,18 +256,23 @@ impl<'j> VirtualHost<'j> {
                 table.set("policy", allow(nobody), "closed: see the report")
             }
         };
-        let Some(upstream) = upstream else {
+        if targets.is_empty() {
             answer(table, source, point);
             return;
-        };
+        }
         if let Some(authorizer) = self.filters.authorizer.as_deref().filter(|_| access.asks) {
             table.set("authorizer", authorizer, "ext_authz");
         }
-        forward(table, source, &upstream);
+        forward(table, source, &targets);
+        if !mirrors.is_empty() {
+            let mirrors = mirrors.iter().map(|(_, mirror)| mirror.clone()).collect();
+            table.set("mirror", Value::Array(mirrors), "request_mirror_policies");
+        }
         if self.filters.forwards && access.need != Need::Nothing {
             table.set("forward_authorization", true, "forward");
         }
-        output.used.push(upstream);
+        output.used.extend(targets.into_iter().map(|target| target.cluster));
+        output.used.extend(mirrors.into_iter().map(|(cluster, _)| cluster));
     }
 }
 
@@ -271,8 +280,51 @@ fn allow(rule: Value) -> Value {
     inline([("allow", Value::Array(vec![rule]))])
 }
 
-fn cluster(route: &Json) -> String {
-    plain_name(text(&route["route"]["cluster"]))
+/// A cluster that a route leads to.
+struct Target {
+    cluster: String,
+    /// Its share, if there are several.
+    weight: Option<i64>,
+}
+
+/// The clusters that a route leads to; empty: none, or what cannot be read.
+fn targets(route: &Json) -> Vec<Target> {
+    let action = &route["route"];
+    if !text(&action["cluster"]).is_empty() {
+        return vec![Target { cluster: plain_name(text(&action["cluster"])), weight: None }];
+    }
+    let several = list(&action["weighted_clusters"]["clusters"]);
+    several
+        .map(|entry| Target {
+            cluster: plain_name(text(&entry["name"])),
+            weight: Some(entry["weight"].as_i64().unwrap_or(0)),
+        })
+        .collect()
+}
+
+/// The mirrors of a route with their clusters, as far as those are known.
+fn mirrors(route: &Json, known: &[String]) -> Vec<(String, Value)> {
+    let mut mirrors = Vec::new();
+    for policy in list(&route["route"]["request_mirror_policies"]) {
+        let cluster = plain_name(text(&policy["cluster"]));
+        if !known.contains(&cluster) {
+            continue;
+        }
+        let share = &policy["runtime_fraction"]["default_value"];
+        let numerator = share["numerator"].as_i64().unwrap_or(0);
+        let denominator = match text(&share["denominator"]) {
+            "TEN_THOUSAND" => 10_000,
+            "MILLION" => 1_000_000,
+            _ => 100,
+        };
+        let mut members = vec![("upstream", Value::from(&*cluster))];
+        if share.is_object() && numerator < denominator {
+            let fraction = [("numerator", numerator.into()), ("denominator", Value::from(denominator))];
+            members.push(("fraction", inline(fraction)));
+        }
+        mirrors.push((cluster, inline(members)));
+    }
+    mirrors
 }
 
 /// What a route says to a filter.
@@ -282,9 +334,17 @@ fn per_filter<'j>(route: &'j Json, name: &str) -> Option<&'j Json> {
     configs.map(|(_, config)| inner(config)).find(|config| is_type(config, name))
 }
 
-fn forward(table: &mut DraftTable, source: &SourceRoute<'_>, upstream: &str) {
+fn forward(table: &mut DraftTable, source: &SourceRoute<'_>, targets: &[Target]) {
     let action = &source.route["route"];
-    table.set("upstream", upstream, "cluster");
+    if let [Target { cluster, weight: None }] = targets {
+        table.set("upstream", &**cluster, "cluster");
+    } else {
+        let entry = |target: &Target| {
+            let weight = target.weight.unwrap_or(1);
+            inline([("upstream", Value::from(&*target.cluster)), ("weight", weight.into())])
+        };
+        table.set("upstreams", Value::Array(targets.iter().map(entry).collect()), "weighted_clusters");
+    }
     if let Some(to) = action["prefix_rewrite"].as_str() {
         let (from, to) = (source.path.plain(), to.trim_end_matches('/'));
         if !from.is_empty() && to.is_empty() {
@@ -300,8 +360,9 @@ fn forward(table: &mut DraftTable, source: &SourceRoute<'_>, upstream: &str) {
         (_, None) => table.set("request_timeout", "unlimited", "timeout"),
         (_, Some(timeout)) => table.set("request_timeout", timeout, "timeout"),
     };
-    if !text(&action["host_rewrite_literal"]).is_empty() {
-        table.set("preserve_host", false, "host_rewrite_literal");
+    let host = text(&action["host_rewrite_literal"]);
+    if !host.is_empty() {
+        table.set("rewrite_host", host.to_ascii_lowercase(), "host_rewrite_literal");
     }
 }
 
@@ -359,7 +420,6 @@ fn fields_without_equal(route: &Json, setting: &str, output: &mut Output) {
             ("retry_policy", "write `upstream.retries`"),
             ("rate_limits", "requests are not counted by caller"),
             ("hash_policy", "write `affinity`"),
-            ("request_mirror_policies", "requests are not mirrored"),
         ],
     );
     output.none_equal(
@@ -372,6 +432,25 @@ fn fields_without_equal(route: &Json, setting: &str, output: &mut Output) {
             ("response_headers_to_remove", "write `response_headers`"),
         ],
     );
+    let unknown = |policy: &&Json| !output.upstreams.contains(&plain_name(text(&policy["cluster"])));
+    if list(&route["route"]["request_mirror_policies"]).any(|policy| unknown(&policy)) {
+        let remedy = "one names no cluster of this file: write `mirror` with its upstream";
+        output.no_equal(format!("request_mirror_policies of {setting}"), remedy);
+    }
+    for entry in list(&route["route"]["weighted_clusters"]["clusters"]) {
+        output.none_equal(
+            entry,
+            setting,
+            &[
+                ("request_headers_to_add", "write `request_headers` of the entry in `upstreams`"),
+                ("request_headers_to_remove", "write `request_headers` of the entry in `upstreams`"),
+                ("response_headers_to_add", "write `response_headers` of the entry in `upstreams`"),
+                ("response_headers_to_remove", "write `response_headers` of the entry in `upstreams`"),
+                ("host_rewrite_literal", "write a route of its own with `rewrite_host`"),
+                ("cluster_header", "a header chooses a route: write a route for each value"),
+            ],
+        );
+    }
     output.none_equal(
         &route["redirect"],
         setting,

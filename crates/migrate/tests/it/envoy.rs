@@ -294,3 +294,30 @@ fn a_file_without_a_listener_is_a_fault() {
         assert!(fault.contains(expected), "{fault}");
     }
 }
+
+#[test]
+fn several_clusters_and_mirrors_are_kept() {
+    let share = "runtime_fraction: {default_value: {numerator: 5, denominator: TEN_THOUSAND}}";
+    let split = format!(
+        "{{match: {{prefix: /}}, route: {{host_rewrite_literal: App.internal, timeout: 1s, \
+         weighted_clusters: {{clusters: [{{name: app, weight: 9}}, {{name: next, weight: 1, request_headers_to_add: []}}]}}, \
+         request_mirror_policies: [{{cluster: next, {share}}}, {{cluster: app}}, {{cluster: gone}}]}}}}"
+    );
+    let gone = "{match: {prefix: /gone}, route: {weighted_clusters: {clusters: [{name: app, weight: 1}, {name: gone, weight: 1}]}}}";
+    let next = "  - name: next
+    load_assignment: {endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8082}}}}]}]}
+";
+    let migration = translated(&(bootstrap("", &split) + next));
+    let expected = "\
+upstreams = [{ upstream = \"app\", weight = 9 }, { upstream = \"next\", weight = 1 }]
+request_timeout = \"1s\"
+rewrite_host = \"app.internal\"
+mirror = [{ fraction = { denominator = 10000, numerator = 5 }, upstream = \"next\" }, { upstream = \"app\" }]";
+    assert!(routes(&migration).contains(expected), "{}", routes(&migration));
+    let missing = without_equal(&migration);
+    assert!(missing.iter().any(|setting| setting.starts_with("request_mirror_policies of")), "{missing:?}");
+    assert!(missing.iter().any(|setting| setting.starts_with("request_headers_to_add of")), "{missing:?}");
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    let migration = translated(&bootstrap("", gone));
+    assert_eq!(without_equal(&migration).len(), 1, "a share without a cluster is not translated");
+}
