@@ -105,7 +105,7 @@ impl Copy {
         let given_up = self.client.body.is_given_up();
         let result = match result {
             Ok(relayed) if relayed.fault.is_none() => MirrorResult::Completed,
-            Err(Refusal::Overloaded) => MirrorResult::Dropped,
+            Err(Refusal::Overloaded | Refusal::ClientStalled) => MirrorResult::Dropped,
             Ok(_) | Err(_) if given_up => MirrorResult::Dropped,
             Ok(relayed) => {
                 tracing::debug!(fault = ?relayed.fault, route = self.counts.name(), "mirrored request failed");
