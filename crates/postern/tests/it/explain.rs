@@ -298,6 +298,35 @@ policy = { allow = [{ users = ["root"] }] }
 }
 
 #[test]
+fn several_upstreams_and_copies_are_named() {
+    const MORE: &str = r#"
+[[upstream]]
+name = "next"
+endpoints = ["http://127.0.0.1:9001"]
+[[route]]
+name = "split"
+path = { prefix = "/split" }
+upstreams = [{ upstream = "orders", weight = 9 }, { upstream = "next", request_headers.set = { X-A = "b" } }, { status = 503 }]
+mirror = [{ upstream = "next", percent = 10 }, { upstream = "orders" }]
+rewrite_host = "app.internal"
+replace_path = "/health"
+public = true
+"#;
+    let file = FILES.write("explain-split.toml", format!("{CONFIG}{MORE}")).display().to_string();
+    let (text, code) = explain_by(&file, "GET http://app.example/split/x?y=z", None, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let expected = "\
+answer
+  forwarded to one of the upstreams orders (weight 9), next (weight 1), status 503 (weight 1), \
+with a copy of 10 in 100 requests to next, with a copy to orders
+    GET /health?y=z
+    Host: app.internal
+    (and changes of headers for each upstream)
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn the_readings_of_a_path_are_shown() {
     let config = r#"
 [[listener]]

@@ -33,10 +33,10 @@ pub(super) fn destination(loaded: &LoadedConfig, route: &Route) -> String {
     for MirrorConfig { upstream, share, .. } in &route.mirrors {
         let share = match *share {
             MirrorShare::ALL => String::new(),
-            MirrorShare { numerator, denominator } => format!(", {numerator} of {denominator} requests"),
+            MirrorShare { numerator, denominator } => format!(" of {numerator} in {denominator} requests"),
         };
         // Writing to a string cannot fail.
-        let _ = write!(to, ", with a copy to {}{share}", name(*upstream));
+        let _ = write!(to, ", with a copy{share} to {}", name(*upstream));
     }
     to
 }

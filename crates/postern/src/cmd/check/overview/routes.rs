@@ -223,6 +223,7 @@ fn limits(route: &raw::Route) -> Vec<String> {
     };
     let mut lines =
         vec![format!("body {}", route.body_size), format!("time {}", route.request_timeout), upgrades];
+    lines.extend(route.attempt_timeout.as_ref().map(|attempt| format!("attempt {attempt}")));
     lines.extend(route.idle_timeout.as_ref().map(|idle| format!("idle {idle}")));
     if route.on_expiry == raw::OnExpiry::Keep {
         lines.push("kept on expiry".into());
