@@ -401,6 +401,8 @@ pub struct Redirect {
     pub port: Option<u16>,
     /// Path of the target.
     pub path: RedirectPath,
+    /// Whether the target may be the request itself. Default false.
+    pub may_loop: bool,
 }
 
 /// Path of a redirect's target.

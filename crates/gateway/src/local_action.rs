@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 /// The reply of a route's action.
 ///
 /// # Errors
-/// When the target of a redirect cannot be determined, or is the request itself.
+/// When the target of a redirect cannot be determined, or is the request itself and must not be.
 pub(crate) fn reply(action: &LocalAction, request: &Canonical<'_>) -> Result<LocalReply, Refusal> {
     match action {
         LocalAction::Redirect(redirect) => redirect_reply(redirect, request),
@@ -46,6 +46,7 @@ pub(crate) fn https_redirect(request: &Canonical<'_>) -> Result<Option<LocalRepl
         host: None,
         port: None,
         path: RedirectPath::Same,
+        may_loop: false,
     };
     if request.scheme() == Scheme::Https {
         return Ok(None);
@@ -97,7 +98,7 @@ fn location(redirect: &Redirect, request: &Canonical<'_>) -> Result<String, Refu
         }
     }
     let own = format!("{}://{}{}", request.scheme().as_str(), request.authority(), request.forwarded_path());
-    if url == own {
+    if url == own && !redirect.may_loop {
         return Err(Refusal::RedirectLoop);
     }
     if let Some(query) = request.query() {

@@ -119,6 +119,7 @@ fn redirect_action(
         host: raw.host.as_deref().map(Into::into),
         port: raw.port,
         path: target,
+        may_loop: raw.may_loop,
     })
 }
 

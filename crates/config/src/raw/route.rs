@@ -329,7 +329,7 @@ pub struct ReplacePrefix {
     pub to: String,
 }
 
-/// Redirect to another URL. At least one of the keys besides `status` must be set; parts that are
+/// Redirect to another URL. At least one of the keys for its parts must be set; those that are
 /// absent are those of the request. The query stays.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -356,6 +356,10 @@ pub struct Redirect {
     #[serde(default = "found")]
     #[schemars(range(min = 301, max = 308))]
     pub status: u16,
+    /// Whether a redirect to the request's own address is sent. Browsers then stop after some twenty
+    /// repetitions. Default: the request gets 508.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_loop: bool,
 }
 
 fn found() -> u16 {

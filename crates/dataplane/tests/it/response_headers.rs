@@ -161,6 +161,11 @@ name = "gone"
 path = { prefix = "/gone" }
 respond = { status = 410 }
 public = true
+[[route]]
+name = "may-loop"
+path = { prefix = "/may-loop" }
+redirect = { host = "app.test", may_loop = true }
+public = true
 "#;
 
 #[test]
@@ -181,6 +186,8 @@ fn redirects_keep_the_rest_of_the_address() {
     assert_eq!(get("/loop").status, 301);
     let same = f.send("GET /loop HTTP/1.1\r\nHost: app.test\r\n\r\n");
     assert_eq!(same.status, 508, "{}", same.text());
+    let same = f.send("GET /may-loop?x HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    assert_eq!((same.status, values(&same, "location")), (302, vec!["http://app.test/may-loop?x"]));
     assert!(f.upstream.seen().is_empty());
 }
 
