@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
@@ -32,6 +32,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "telemetry",
         ],
     ),
+    ("controller", &[]),
     ("credentials", &["auth", "coherence", "hash_pool", "http_engine", "outage", "telemetry"]),
     ("dataplane", &["auth", "config", "credentials", "gateway", "http_engine", "telemetry"]),
     (
@@ -73,8 +74,9 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("telemetry", &["auth", "http_engine", "outage"]),
 ];
 
-/// Libraries that do I/O. A decision depends only on its input, so `auth` uses none of them, and
-/// neither does `lab_analysis`: what follows from a record depends only on the record.
+/// Libraries that do I/O. A decision depends only on its input, so `auth` uses none of them. Neither
+/// does `lab_analysis`: what follows from a record depends only on the record. Nor does `controller`:
+/// the desired state follows from the objects alone.
 const IO: [&str; 21] = [
     "async-std",
     "axum",
@@ -184,6 +186,14 @@ fn analysis_has_no_way_to_the_outside() {
     let system = ["clap", "nix", "rustix", "tempfile"];
     let found: Vec<_> = IO.iter().chain(&system).filter(|name| built.contains(**name)).collect();
     assert!(found.is_empty(), "lab_analysis depends on {found:?}");
+}
+
+#[test]
+fn the_controller_has_no_way_to_the_outside() {
+    let built = tree(&["--package", "controller"], "normal,build");
+    assert!(built.contains("serde_json"), "the tree was not read: {built:?}");
+    let found: Vec<_> = IO.iter().filter(|name| built.contains(**name)).collect();
+    assert!(found.is_empty(), "controller depends on {found:?}");
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! Attachment of routes to listeners.
+//!
+//! Owns: for each parent of a route, the listeners that take it and the hosts on which it is served
+//! there, or the reason why none does.
+//! Does not own: the rules of the route ([`crate::rules`]), the state of listeners
+//! ([`crate::listeners`]).
+//! Flow: `parentRefs → GatewayState → ParentOutcome`.
+
+use std::sync::Arc;
+
+use crate::fault::Fault;
+use crate::known::Known;
+use crate::listeners::{GatewayState, Offer, in_scope};
+use crate::names::{Kind, Name, NamespacedName, ObjectKey};
+use crate::objects::Route;
+use crate::objects::gateway::FromNamespaces;
+use crate::objects::reference::ParentReference;
+use crate::plan::{ListenerId, SocketId};
+
+/// What became of one parent reference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentOutcome {
+    /// As it is in the spec.
+    pub reference: ParentReference,
+    /// The Gateway that the parent is or belongs to.
+    pub gateway: NamespacedName,
+    /// Listeners that take the route. Not empty, unless there is a fault.
+    pub listeners: Vec<Attached>,
+    /// Why no listener takes the route.
+    pub fault: Option<Fault>,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attached {
+    /// Which listener.
+    pub listener: ListenerId,
+    /// The port of the Gateway that it is on.
+    pub socket: SocketId,
+    /// See [`crate::plan::Attachment::hosts`].
+    pub hosts: Option<Arc<[Name]>>,
+}
+
+/// The Gateways of a route's parents.
+pub trait Gateways {
+    /// The state of a Gateway that is ours.
+    fn state(&self, gateway: &NamespacedName) -> Option<&GatewayState>;
+}
+
+/// The outcome of each parent that is ours. Parents that do not exist, or belong to another
+/// controller, have none.
+pub fn derive(known: &Known, gateways: &impl Gateways, kind: Kind, route: &Route) -> Vec<ParentOutcome> {
+    let mut outcomes: Vec<ParentOutcome> = Vec::new();
+    for reference in route.spec.parents() {
+        let Some(parent) = reference.target(&route.meta.at.namespace) else { continue };
+        let Some(gateway) = gateway_of(known, &parent) else { continue };
+        let Some(state) = gateways.state(&gateway) else { continue };
+        if outcomes.iter().any(|outcome| outcome.reference == *reference) {
+            continue;
+        }
+        let result = listeners(known, state, kind, route, (reference, &parent, &gateway));
+        let (listeners, fault) = match result {
+            Ok(listeners) => (listeners, None),
+            Err(fault) => (Vec::new(), Some(fault)),
+        };
+        outcomes.push(ParentOutcome { reference: reference.clone(), gateway, listeners, fault });
+    }
+    outcomes
+}
+
+/// The Gateway that a Gateway or ListenerSet belongs to.
+pub fn gateway_of(known: &Known, parent: &ObjectKey) -> Option<NamespacedName> {
+    match parent.kind {
+        Kind::Gateway => Some(parent.at.clone()),
+        Kind::ListenerSet => known.listener_sets.get(&parent.at).and_then(|set| Known::parent_of(set)),
+        _ => None,
+    }
+}
+
+fn listeners(
+    known: &Known,
+    state: &GatewayState,
+    kind: Kind,
+    route: &Route,
+    (reference, parent, gateway): (&ParentReference, &ObjectKey, &NamespacedName),
+) -> Result<Vec<Attached>, Fault> {
+    if let Some(Some(fault)) = state.sets.get(&parent.at).filter(|_| parent.kind == Kind::ListenerSet) {
+        let message = format!("{parent} is not accepted: {}", fault.message);
+        return Err(Fault::new("NoMatchingParent", message));
+    }
+    let offers = state.offers.get(parent).map(AsRef::as_ref).unwrap_or_default();
+    let selected: Vec<&Offer> = offers.iter().filter(|offer| is_selected(reference, offer)).collect();
+    if selected.is_empty() {
+        let message = format!("{parent} has no listener{}", selection(reference));
+        return Err(Fault::new("NoMatchingParent", message));
+    }
+    let (home, from) = (&parent.at.namespace, &route.meta.at.namespace);
+    let allowed = selected.into_iter().filter(|offer| {
+        offer.is_accepted
+            && offer.kinds.contains(&kind)
+            && in_scope(known, offer.namespaces.as_ref(), FromNamespaces::Same, home, from)
+    });
+    let allowed: Vec<&Offer> = allowed.collect();
+    if allowed.is_empty() {
+        let message = format!(
+            "no accepted listener of {parent}{} allows {} from namespace {from}",
+            selection(reference),
+            kind.name()
+        );
+        return Err(Fault::new("NotAllowedByListeners", message));
+    }
+    let hostnames = route.spec.hostnames();
+    let attached: Vec<Attached> = allowed
+        .into_iter()
+        .filter_map(|offer| {
+            Some(Attached {
+                hosts: intersection(offer.hostname.as_ref(), hostnames)?,
+                listener: ListenerId { parent: parent.clone(), section: offer.section.clone() },
+                socket: SocketId { gateway: gateway.clone(), port: offer.port },
+            })
+        })
+        .collect();
+    if attached.is_empty() {
+        let message = format!("no hostname of the route is one of a listener of {parent}");
+        return Err(Fault::new("NoMatchingListenerHostname", message));
+    }
+    Ok(attached)
+}
+
+fn is_selected(reference: &ParentReference, offer: &Offer) -> bool {
+    reference.section_name.as_ref().is_none_or(|section| *section == offer.section)
+        && reference.port.is_none_or(|port| port == offer.port)
+}
+
+fn selection(reference: &ParentReference) -> String {
+    let name = reference.section_name.as_ref().map(|name| format!(" named {name}")).unwrap_or_default();
+    let port = reference.port.map(|port| format!(" on port {port}")).unwrap_or_default();
+    name + &port
+}
+
+/// The hosts that both a listener and a route have. `None` if there are none; `Some(None)` if all of
+/// the listener's.
+pub fn intersection(listener: Option<&Name>, route: &[Name]) -> Option<Option<Arc<[Name]>>> {
+    if route.is_empty() {
+        return Some(None);
+    }
+    let mut hosts: Vec<Name> = route
+        .iter()
+        .filter_map(|host| match listener {
+            None => Some(host.clone()),
+            Some(listener) if listener == host || includes(listener, host) => Some(host.clone()),
+            Some(listener) => includes(host, listener).then(|| listener.clone()),
+        })
+        .collect();
+    hosts.sort();
+    hosts.dedup();
+    (!hosts.is_empty()).then(|| Some(Arc::from(hosts)))
+}
+
+/// Whether the wildcard `broad` includes `narrow`. A wildcard stands for one label or more.
+fn includes(broad: &str, narrow: &str) -> bool {
+    let Some(suffix) = broad.strip_prefix('*').filter(|suffix| suffix.starts_with('.')) else {
+        return false;
+    };
+    narrow.len() > suffix.len() && narrow.ends_with(suffix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_of_both() {
+        type Case = (Option<&'static str>, &'static [&'static str], Option<&'static [&'static str]>);
+        let cases: [Case; 11] = [
+            (None, &["a.com"], Some(&["a.com"])),
+            (Some("a.com"), &["a.com", "b.com"], Some(&["a.com"])),
+            (Some("a.com"), &["b.com"], None),
+            (Some("*.a.com"), &["x.a.com", "a.com"], Some(&["x.a.com"])),
+            (Some("*.a.com"), &["x.y.a.com"], Some(&["x.y.a.com"])),
+            (Some("*.a.com"), &["a.com"], None),
+            (Some("*.a.com"), &["xa.com"], None),
+            (Some("x.a.com"), &["*.a.com"], Some(&["x.a.com"])),
+            (Some("*.a.com"), &["*.x.a.com"], Some(&["*.x.a.com"])),
+            (Some("*.x.a.com"), &["*.a.com"], Some(&["*.x.a.com"])),
+            (Some("*.a.com"), &["*.a.com", "*.b.com"], Some(&["*.a.com"])),
+        ];
+        for (listener, route, expected) in cases {
+            let names = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect::<Vec<_>>();
+            let found = intersection(listener.map(Name::from).as_ref(), &names(route));
+            let expected = expected.map(|hosts| Some(Arc::from(names(hosts))));
+            assert_eq!(found, expected, "{listener:?} and {route:?}");
+        }
+        assert_eq!(intersection(Some(&Name::from("a.com")), &[]), Some(None));
+    }
+}

@@ -1,0 +1,252 @@
+//! Status of GatewayClasses, Gateways and ListenerSets.
+//!
+//! Owns: their conditions, listeners and addresses.
+//! Does not own: why something is not accepted ([`crate::listeners`]).
+//! Flow: [`GatewayState`] → status.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::{Condition, conditions, document, with};
+use crate::fault::Fault;
+use crate::known::{GatewayAddresses, Known};
+use crate::listeners::{GatewayState, ListenerState};
+use crate::names::{Kind, Name, NamespacedName, ObjectKey};
+use crate::objects::{Gateway, GatewayClass, ListenerSet, Seconds};
+use crate::plan::{ListenerId, StatusDocument};
+use crate::settings::{GATEWAY_API_VERSION, Settings};
+
+/// How many routes are attached to each listener.
+pub type ListenerCounts = HashMap<ListenerId, u32>;
+
+/// The status of a GatewayClass of ours.
+pub fn class(
+    known: &Known,
+    settings: &Settings,
+    class: &GatewayClass,
+    now: Seconds,
+) -> Option<StatusDocument> {
+    let seen = class.seen_status();
+    let list =
+        [Condition::of("Accepted", "Accepted", class_fault(known, class).as_ref()), supported_version(known)];
+    let features = settings.supported_features.iter().map(|name| json!({ "name": name }));
+    let status = json!({
+        "conditions": conditions(&seen["conditions"], class.meta.generation, &list, now),
+        "supportedFeatures": features.collect::<Value>(),
+    });
+    document(Kind::GatewayClass, &class.meta, &seen, &status)
+}
+
+fn class_fault(known: &Known, class: &GatewayClass) -> Option<Fault> {
+    if let Some(problem) = &class.not_understood {
+        return Some(Fault::new("Unsupported", format!("not used, because of {problem}")));
+    }
+    let parameters = class.spec.parameters_ref.as_ref()?;
+    let target = parameters.target(&Name::default());
+    match target.filter(|target| target.kind == Kind::ConfigMap) {
+        None => {
+            let message = format!("parametersRef names a {}: name a ConfigMap", parameters.kind);
+            Some(Fault::new("InvalidParameters", message))
+        }
+        Some(target) => (!known.config_maps.contains_key(&target.at))
+            .then(|| Fault::new("InvalidParameters", format!("{target} does not exist"))),
+    }
+}
+
+/// Whether the definitions in the cluster are of the minor version that is read here. Newer patch
+/// versions have the same fields.
+fn supported_version(known: &Known) -> Condition {
+    let minor = |version: &str| version.rsplit_once('.').map(|(minor, _)| minor.to_owned());
+    let (status, reason, message) = match &known.bundle_version {
+        Some(version) if minor(version) == minor(GATEWAY_API_VERSION) => {
+            (true, "SupportedVersion", String::new())
+        }
+        Some(version) => {
+            let message = format!("the definitions are of Gateway API {version}: use {GATEWAY_API_VERSION}");
+            (false, "UnsupportedVersion", message)
+        }
+        None => {
+            let message = format!("the definitions name no version: use those of {GATEWAY_API_VERSION}");
+            (false, "UnsupportedVersion", message)
+        }
+    };
+    Condition::new("SupportedVersion", status, reason, message)
+}
+
+/// The status of a Gateway of ours.
+pub fn gateway(
+    known: &Known,
+    gateway: &Gateway,
+    state: &GatewayState,
+    counts: &ListenerCounts,
+    now: Seconds,
+) -> Option<StatusDocument> {
+    let seen = gateway.seen_status();
+    let none = GatewayAddresses::default();
+    let addresses = known.addresses.get(&gateway.meta.at).unwrap_or(&none);
+    let programmed = gateway_programmed(gateway, state, addresses);
+    let mut list = vec![
+        gateway_accepted(state),
+        Condition::of("Programmed", "Programmed", programmed.as_ref()),
+        gateway_resolved(state),
+    ];
+    if state.is_insecure {
+        let message = "a listener serves clients without a valid certificate too";
+        list.push(Condition::new("InsecureFrontendValidationMode", true, "ConfigurationChanged", message));
+    }
+    let parent = gateway.meta.at.clone().of(Kind::Gateway);
+    let accepted_sets = state.sets.values().filter(|fault| fault.is_none()).count();
+    let assigned = addresses.assigned.iter().map(|value| json!({ "type": "IPAddress", "value": value }));
+    let status = json!({
+        "conditions": conditions(&seen["conditions"], gateway.meta.generation, &list, now),
+        "listeners": listeners(&seen, gateway.meta.generation, &parent, (state, counts), now),
+        "addresses": assigned.collect::<Value>(),
+        "attachedListenerSets": accepted_sets,
+    });
+    document(Kind::Gateway, &gateway.meta, &seen, &status)
+}
+
+/// Accepted with at least one valid listener; the reason says if others are not.
+fn gateway_accepted(state: &GatewayState) -> Condition {
+    if let Some(fault) = &state.fault {
+        return Condition::new("Accepted", false, fault.reason, fault.message.clone());
+    }
+    let invalid = |listener: &&ListenerState| listener.fault.is_some();
+    let names: Vec<&str> =
+        state.listeners.iter().filter(invalid).map(|listener| listener.id.section.as_str()).collect();
+    if names.is_empty() && !state.listeners.is_empty() {
+        return Condition::new("Accepted", true, "Accepted", "");
+    }
+    let any = names.len() < state.listeners.len();
+    let message = match names.len() {
+        0 => "the Gateway has no listener".to_owned(),
+        _ => format!("these listeners are not valid: {}", names.join(", ")),
+    };
+    Condition::new("Accepted", any, "ListenersNotValid", message)
+}
+
+fn gateway_programmed(
+    gateway: &Gateway,
+    state: &GatewayState,
+    addresses: &GatewayAddresses,
+) -> Option<Fault> {
+    if state.fault.is_some() || !state.listeners.iter().any(ListenerState::is_programmed) {
+        return Some(Fault::new("Invalid", "no listener of the Gateway is served"));
+    }
+    let requested = gateway.spec.addresses.iter().map(|address| &address.value);
+    let unusable: Vec<_> = requested.filter(|value| addresses.unusable.contains(value)).cloned().collect();
+    if !unusable.is_empty() {
+        let message = format!("these addresses cannot be used: {}", unusable.join(", "));
+        return Some(Fault::new("AddressNotUsable", message));
+    }
+    addresses
+        .assigned
+        .is_empty()
+        .then(|| Fault::new("AddressNotAssigned", "no address is assigned to the Gateway yet"))
+}
+
+fn gateway_resolved(state: &GatewayState) -> Condition {
+    if state.unresolved.is_some() {
+        return Condition::of("ResolvedRefs", "ResolvedRefs", state.unresolved.as_ref());
+    }
+    let unresolved = state.listeners.iter().filter(|listener| listener.unresolved.is_some());
+    let names: Vec<&str> = unresolved.map(|listener| listener.id.section.as_str()).collect();
+    let fault = (!names.is_empty()).then(|| {
+        let message = format!("references of these listeners are not resolved: {}", names.join(", "));
+        Fault::new("ListenersNotResolved", message)
+    });
+    Condition::of("ResolvedRefs", "ResolvedRefs", fault.as_ref())
+}
+
+/// The status of a ListenerSet whose Gateway is ours.
+pub fn listener_set(
+    set: &ListenerSet,
+    state: &GatewayState,
+    counts: &ListenerCounts,
+    now: Seconds,
+) -> Option<StatusDocument> {
+    let seen = set.seen_status();
+    let fault = state.sets.get(&set.meta.at)?;
+    let parent = set.meta.at.clone().of(Kind::ListenerSet);
+    let own = state.listeners.iter().filter(|listener| listener.id.parent == parent);
+    let mut programmed = fault.clone();
+    if programmed.is_none() && !own.clone().any(ListenerState::is_programmed) {
+        programmed = Some(Fault::new("Invalid", "no listener of the ListenerSet is served"));
+    }
+    let mut accepted = Condition::of("Accepted", "Accepted", fault.as_ref());
+    if fault.is_none() && own.clone().any(|listener| listener.fault.is_some()) {
+        accepted.reason = "ListenersNotValid";
+        "some listeners are not valid".clone_into(&mut accepted.message);
+    }
+    let list = [accepted, Condition::of("Programmed", "Programmed", programmed.as_ref())];
+    let status = json!({
+        "conditions": conditions(&seen["conditions"], set.meta.generation, &list, now),
+        "listeners": listeners(&seen, set.meta.generation, &parent, (state, counts), now),
+    });
+    document(Kind::ListenerSet, &set.meta, &seen, &status)
+}
+
+/// The status of the listeners of one object.
+fn listeners(
+    seen: &Value,
+    generation: i64,
+    parent: &ObjectKey,
+    (state, counts): (&GatewayState, &ListenerCounts),
+    now: Seconds,
+) -> Value {
+    let own = state.listeners.iter().filter(|listener| listener.id.parent == *parent);
+    let one = |listener: &ListenerState| {
+        let former = with(&seen["listeners"], "name", &listener.id.section);
+        let former = former.map_or(&Value::Null, |former| &former["conditions"]);
+        let kinds = listener.kinds.iter().map(|kind| json!({ "group": kind.group(), "kind": kind.name() }));
+        json!({
+            "name": listener.id.section,
+            "supportedKinds": kinds.collect::<Value>(),
+            "attachedRoutes": counts.get(&listener.id).copied().unwrap_or_default(),
+            "conditions": conditions(former, generation, &listener_conditions(state, listener), now),
+        })
+    };
+    own.map(one).collect()
+}
+
+fn listener_conditions(state: &GatewayState, listener: &ListenerState) -> Vec<Condition> {
+    let programmed = match (&state.fault, &listener.conflict) {
+        (Some(_), _) => Some(Fault::new("Invalid", "the Gateway is not accepted")),
+        (None, Some(conflict)) => {
+            let message = listener.fault.as_ref().map(|fault| fault.message.clone());
+            Some(Fault::new(conflict, message.unwrap_or_default()))
+        }
+        (None, None) if listener.is_programmed() => None,
+        (None, None) => {
+            let reason = listener.fault.as_ref().or(listener.unresolved.as_ref());
+            let message = reason.map(|fault| fault.message.clone());
+            Some(Fault::new("Invalid", message.unwrap_or_default()))
+        }
+    };
+    let conflicted = match listener.conflict {
+        None => Condition::new("Conflicted", false, "NoConflicts", ""),
+        Some(reason) => {
+            let message = listener.fault.as_ref().map(|fault| fault.message.clone());
+            Condition::new("Conflicted", true, reason, message.unwrap_or_default())
+        }
+    };
+    let mut list = vec![
+        Condition::of("Accepted", "Accepted", listener.fault.as_ref()),
+        Condition::of("Programmed", "Programmed", programmed.as_ref()),
+        Condition::of("ResolvedRefs", "ResolvedRefs", listener.unresolved.as_ref()),
+        conflicted,
+    ];
+    if listener.overlaps {
+        let message = "the hostname of another TLS listener on the port includes this one or is included: \
+                       requests for another host than that of the handshake get 421";
+        list.push(Condition::new("OverlappingTLSConfig", true, "OverlappingHostnames", message));
+    }
+    list
+}
+
+/// Objects whose status is derived from a Gateway: itself, and its ListenerSets.
+pub fn depends_on_gateway(at: &NamespacedName, state: &GatewayState) -> Vec<ObjectKey> {
+    let sets = state.sets.keys().map(|set| set.clone().of(Kind::ListenerSet));
+    std::iter::once(at.clone().of(Kind::Gateway)).chain(sets).collect()
+}

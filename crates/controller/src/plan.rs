@@ -1,0 +1,88 @@
+//! The desired state of the data plane, as values.
+//!
+//! Owns: sockets with their listeners, rules of routes with their matches, filters and backends,
+//! upstreams with their endpoints, and the difference between two states ([`Changes`]).
+//! Does not own: how the state is derived ([`crate::world`]), and how it is served.
+//! Flow: `World::settle → Changes → the data plane`.
+
+mod listener;
+mod route;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use self::listener::{
+    ClientValidation, GatewayPlan, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan,
+    SocketProtocol,
+};
+pub use self::route::{
+    Attachment, CorsFilter, ExternalAuthFilter, ExternalAuthProtocol, FilterPlan, GrpcMethodMatch,
+    HeaderModifier, MatchPlan, MirrorFilter, PathMatch, PathModifier, PlanId, PlanOrder, PolicyOutcome,
+    PolicyPlan, RedirectFilter, RetryPlan, RewriteFilter, RoutePlan, RuleAction, ValueMatch, WeightedBackend,
+};
+pub use self::upstream::{
+    BackendTarget, CaSource, EndpointPlan, SubjectAltName, UpstreamKey, UpstreamPlan, UpstreamProtocol,
+    UpstreamTls,
+};
+use crate::names::{NamespacedName, ObjectKey};
+
+/// What differs from the state after the previous settling. Each list has an entry at most once.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Gateways that are new or differ. All sockets of a Gateway are in it.
+    pub gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
+    /// Gateways that are not served any more.
+    pub gateways_removed: Vec<NamespacedName>,
+    /// Rules of routes that are new or differ.
+    pub plans: BTreeMap<PlanId, Arc<RoutePlan>>,
+    /// Rules that are gone.
+    pub plans_removed: Vec<PlanId>,
+    /// Upstreams that are new or differ.
+    pub upstreams: BTreeMap<UpstreamKey, Arc<UpstreamPlan>>,
+    /// Upstreams that no rule refers to any more.
+    pub upstreams_removed: Vec<UpstreamKey>,
+    /// Endpoints that are new or differ. Endpoints of removed upstreams are gone without an entry.
+    pub endpoints: BTreeMap<UpstreamKey, Arc<[EndpointPlan]>>,
+    /// Status documents that differ from what the objects have.
+    pub statuses: Vec<StatusDocument>,
+    /// How much was computed, for tests and metrics.
+    pub recomputed: Recomputed,
+}
+
+impl Changes {
+    /// Whether the data plane has nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.gateways.is_empty()
+            && self.gateways_removed.is_empty()
+            && self.plans.is_empty()
+            && self.plans_removed.is_empty()
+            && self.upstreams.is_empty()
+            && self.upstreams_removed.is_empty()
+            && self.endpoints.is_empty()
+    }
+}
+
+/// How many parts of the state were derived again.
+#[allow(missing_docs, reason = "one count for each kind of part")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recomputed {
+    pub gateways: usize,
+    pub routes: usize,
+    pub plans: usize,
+    pub upstreams: usize,
+    pub endpoints: usize,
+    pub statuses: usize,
+}
+
+/// The status of one object, as the body of a server-side apply to its `status` subresource:
+/// `apiVersion`, `kind`, `metadata.name`, `metadata.namespace` and `status`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusDocument {
+    /// Whose status it is.
+    pub object: ObjectKey,
+    /// The whole document.
+    pub body: Value,
+}

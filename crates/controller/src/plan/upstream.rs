@@ -1,0 +1,84 @@
+//! Upstreams: ports of Services with their protocol, TLS and endpoints.
+//!
+//! Owns: the types.
+//! Does not own: how they are resolved ([`crate::backends`]).
+//! Flow: `BackendTarget::Upstream(key)` → [`UpstreamPlan`] and endpoints.
+
+#![allow(missing_docs, reason = "fields without a comment are what the standard calls so")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::names::{Name, NamespacedName};
+
+/// What a rule sends requests to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BackendTarget {
+    Upstream(UpstreamKey),
+    /// The reference cannot be used. Its share of the requests gets 500. The text is for logs.
+    Invalid(Name),
+}
+
+/// Rules with the same key share one upstream.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UpstreamKey {
+    pub service: NamespacedName,
+    /// Port of the Service, not of its endpoints.
+    pub port: u16,
+    pub protocol: UpstreamProtocol,
+    /// The BackendTLSPolicy that applies.
+    pub tls_policy: Option<NamespacedName>,
+}
+
+/// By the `appProtocol` of the port, or by the kind of route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1, and WebSocket by upgrade.
+    Http,
+    /// HTTP/2; without TLS by prior knowledge (`kubernetes.io/h2c`, or a GRPCRoute).
+    Http2,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamPlan {
+    pub key: UpstreamKey,
+    pub tls: Option<UpstreamTls>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamTls {
+    /// The name to ask for (SNI), and to authenticate unless `subject_alt_names` has entries.
+    pub hostname: Name,
+    pub authorities: CaSource,
+    /// One of these must be in the certificate instead of `hostname`.
+    pub subject_alt_names: Vec<SubjectAltName>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum CaSource {
+    /// The certificate authorities of the system.
+    System,
+    /// PEM, one text for each reference.
+    Bundles(Vec<Arc<[u8]>>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubjectAltName {
+    Hostname(Name),
+    Uri(Name),
+}
+
+/// One endpoint of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndpointPlan {
+    pub address: IpAddr,
+    pub port: u16,
+    /// Whether new requests are to be sent to it.
+    pub ready: bool,
+    /// Whether it still serves while it is terminating. Used if no endpoint is ready.
+    pub serving: bool,
+    pub terminating: bool,
+    pub zone: Option<Name>,
+    /// Zones that should prefer this endpoint. Empty: all zones.
+    pub for_zones: Vec<Name>,
+}

@@ -1,0 +1,90 @@
+//! What the operator decides about the controller, and the checks that other crates provide.
+//!
+//! Owns: the controller's name, the experimental channel, the standard's version, the two functions
+//! that look into certificates and policies.
+//! Does not own: where these come from.
+//! Flow: [`Settings`] → every function that derives state.
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value;
+
+use crate::names::Name;
+
+/// The version of the Gateway API whose fields are read, and for which conformance is claimed.
+pub const GATEWAY_API_VERSION: &str = "v1.6.3";
+
+/// Whether a certificate chain and its private key (both PEM) can be served. The error is a phrase
+/// for the condition of the listener.
+pub type CertificateCheck = fn(chain: &[u8], key: &[u8]) -> Result<(), String>;
+
+/// Whether the body of an AccessPolicy (`defaults` or `overrides`) is valid. The error is a phrase
+/// for the condition of the policy.
+pub type PolicyCheck = fn(body: &Value) -> Result<(), String>;
+
+/// Settings of the controller. They do not change while it runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The `controllerName` of the classes that are ours.
+    pub controller_name: Name,
+    /// Whether fields of the experimental channel are accepted: `retry` and `ExternalAuth`.
+    pub experimental: bool,
+    /// Features of the data plane, by the names of the conformance suite, sorted.
+    pub supported_features: Vec<&'static str>,
+    /// See [`CertificateCheck`].
+    pub certificate_check: CertificateCheck,
+    /// See [`PolicyCheck`].
+    pub policy_check: PolicyCheck,
+}
+
+impl Settings {
+    /// Settings without experimental fields and features, with checks that look at PEM only.
+    pub fn new(controller_name: &str) -> Self {
+        Self {
+            controller_name: Name::from(controller_name),
+            experimental: false,
+            supported_features: Vec::new(),
+            certificate_check: is_pem_pair,
+            policy_check: |_| Ok(()),
+        }
+    }
+}
+
+/// Whether both texts are PEM of what they should be. Whether the key belongs to the certificate is
+/// for a check with a cryptographic library.
+pub fn is_pem_pair(chain: &[u8], key: &[u8]) -> Result<(), String> {
+    has_certificates(chain).map_err(|problem| format!("tls.crt {problem}"))?;
+    match PrivateKeyDer::from_pem_slice(key) {
+        Ok(_) => Ok(()),
+        Err(_) => Err("tls.key has no private key in PEM".to_owned()),
+    }
+}
+
+/// Whether `pem` has at least one certificate, and nothing that is malformed.
+pub fn has_certificates(pem: &[u8]) -> Result<(), String> {
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        certificate.map_err(|error| format!("is not valid PEM: {error}"))?;
+        count += 1;
+    }
+    if count == 0 { Err("has no certificate in PEM".to_owned()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    const KEY: &[u8] = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+
+    #[test]
+    fn a_pair_needs_a_certificate_and_a_key() {
+        assert_eq!(is_pem_pair(CERTIFICATE, KEY), Ok(()));
+        let error = |chain, key| is_pem_pair(chain, key).unwrap_err();
+        assert_eq!(error(b"Hello world\n", KEY), "tls.crt has no certificate in PEM");
+        assert_eq!(error(KEY, KEY), "tls.crt has no certificate in PEM");
+        assert_eq!(error(CERTIFICATE, CERTIFICATE), "tls.key has no private key in PEM");
+        let cut = &CERTIFICATE[..40];
+        assert!(error(cut, KEY).starts_with("tls.crt is not valid PEM"), "{}", error(cut, KEY));
+    }
+}

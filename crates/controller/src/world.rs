@@ -1,0 +1,128 @@
+//! All objects that are known, and the state that follows from them.
+//!
+//! Owns: which parts of the state a change makes stale, and deriving only those again.
+//! Does not own: how a part is derived (the other modules of the crate).
+//! Flow: `apply(Event)` marks stale parts; `settle(now)` derives them and returns the difference:
+//! Gateways, then routes, then upstreams, then status documents. Each stage may mark parts of the
+//! next one.
+
+mod apply;
+mod edges;
+mod route_state;
+mod settle;
+mod status;
+mod upstreams;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use self::edges::Edges;
+use self::route_state::RouteState;
+use self::upstreams::Upstreams;
+use crate::attach::Gateways;
+use crate::conditions::{ListenerCounts, ServiceGateways};
+use crate::known::{GatewayAddresses, Known};
+use crate::listeners::GatewayState;
+use crate::names::{Name, NamespacedName, ObjectKey};
+use crate::objects::Object;
+use crate::plan::{EndpointPlan, GatewayPlan, PlanId, RoutePlan, UpstreamKey, UpstreamPlan};
+use crate::settings::Settings;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An object is new, or is different.
+    Set(Object),
+    /// An object is gone.
+    Removed(ObjectKey),
+    /// A Gateway has these addresses. Without any they are unknown again.
+    Addresses(NamespacedName, GatewayAddresses),
+    /// The definitions in the cluster are of this version of the Gateway API.
+    BundleVersion(Option<Name>),
+}
+
+/// The objects of the cluster with the derived state.
+#[derive(Debug)]
+pub struct World {
+    settings: Settings,
+    known: Known,
+    edges: Edges,
+    stale: Stale,
+    gateways: GatewayEntries,
+    routes: HashMap<ObjectKey, RouteState>,
+    upstreams: Upstreams,
+    /// Routes attached to each listener.
+    counts: ListenerCounts,
+    service_gateways: ServiceGateways,
+}
+
+/// A Gateway that is ours.
+#[derive(Debug)]
+struct GatewayEntry {
+    state: GatewayState,
+    plan: Arc<GatewayPlan>,
+}
+
+#[derive(Debug, Default)]
+struct GatewayEntries(HashMap<NamespacedName, GatewayEntry>);
+
+impl Gateways for GatewayEntries {
+    fn state(&self, gateway: &NamespacedName) -> Option<&GatewayState> {
+        self.0.get(gateway).map(|entry| &entry.state)
+    }
+}
+
+/// Parts of the state to derive again.
+#[derive(Debug, Default)]
+struct Stale {
+    gateways: BTreeSet<NamespacedName>,
+    routes: BTreeSet<ObjectKey>,
+    /// Upstreams whose TLS may differ.
+    upstreams: BTreeSet<UpstreamKey>,
+    /// Services whose endpoints may differ.
+    endpoints: BTreeSet<NamespacedName>,
+    statuses: BTreeSet<ObjectKey>,
+}
+
+/// The whole desired state, as after all changes so far.
+#[allow(missing_docs, reason = "fields are those of `Changes`")]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DesiredState {
+    pub gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
+    pub plans: BTreeMap<PlanId, Arc<RoutePlan>>,
+    pub upstreams: BTreeMap<UpstreamKey, Arc<UpstreamPlan>>,
+    pub endpoints: BTreeMap<UpstreamKey, Arc<[EndpointPlan]>>,
+}
+
+impl World {
+    /// A world without objects.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            known: Known::default(),
+            edges: Edges::default(),
+            stale: Stale::default(),
+            gateways: GatewayEntries::default(),
+            routes: HashMap::new(),
+            upstreams: Upstreams::default(),
+            counts: ListenerCounts::new(),
+            service_gateways: ServiceGateways::new(),
+        }
+    }
+
+    /// The objects as they are known.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The desired state as of the last settling.
+    pub fn desired_state(&self) -> DesiredState {
+        let plans = self.routes.values().flat_map(|route| &route.plans);
+        DesiredState {
+            gateways: self.gateways.0.iter().map(|(at, entry)| (at.clone(), entry.plan.clone())).collect(),
+            plans: plans.map(|plan| (plan.id.clone(), plan.clone())).collect(),
+            upstreams: self.upstreams.plans(),
+            endpoints: self.upstreams.endpoints(),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What is derived from one route.
+//!
+//! Owns: joining attachment, rules and policies into plans.
+//! Does not own: comparing them with the former ones ([`super::settle`]).
+//! Flow: `attach + rules + policies → RouteState`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::attach::{self, Gateways, ParentOutcome};
+use crate::conditions::PolicyReach;
+use crate::known::Known;
+use crate::names::{Name, NamespacedName, ObjectKey};
+use crate::objects::Route;
+use crate::plan::{
+    Attachment, BackendTarget, FilterPlan, ListenerId, PlanId, PolicyOutcome, RoutePlan, RuleAction,
+    UpstreamKey,
+};
+use crate::policies;
+use crate::rules::{self, RouteRules, RulePlan};
+use crate::settings::Settings;
+
+/// A route with at least one parent of ours.
+#[derive(Debug, Default)]
+pub(super) struct RouteState {
+    pub(super) outcomes: Vec<(ParentOutcome, PolicyReach)>,
+    /// The faults of the rules. The rules themselves are in the plans.
+    pub(super) rules: RouteRules,
+    pub(super) plans: Vec<Arc<RoutePlan>>,
+    /// Sorted, each once.
+    pub(super) upstreams: Vec<UpstreamKey>,
+    /// Listeners that take the route. Sorted, each once.
+    pub(super) listeners: Vec<ListenerId>,
+    /// Gateways of these listeners, with the Services that the route names. Sorted.
+    pub(super) uses: Vec<(NamespacedName, NamespacedName)>,
+}
+
+/// Derives the state of a route. `None` if no parent is ours.
+pub(super) fn derive(
+    known: &Known,
+    settings: &Settings,
+    gateways: &impl Gateways,
+    (key, route): (&ObjectKey, &Route),
+) -> Option<RouteState> {
+    let outcomes = attach::derive(known, gateways, key.kind, route);
+    if outcomes.is_empty() {
+        return None;
+    }
+    let mut rules = rules::derive(known, settings, key.kind, route);
+    let is_refused = rules.refused.is_some();
+    let rule_plans = std::mem::take(&mut rules.rules);
+    let attachments = Attachments::derive(known, key, &outcomes, &rule_plans);
+    let plans = if is_refused { Vec::new() } else { plans(key, route, rule_plans, &attachments) };
+    let outcomes: Vec<_> = outcomes
+        .into_iter()
+        .map(|outcome| {
+            let served = !is_refused && outcome.fault.is_none();
+            let reach = if served { attachments.reach(&outcome) } else { PolicyReach::NotServed };
+            (outcome, reach)
+        })
+        .collect();
+    let taken = outcomes.iter().filter(|_| !is_refused).flat_map(|(outcome, _)| {
+        outcome.listeners.iter().map(|one| (one.listener.clone(), one.socket.gateway.clone()))
+    });
+    let (listeners, gateways): (BTreeSet<_>, BTreeSet<_>) = taken.unzip();
+    let services = route.spec.services(&route.meta.at.namespace);
+    let uses =
+        gateways.iter().flat_map(|gateway| services.iter().map(|service| (service.clone(), gateway.clone())));
+    Some(RouteState {
+        uses: uses.collect::<BTreeSet<_>>().into_iter().collect(),
+        upstreams: upstreams(&plans).into_iter().collect(),
+        listeners: listeners.into_iter().collect(),
+        outcomes,
+        rules,
+        plans,
+    })
+}
+
+/// The attachments of all rules: those of rules with the same name are shared.
+struct Attachments(Vec<(Option<Name>, Arc<[Attachment]>)>);
+
+impl Attachments {
+    fn derive(known: &Known, key: &ObjectKey, outcomes: &[ParentOutcome], rules: &[RulePlan]) -> Self {
+        let mut found: Vec<(Option<Name>, Arc<[Attachment]>)> = Vec::new();
+        for rule in rules {
+            if found.iter().any(|(name, _)| *name == rule.name) {
+                continue;
+            }
+            let mut list: Vec<Attachment> = Vec::new();
+            for attached in outcomes.iter().flat_map(|outcome| &outcome.listeners) {
+                if list.iter().any(|one| one.listener == attached.listener) {
+                    continue;
+                }
+                let target = (key, rule.name.as_ref());
+                let policy = policies::resolve(known, &attached.socket.gateway, &attached.listener, target);
+                list.push(Attachment {
+                    listener: attached.listener.clone(),
+                    socket: attached.socket.clone(),
+                    hosts: attached.hosts.clone(),
+                    policy,
+                });
+            }
+            found.push((rule.name.clone(), Arc::from(list)));
+        }
+        Self(found)
+    }
+
+    fn of_rule(&self, name: Option<&Name>) -> Arc<[Attachment]> {
+        let found = self.0.iter().find(|(own, _)| own.as_ref() == name);
+        found.map(|(_, list)| list.clone()).unwrap_or_default()
+    }
+
+    /// Whether policies apply to all rules on the listeners of one parent.
+    fn reach(&self, outcome: &ParentOutcome) -> PolicyReach {
+        let listeners: BTreeSet<_> = outcome.listeners.iter().map(|one| &one.listener).collect();
+        let attachments = self.0.iter().flat_map(|(_, list)| list.iter());
+        let mut reach = PolicyReach::All;
+        for attachment in attachments.filter(|one| listeners.contains(&one.listener)) {
+            match &attachment.policy {
+                PolicyOutcome::Invalid(policy) => return PolicyReach::Invalid(policy.clone()),
+                PolicyOutcome::None => reach = PolicyReach::Missing,
+                PolicyOutcome::Applied(_) => {}
+            }
+        }
+        reach
+    }
+}
+
+fn plans(
+    key: &ObjectKey,
+    route: &Route,
+    rules: Vec<RulePlan>,
+    attachments: &Attachments,
+) -> Vec<Arc<RoutePlan>> {
+    let mut plans = Vec::new();
+    for (number, rule) in (0_u16..).zip(rules) {
+        let attachments = attachments.of_rule(rule.name.as_ref());
+        if attachments.is_empty() {
+            continue;
+        }
+        for (matched, matches) in (0_u16..).zip(rule.matches) {
+            plans.push(Arc::new(RoutePlan {
+                id: PlanId { route: key.clone(), rule: number, matched },
+                rule_name: rule.name.clone(),
+                created: route.meta.created,
+                labels: route.meta.labels.clone(),
+                attachments: attachments.clone(),
+                matches,
+                action: rule.action.clone(),
+                filters: rule.filters.clone(),
+                request_timeout: rule.request_timeout,
+                backend_timeout: rule.backend_timeout,
+                retry: rule.retry.clone(),
+            }));
+        }
+    }
+    plans
+}
+
+/// Every upstream that a plan refers to.
+fn upstreams(plans: &[Arc<RoutePlan>]) -> BTreeSet<UpstreamKey> {
+    let mut found = BTreeSet::new();
+    let mut add = |target: &BackendTarget| {
+        if let BackendTarget::Upstream(key) = target {
+            found.insert(key.clone());
+        }
+    };
+    let of_filters = |filters: &[FilterPlan], add: &mut dyn FnMut(&BackendTarget)| {
+        for filter in filters {
+            match filter {
+                FilterPlan::Mirror(mirror) => add(&mirror.target),
+                FilterPlan::ExternalAuth(auth) => add(&auth.target),
+                _ => {}
+            }
+        }
+    };
+    for plan in plans {
+        of_filters(&plan.filters, &mut add);
+        if let RuleAction::Forward(backends) = &plan.action {
+            for backend in backends.iter() {
+                add(&backend.target);
+                of_filters(&backend.filters, &mut add);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,182 @@
+//! Deriving what is stale.
+//!
+//! Owns: the order of the stages, and the difference between the former and the new state.
+//! Does not own: what makes a part stale ([`super::apply`]), status documents ([`super::status`]).
+//! Flow: Gateways → routes → upstreams → statuses.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{GatewayEntry, World, route_state};
+use crate::conditions::depends_on_gateway;
+use crate::listeners::{self, GatewayState};
+use crate::names::{Kind, NamespacedName, ObjectKey};
+use crate::objects::{ListenerSet, Seconds};
+use crate::plan::{Changes, PlanId, RoutePlan};
+
+impl World {
+    /// Derives everything that is stale, and returns what differs from the state before. `now` is
+    /// the time of conditions whose status changes.
+    pub fn settle(&mut self, now: Seconds) -> Changes {
+        let mut changes = Changes::default();
+        for gateway in std::mem::take(&mut self.stale.gateways) {
+            self.settle_gateway(gateway, &mut changes);
+        }
+        for route in std::mem::take(&mut self.stale.routes) {
+            self.settle_route(route, &mut changes);
+        }
+        let upstreams = std::mem::take(&mut self.stale.upstreams);
+        let services = std::mem::take(&mut self.stale.endpoints);
+        self.upstreams.refresh(&self.known, &upstreams, &services, &mut changes);
+        for object in std::mem::take(&mut self.stale.statuses) {
+            changes.recomputed.statuses += 1;
+            changes.statuses.extend(self.status(&object, now));
+        }
+        changes
+    }
+
+    fn settle_gateway(&mut self, at: NamespacedName, changes: &mut Changes) {
+        changes.recomputed.gateways += 1;
+        let key = at.clone().of(Kind::Gateway);
+        let gateway = self.known.gateways.get(&at);
+        let gateway = gateway.filter(|one| self.known.is_ours(one, &self.settings.controller_name));
+        let entry = gateway.map(|gateway| {
+            let sets: Vec<Arc<ListenerSet>> = self
+                .edges
+                .dependents(&key)
+                .filter(|dependent| dependent.kind == Kind::ListenerSet)
+                .filter_map(|set| self.known.listener_sets.get(&set.at).cloned())
+                .collect();
+            let state = listeners::derive(&self.known, &self.settings, gateway, &sets);
+            let plan = Arc::new(listeners::plan(gateway, &state));
+            GatewayEntry { state, plan }
+        });
+        let former = match &entry {
+            Some(_) => self.gateways.0.remove(&at),
+            None => {
+                let former = self.gateways.0.remove(&at);
+                changes.gateways_removed.extend(former.as_ref().map(|_| at.clone()));
+                former
+            }
+        };
+        let (old, new) = (former.as_ref().map(|one| &one.state), entry.as_ref().map(|one| &one.state));
+        self.routes_of_changed_parents(old, new);
+        if old != new {
+            for state in [old, new].into_iter().flatten() {
+                self.stale.statuses.extend(depends_on_gateway(&at, state));
+            }
+        }
+        self.stale.statuses.insert(key);
+        if let Some(mut entry) = entry {
+            match former {
+                Some(former) if former.plan == entry.plan => entry.plan = former.plan,
+                _ => {
+                    changes.gateways.insert(at.clone(), entry.plan.clone());
+                }
+            }
+            self.gateways.0.insert(at, entry);
+        }
+    }
+
+    /// Marks the routes of Gateways and ListenerSets whose listeners look different to routes.
+    fn routes_of_changed_parents(&mut self, old: Option<&GatewayState>, new: Option<&GatewayState>) {
+        let both = || [old, new].into_iter().flatten();
+        let parents = both().flat_map(|state| state.offers.keys().cloned());
+        let sets = both().flat_map(|state| state.sets.keys().map(|set| set.clone().of(Kind::ListenerSet)));
+        let parents: BTreeSet<ObjectKey> = parents.chain(sets).collect();
+        for parent in parents {
+            let offers = |state: Option<&GatewayState>| {
+                state.map(|state| (state.offers.get(&parent).cloned(), state.sets.get(&parent.at).cloned()))
+            };
+            if offers(old) != offers(new) {
+                let routes = self.edges.dependents(&parent).filter(|dependent| dependent.kind.is_route());
+                self.stale.routes.extend(routes.cloned());
+            }
+        }
+    }
+
+    fn settle_route(&mut self, key: ObjectKey, changes: &mut Changes) {
+        changes.recomputed.routes += 1;
+        let route = self.known.routes.get(&key);
+        let state = route.and_then(|route| {
+            route_state::derive(&self.known, &self.settings, &self.gateways, (&key, route))
+        });
+        let mut state = state.unwrap_or_default();
+        changes.recomputed.plans += state.plans.len();
+        let former = self.routes.remove(&key).unwrap_or_default();
+        difference(&former.plans, &mut state.plans, changes);
+        // New users first, so that an upstream in both is never without users.
+        state.upstreams.iter().for_each(|key| self.upstreams.retain(key));
+        former.upstreams.iter().for_each(|key| self.upstreams.release(key));
+        for listener in former.listeners.iter().filter(|one| !state.listeners.contains(one)) {
+            if let Some(count) = self.counts.get_mut(listener) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(listener);
+                }
+            }
+            self.stale.statuses.insert(listener.parent.clone());
+        }
+        for listener in state.listeners.iter().filter(|one| !former.listeners.contains(one)) {
+            *self.counts.entry(listener.clone()).or_default() += 1;
+            self.stale.statuses.insert(listener.parent.clone());
+        }
+        self.count_uses(&former.uses, &state.uses);
+        self.stale.statuses.insert(key.clone());
+        if !state.outcomes.is_empty() {
+            self.routes.insert(key, state);
+        }
+    }
+
+    /// Counts which Gateways use which Services: the ancestors of BackendTLSPolicies.
+    fn count_uses(
+        &mut self,
+        former: &[(NamespacedName, NamespacedName)],
+        uses: &[(NamespacedName, NamespacedName)],
+    ) {
+        let mut changed = BTreeSet::new();
+        for (service, gateway) in former.iter().filter(|one| !uses.contains(one)) {
+            let Some(gateways) = self.service_gateways.get_mut(service) else { continue };
+            if let Some(count) = gateways.get_mut(gateway) {
+                *count -= 1;
+                if *count == 0 {
+                    gateways.remove(gateway);
+                    changed.insert(service.clone());
+                }
+            }
+            if gateways.is_empty() {
+                self.service_gateways.remove(service);
+            }
+        }
+        for (service, gateway) in uses.iter().filter(|one| !former.contains(one)) {
+            let gateways = self.service_gateways.entry(service.clone()).or_default();
+            let count = gateways.entry(gateway.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                changed.insert(service.clone());
+            }
+        }
+        for service in &changed {
+            self.tls_policies_stale(service);
+        }
+    }
+}
+
+/// Puts the difference of the plans of one route into `changes`. Plans that are equal keep their
+/// former address. Both lists are sorted by id.
+fn difference(former: &[Arc<RoutePlan>], plans: &mut [Arc<RoutePlan>], changes: &mut Changes) {
+    let find = |list: &[Arc<RoutePlan>], id: &PlanId| list.binary_search_by(|plan| plan.id.cmp(id)).ok();
+    for plan in former {
+        if find(plans, &plan.id).is_none() {
+            changes.plans_removed.push(plan.id.clone());
+        }
+    }
+    for plan in plans {
+        match find(former, &plan.id).map(|index| &former[index]) {
+            Some(same) if same == plan => *plan = same.clone(),
+            _ => {
+                changes.plans.insert(plan.id.clone(), plan.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Status documents of objects, from the derived state.
+//!
+//! Owns: which function derives the status of which object.
+//! Does not own: the documents ([`crate::conditions`]).
+//! Flow: object → derived state → [`StatusDocument`], if it differs.
+
+use super::World;
+use crate::conditions;
+use crate::known::Known;
+use crate::names::{Kind, ObjectKey};
+use crate::objects::Seconds;
+use crate::plan::StatusDocument;
+use crate::rules::RouteRules;
+
+impl World {
+    /// Every status document that differs from what its object has. A process that becomes the one
+    /// that writes status begins with these.
+    pub fn statuses(&self, now: Seconds) -> Vec<StatusDocument> {
+        let known = &self.known;
+        let classes = known.classes.values().map(|class| class.meta.at.clone().of(Kind::GatewayClass));
+        let gateways = known.gateways.keys().map(|at| at.clone().of(Kind::Gateway));
+        let sets = known.listener_sets.keys().map(|at| at.clone().of(Kind::ListenerSet));
+        let tls = known.backend_tls.keys().map(|at| at.clone().of(Kind::BackendTlsPolicy));
+        let access = known.access_policies.keys().map(|at| at.clone().of(Kind::AccessPolicy));
+        let objects = classes.chain(gateways).chain(sets).chain(tls).chain(access);
+        let mut objects: Vec<ObjectKey> = objects.chain(known.routes.keys().cloned()).collect();
+        objects.sort();
+        objects.iter().filter_map(|object| self.status(object, now)).collect()
+    }
+
+    /// The status document of an object, if it differs from the status that the object has.
+    pub(super) fn status(&self, object: &ObjectKey, now: Seconds) -> Option<StatusDocument> {
+        let (known, settings, at) = (&self.known, &self.settings, &object.at);
+        let state = |at| self.gateways.0.get(at).map(|entry| &entry.state);
+        match object.kind {
+            Kind::GatewayClass => {
+                let class = known.classes.get(&at.name)?;
+                let is_ours = class.spec.controller_name == settings.controller_name;
+                is_ours.then(|| conditions::class(known, settings, class, now))?
+            }
+            Kind::Gateway => {
+                conditions::gateway(known, known.gateways.get(at)?, state(at)?, &self.counts, now)
+            }
+            Kind::ListenerSet => {
+                let set = known.listener_sets.get(at)?;
+                conditions::listener_set(set, state(&Known::parent_of(set)?)?, &self.counts, now)
+            }
+            Kind::HttpRoute | Kind::GrpcRoute => {
+                let route = known.routes.get(object)?;
+                let none = RouteRules::default();
+                let (outcomes, rules) = match self.routes.get(object) {
+                    Some(state) => (&state.outcomes[..], &state.rules),
+                    None => (&[][..], &none),
+                };
+                let name = &settings.controller_name;
+                conditions::route((object.kind, route), name, outcomes, rules, now)
+            }
+            Kind::BackendTlsPolicy => {
+                let policy = known.backend_tls.get(at)?;
+                conditions::backend_tls_policy(known, settings, policy, &self.service_gateways, now)
+            }
+            Kind::AccessPolicy => {
+                conditions::access_policy(known, settings, known.access_policies.get(at)?, now)
+            }
+            _ => None,
+        }
+    }
+}
