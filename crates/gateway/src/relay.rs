@@ -421,7 +421,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             return Poll::Ready(Ok(())); // an idle tunnel is closed; this is no failure
         }
         Poll::Ready(Err(match (until <= stall, client) {
-            (true, _) if attempt < request => ExchangeError::UpstreamTimeout,
+            // A slow client says nothing about the endpoint.
+            (true, false) if attempt < request => ExchangeError::UpstreamTimeout,
             (true, _) => ExchangeError::RequestTimeout,
             (false, true) => ExchangeError::ClientStalled,
             (false, false) => ExchangeError::UpstreamTimeout,

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use dataplane::harness::{Fixture, Setup, Upstream};
+use dataplane::harness::{Fixture, Setup, Upstream, until};
 
 use super::upstream_http2::{Http2Upstream, USUAL};
 
@@ -139,7 +139,10 @@ fn the_time_to_connect_counts_too() {
     // Accepts connections, and never answers a handshake.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let setup = Setup {
-        upstream: format!("endpoints = [\"https://{}\"]", silent.local_addr().unwrap()),
+        upstream: format!(
+            "endpoints = [\"https://{}\"]\ntimeouts.connect = \"1s\"",
+            silent.local_addr().unwrap()
+        ),
         ..route("request_timeout = \"300ms\"")
     };
     let f = Fixture::with(setup, Upstream::start());
@@ -148,4 +151,25 @@ fn the_time_to_connect_counts_too() {
     assert_eq!(response.status, 504, "{}", response.text());
     assert!(response.text().contains("request_timeout"), "{}", response.text());
     assert!(began.elapsed() < Duration::from_secs(2));
+    // The endpoint is found out although no request waited for it.
+    let failed = format!(
+        "postern_upstream_connect_errors_total{{upstream=\"backend\",endpoint=\"{}\"}}",
+        silent.local_addr().unwrap()
+    );
+    until("connecting has failed", || f.counted(&failed) > 0.5);
+}
+
+#[test]
+fn a_client_that_sends_slowly_is_not_counted_against_the_endpoint() {
+    let f = Fixture::with(route("attempt_timeout = \"300ms\""), Upstream::start());
+    let mut client = f.connect();
+    client.send(f.request("/", "Content-Length: 10\r\n").replacen("GET", "POST", 1) + "part");
+    let response = client.response();
+    assert_eq!(response.status, 504, "{}", response.text());
+    assert!(response.text().contains("request_timeout"), "{}", response.text());
+    let timeouts = format!(
+        "postern_upstream_timeouts_total{{upstream=\"backend\",endpoint=\"{}\"}}",
+        f.upstream.address
+    );
+    assert_eq!(f.counted(&timeouts), 0.0);
 }

@@ -71,8 +71,7 @@ async fn wait_for_lease(
             None => pool.lease(idle, selection).await,
             Some(until) => {
                 let left = Duration::from_millis(until.saturating_sub(pool.now_millis()));
-                let leasing = Box::pin(tokio::time::timeout(left, pool.lease(idle, selection)));
-                leasing.await.map_err(|_| Refusal::RequestTimeout)?
+                Box::pin(lease_within(left, pool, idle, selection)).await?
             }
         };
         match leased {
@@ -89,6 +88,29 @@ async fn wait_for_lease(
     // Boxed, as connecting is: this happens once per connection.
     Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::authorization_lost)?;
     Ok(lease)
+}
+
+/// Waits for a connection for so long. If an endpoint may take longer to connect, connecting goes on
+/// without the request: otherwise an endpoint that never answers would never fail.
+async fn lease_within(
+    left: Duration,
+    pool: &Rc<Pool>,
+    idle: IdleConnections,
+    selection: &Selection,
+) -> Result<Result<Lease, ConnectError>, Refusal> {
+    if left >= pool.config.timeouts.connect {
+        return tokio::time::timeout(left, pool.lease(idle, selection))
+            .await
+            .map_err(|_| Refusal::RequestTimeout);
+    }
+    let (pool, selection) = (pool.clone(), selection.clone());
+    let leasing = tokio::task::spawn_local(async move { pool.lease(idle, &selection).await });
+    match tokio::time::timeout(left, leasing).await {
+        Ok(Ok(leased)) => Ok(leased),
+        // It panicked, which is logged already.
+        Ok(Err(_)) => Err(Refusal::UpstreamUnreachable),
+        Err(_) => Err(Refusal::RequestTimeout),
+    }
 }
 
 fn unreachable(e: &ConnectError) -> Refusal {

@@ -36,7 +36,7 @@ pub struct Pool {
 }
 
 /// What is known about a request when its endpoint is chosen.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Selection {
     /// Hash of the client, if its requests go to the same endpoint.
     pub affinity: Option<u64>,
