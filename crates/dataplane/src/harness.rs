@@ -450,12 +450,17 @@ pub fn services(workers: usize) -> Services {
     }
 }
 
-/// Loads a configuration as `serve` does.
+/// Loads a configuration as `serve` does, for the gateway alone.
 pub fn load(dir: &Path, text: &str) -> gateway::config::Config {
+    load_all(dir, text).config
+}
+
+/// Loads a configuration as `serve` does.
+pub fn load_all(dir: &Path, text: &str) -> Box<config::LoadedConfig> {
     let path = dir.join("postern.toml");
     std::fs::write(&path, text).expect("file");
     match config::load_file(&path, Timestamp::from_secs(now()), 1) {
-        Ok(loaded) => loaded.config,
+        Ok(loaded) => loaded,
         Err(refused) => panic!("the configuration is sound: {}", refused.report),
     }
 }

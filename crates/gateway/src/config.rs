@@ -248,6 +248,9 @@ pub struct KubernetesConfig {
 pub struct Route {
     /// Name of the route in metrics, logs and `check`.
     pub name: Box<str>,
+    /// Whether every request is refused because no policy applies. Only routes from other sources
+    /// than the file can lack one.
+    pub is_closed: bool,
     /// The rules that decide who may access the route.
     pub policy: Policy,
     /// Text for those whom the policy forbids the route: the `detail` of the problem document, and

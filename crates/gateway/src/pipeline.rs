@@ -344,6 +344,9 @@ fn try_admit(
     let index = route_of(config, scope, inbound, &request)?;
     let route = config.route(index);
     record.route = Some(index);
+    if route.is_closed {
+        return Err(Refusal::NoPolicy);
+    }
     if forwards && (route.response_headers.is_some() || route.cors.is_some()) {
         let unknown = TemplateValues::default();
         record.response_edits = response_edits::of_route(route, request.scheme(), inbound.fields, &unknown);

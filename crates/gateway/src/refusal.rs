@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     ClientStalled,
     /// No route matches the request.
     NoRoute,
+    /// No access policy applies to the route.
+    NoPolicy,
     /// The credential is malformed or invalid; the code gives the reason.
     Credential {
         /// RFC 6750 §3.1 error, `invalid_request` or `invalid_token`.
@@ -204,6 +206,8 @@ impl Refusal {
                 (413, "body_too_large", O::TooLarge, "the request body is larger than allowed here".into(), true),
             Self::ClientStalled =>
                 (408, "client_stalled", O::Timeout, "the request body did not arrive in time".into(), true),
+            Self::NoPolicy =>
+                (403, "no_policy", O::Forbidden, "no access policy applies to this route".into(), false),
             Self::NoRoute =>
                 (404, "no_route", O::NoRoute, "no route for this host and path".into(), false),
             Self::Credential { error: "invalid_request", code, text } =>

@@ -18,7 +18,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::{TlsError, certificates};
+use super::{TlsError, certificates, certificates_in};
 
 /// Certificates that the certificate of a server is verified with.
 #[derive(Debug, Clone)]
@@ -49,8 +49,22 @@ impl TrustAnchors {
     /// [`TlsError`] when the file is unreadable or empty, or any of its certificates is unusable.
     /// Trusting only some of them would fail later, in another place.
     pub fn from_file(path: &Path) -> Result<Self, TlsError> {
+        Self::of(path, certificates(path)?)
+    }
+
+    /// Certificates in PEM, from one or more texts. `name` says in messages where they are from.
+    ///
+    /// # Errors
+    /// As [`TrustAnchors::from_file`].
+    pub fn from_pem(name: &str, texts: &[Arc<[u8]>]) -> Result<Self, TlsError> {
+        let name = Path::new(name);
+        let certificates = texts.iter().map(|text| certificates_in(name, text));
+        Self::of(name, certificates.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    fn of(path: &Path, certificates: Vec<CertificateDer<'static>>) -> Result<Self, TlsError> {
         let (mut roots, mut pinned, mut count) = (RootCertStore::empty(), Vec::new(), 0);
-        for certificate in certificates(path)? {
+        for certificate in certificates {
             count += 1;
             let own = PinnedCertificate::read(&certificate);
             if own.as_ref().is_none_or(|own| own.issues) {

@@ -1,0 +1,392 @@
+//! Compiler: turns changes of the desired state into the next version of the routing.
+//!
+//! Owns: which number a rule, an upstream, a socket and a listener have, the order in which changes
+//! are carried out, and what becomes of a rule that cannot be carried out. Does not own: the parts
+//! themselves (the siblings), when a version is put in force.
+//!
+//! A rule becomes one route per policy that applies to it, since it may be attached to listeners
+//! with different policies. A rule without a policy, or with one that is not valid for it, keeps its
+//! matches and refuses its requests: no less specific route takes them. A rule that is faulty
+//! otherwise answers 500.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use auth::policy::route::{CheckedRoute, HostSet, Order, RouteMatch, Scope};
+use auth::time::Timestamp;
+use config::{Fault, RouteChecker, raw};
+use controller::names::Name;
+use controller::plan::{
+    Attachment, BackendTarget, Changes, FilterPlan, PlanId, PolicyOutcome, PolicyPlan, RedirectFilter,
+    RoutePlan, RuleAction, SocketId,
+};
+use gateway::config::{Listener, Route, Routing};
+use http_engine::config::ListenAddress;
+use http_engine::tls::policy::TlsPolicy;
+use serde_json::{Map, Value, json};
+
+use crate::numbers::Numbers;
+use crate::policy::{self, RouteFacts};
+use crate::raw_route;
+use crate::sockets::{SocketFault, Sockets, Template};
+use crate::upstreams::Upstreams;
+
+/// What happens to requests for a rule that no policy applies to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultPolicy {
+    /// They are refused with 403.
+    Deny,
+    /// Everybody may pass.
+    Public,
+}
+
+/// What the operator decides about routes of the cluster.
+pub struct CompilerSettings {
+    /// What happens to requests for a rule that no policy applies to.
+    pub default_policy: DefaultPolicy,
+    /// Settings of the listeners of Gateways, whose name, address and TLS are replaced.
+    pub listener: Listener,
+    /// Versions, cipher suites and groups of TLS.
+    pub tls: TlsPolicy,
+    /// Zone of this process, for endpoints that are meant for zones.
+    pub zone: Option<Box<str>>,
+}
+
+/// A rule that is not carried out as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}: {problem}")]
+pub struct RuleFault {
+    /// The rule.
+    pub rule: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The next version.
+pub struct Compiled {
+    /// All routes.
+    pub routing: Routing,
+    /// The listeners of Gateways; `None`: they are the same as before.
+    pub listeners: Option<Vec<Arc<Listener>>>,
+    /// Rules that are not carried out as they are written, among those that have changed.
+    pub rules: Vec<RuleFault>,
+    /// Listeners that are not served, among those that have changed.
+    pub sockets: Vec<SocketFault>,
+    /// Upstreams that cannot be used, among those that have changed.
+    pub upstreams: Vec<String>,
+}
+
+/// The desired state as it is compiled.
+pub struct Compiler {
+    settings: CompilerSettings,
+    checker: RouteChecker,
+    /// A route that refuses every request.
+    closed: Route,
+    routing: Routing,
+    route_numbers: Numbers,
+    upstream_numbers: Numbers,
+    upstreams: Upstreams,
+    sockets: Sockets,
+    /// Each rule with the numbers of its routes.
+    rules: HashMap<PlanId, (Arc<RoutePlan>, Vec<usize>)>,
+}
+
+/// Faults that are found on the way.
+#[derive(Default)]
+struct Found {
+    rules: Vec<RuleFault>,
+    sockets: Vec<SocketFault>,
+    upstreams: Vec<String>,
+}
+
+impl Compiler {
+    /// A compiler for a configuration file, whose routes are `routing`.
+    ///
+    /// # Errors
+    /// [`RuleFault`] when the file refuses even a route that answers 500.
+    pub fn new(
+        settings: CompilerSettings,
+        checker: RouteChecker,
+        routing: Routing,
+        now: Timestamp,
+    ) -> Result<Self, RuleFault> {
+        let (routes, upstreams) = routing.first_free();
+        let closed = closed(&checker, now)?;
+        Ok(Self {
+            settings,
+            checker,
+            closed,
+            routing,
+            route_numbers: Numbers::from(routes),
+            upstream_numbers: Numbers::from(upstreams),
+            upstreams: Upstreams::default(),
+            sockets: Sockets::default(),
+            rules: HashMap::new(),
+        })
+    }
+
+    /// Carries out changes. `address` finds the address on which a port of a Gateway is served.
+    pub fn apply(
+        &mut self,
+        changes: &Changes,
+        address: &dyn Fn(&SocketId) -> Option<ListenAddress>,
+        now: Timestamp,
+    ) -> Compiled {
+        let mut found = Found::default();
+        for plan in changes.upstreams.values() {
+            let set = self.upstreams.set(plan, &mut self.upstream_numbers, &mut self.routing, now);
+            found.upstreams.extend(set.err());
+        }
+        for (key, endpoints) in &changes.endpoints {
+            self.upstreams.set_endpoints(key, endpoints, self.settings.zone.as_deref());
+        }
+        let listener = &self.settings.listener;
+        let template = Template { listener, tls: &self.settings.tls, address, now };
+        for gateway in changes.gateways.values() {
+            found.sockets.extend(self.sockets.set(gateway, &template, &mut self.routing));
+        }
+        for id in &changes.plans_removed {
+            self.remove_rule(id);
+        }
+        for plan in changes.plans.values() {
+            self.set_rule(plan, now, &mut found);
+        }
+        for key in &changes.upstreams_removed {
+            self.upstreams.remove(key, &mut self.upstream_numbers, &mut self.routing);
+        }
+        for gateway in &changes.gateways_removed {
+            self.sockets.remove(gateway, &mut self.routing);
+        }
+        let has_listeners = !changes.gateways.is_empty() || !changes.gateways_removed.is_empty();
+        self.compiled(has_listeners, found)
+    }
+
+    /// Compiles everything again for another configuration file.
+    ///
+    /// # Errors
+    /// As [`Compiler::new`]; nothing changes then.
+    pub fn rebase(
+        &mut self,
+        checker: RouteChecker,
+        routing: Routing,
+        address: &dyn Fn(&SocketId) -> Option<ListenAddress>,
+        now: Timestamp,
+    ) -> Result<Compiled, RuleFault> {
+        let (routes, upstreams) = routing.first_free();
+        self.closed = closed(&checker, now)?;
+        (self.checker, self.routing) = (checker, routing);
+        (self.route_numbers, self.upstream_numbers) = (Numbers::from(routes), Numbers::from(upstreams));
+        let mut found = Found::default();
+        self.upstreams.move_to(&mut self.upstream_numbers, &mut self.routing);
+        let listener = &self.settings.listener;
+        let template = Template { listener, tls: &self.settings.tls, address, now };
+        found.sockets = self.sockets.move_to(&template, &mut self.routing);
+        let rules = std::mem::take(&mut self.rules);
+        for (plan, _) in rules.into_values() {
+            self.set_rule(&plan, now, &mut found);
+        }
+        Ok(self.compiled(true, found))
+    }
+
+    fn compiled(&self, has_listeners: bool, found: Found) -> Compiled {
+        let Found { rules, sockets, upstreams } = found;
+        let listeners = has_listeners.then(|| self.sockets.listeners());
+        Compiled { routing: self.routing.clone(), listeners, rules, sockets, upstreams }
+    }
+
+    fn remove_rule(&mut self, id: &PlanId) {
+        let Some((_, numbers)) = self.rules.remove(id) else { return };
+        for number in numbers {
+            self.routing.remove_route(number);
+            self.route_numbers.give_back(number);
+        }
+    }
+
+    fn set_rule(&mut self, plan: &Arc<RoutePlan>, now: Timestamp, found: &mut Found) {
+        self.remove_rule(&plan.id);
+        let mut numbers = Vec::new();
+        let mut note = |problem: String| found.rules.push(RuleFault { rule: rule_name(&plan.id), problem });
+        for group in groups(plan) {
+            let matcher = raw_route::matcher(&rule_name(&plan.id), &plan.matches);
+            let places = self.places(&group);
+            if places.is_empty() {
+                continue;
+            }
+            let matcher = match checked(matcher, plan) {
+                Ok(matcher) => matcher,
+                Err(problem) => {
+                    note(problem);
+                    break;
+                }
+            };
+            let route = self.route(plan, &group, now, &mut note);
+            let number = self.route_numbers.take();
+            self.routing.insert_route(number, matcher, places, Arc::new(route));
+            numbers.push(number);
+        }
+        self.rules.insert(plan.id.clone(), (plan.clone(), numbers));
+    }
+
+    /// Where the routes of a group are looked up.
+    fn places(&self, group: &Group<'_>) -> Vec<(Scope, HostSet)> {
+        let place = |attachment: &&Attachment| {
+            let scope = self.sockets.scope(&attachment.socket, &attachment.listener)?;
+            let hosts: Vec<&Name> = attachment.hosts.iter().flat_map(|hosts| hosts.iter()).collect();
+            let hosts: Vec<&str> = hosts.iter().map(|host| &***host).collect();
+            Some((scope, HostSet::new(&hosts).ok()?))
+        };
+        group.attachments.iter().filter_map(place).collect()
+    }
+
+    /// The route of a group.
+    fn route(
+        &self,
+        plan: &RoutePlan,
+        group: &Group<'_>,
+        now: Timestamp,
+        note: &mut impl FnMut(String),
+    ) -> Route {
+        let upstream = |target: &BackendTarget| match target {
+            BackendTarget::Upstream(key) => self.upstreams.number(key),
+            BackendTarget::Invalid(_) => None,
+        };
+        let name = rule_name(&plan.id);
+        let has_external_auth = plan.filters.iter().any(|f| matches!(f, FilterPlan::ExternalAuth(_)));
+        if has_external_auth {
+            note("the filter ExternalAuth is not supported, so requests get 500".into());
+        }
+        let body = || raw_route::route(&group.of_port(plan), &upstream);
+        let policy = match group.policy {
+            PolicyOutcome::None if self.settings.default_policy == DefaultPolicy::Public => None,
+            PolicyOutcome::None | PolicyOutcome::Invalid(_) => return self.closed(name),
+            PolicyOutcome::Applied(policy) => Some(policy),
+        };
+        let mut raw = if has_external_auth { failing() } else { body() };
+        match policy {
+            None => _ = raw.insert("public".into(), json!(true)),
+            Some(PolicyPlan { body, policy, .. }) => {
+                if let Err(fault) = policy::place(body, &Facts(plan), &mut raw) {
+                    note(format!("AccessPolicy {policy}: {fault}"));
+                    return self.closed(name);
+                }
+            }
+        }
+        match check(&self.checker, &name, raw, now) {
+            Ok(route) => route,
+            Err(problem) => {
+                // Whoever may not pass is told so, even if nothing works behind it.
+                note(problem);
+                self.closed(name)
+            }
+        }
+    }
+
+    /// The rule with this name, closed.
+    fn closed(&self, name: String) -> Route {
+        Route { name: name.into(), ..self.closed.clone() }
+    }
+}
+
+/// A route that refuses every request.
+fn closed(checker: &RouteChecker, now: Timestamp) -> Result<Route, RuleFault> {
+    let mut raw = failing();
+    raw.insert("public".into(), json!(true));
+    match check(checker, "closed", raw, now) {
+        Ok(route) => Ok(Route { is_closed: true, ..route }),
+        Err(problem) => Err(RuleFault { rule: "a rule without a policy".into(), problem }),
+    }
+}
+
+fn check(
+    checker: &RouteChecker,
+    name: &str,
+    raw: Map<String, Value>,
+    now: Timestamp,
+) -> Result<Route, String> {
+    let raw: Result<raw::Route, _> = serde_json::from_value(Value::Object(raw));
+    let raw = raw.map_err(|error| error.to_string())?;
+    let route = checker.check(&raw, &raw_route::upstream_number, now);
+    let lines = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("; ");
+    Ok(Route { name: name.into(), ..route.map_err(lines)? })
+}
+
+/// The attachments of a rule to which the same policy applies.
+struct Group<'p> {
+    policy: &'p PolicyOutcome,
+    /// The port of the listeners, which a redirect without a port keeps.
+    port: Option<u16>,
+    attachments: Vec<&'p Attachment>,
+}
+
+impl Group<'_> {
+    /// The plan with the port of the listeners in a redirect that names neither scheme nor port. A
+    /// redirect keeps the port of the listener, which the client may not have sent.
+    fn of_port(&self, plan: &RoutePlan) -> RoutePlan {
+        let Some(port) = self.port else { return plan.clone() };
+        let filters = plan.filters.iter().map(|filter| match filter {
+            FilterPlan::Redirect(redirect) => {
+                FilterPlan::Redirect(RedirectFilter { port: Some(port), ..redirect.clone() })
+            }
+            other => other.clone(),
+        });
+        RoutePlan { filters: filters.collect(), ..plan.clone() }
+    }
+}
+
+/// Whether the plan redirects to the port of its listener.
+fn redirects_to_own_port(plan: &RoutePlan) -> bool {
+    plan.filters
+        .iter()
+        .any(|filter| matches!(filter, FilterPlan::Redirect(RedirectFilter { scheme: None, port: None, .. })))
+}
+
+fn groups(plan: &RoutePlan) -> Vec<Group<'_>> {
+    let by_port = plan.action == RuleAction::Redirect && redirects_to_own_port(plan);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for attachment in &*plan.attachments {
+        let port = by_port.then_some(attachment.socket.port);
+        match groups.iter_mut().find(|group| *group.policy == attachment.policy && group.port == port) {
+            Some(group) => group.attachments.push(attachment),
+            None => groups.push(Group { policy: &attachment.policy, port, attachments: vec![attachment] }),
+        }
+    }
+    groups
+}
+
+/// A route that answers 500.
+fn failing() -> Map<String, Value> {
+    let route = json!({ "name": "route", "upstreams": [{ "status": 500 }] });
+    route.as_object().cloned().unwrap_or_default()
+}
+
+/// The name of a rule in logs: kind, namespace, name, and the positions of the rule and its match.
+fn rule_name(id: &PlanId) -> String {
+    format!("{} {} rule {} match {}", id.route.kind.name(), id.route.at, id.rule, id.matched)
+}
+
+fn checked(matcher: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, String> {
+    let (created, at, rule, matched) = plan.order();
+    let order = Order {
+        created: u64::try_from(created).unwrap_or(0).saturating_mul(1000),
+        object: at.to_string().into(),
+        position: u32::from(rule) << 16 | u32::from(matched),
+    };
+    CheckedRoute::new(matcher, order)
+        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}
+
+struct Facts<'p>(&'p RoutePlan);
+
+impl RouteFacts for Facts<'_> {
+    fn namespace(&self) -> &str {
+        &self.0.id.route.at.namespace
+    }
+
+    fn name(&self) -> &str {
+        &self.0.id.route.at.name
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.labels.as_ref()?.get(key).map(|value| &**value)
+    }
+}

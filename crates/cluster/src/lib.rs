@@ -1,0 +1,20 @@
+//! The desired state of a Kubernetes cluster, in force at a gateway.
+//!
+//! Owns: the body of an AccessPolicy ([`policy`]), the translation of a rule into a raw route
+//! (`raw_route`), sockets with their certificates (`sockets`), upstreams with their endpoints
+//! (`upstreams`), and the routing that all of this becomes ([`Compiler`]).
+//! Does not own: what the objects of the cluster mean (`controller`), the checks of a route
+//! (`config`), how a version of the routing is put in force (`gateway::server`).
+//!
+//! Flow: `controller::World::settle → Changes → Compiler::apply → RoutesUpdate →
+//! Gateway::update_routes`.
+
+mod compiler;
+mod numbers;
+pub mod policy;
+mod raw_route;
+mod sockets;
+mod upstreams;
+
+pub use compiler::{Compiled, Compiler, CompilerSettings, DefaultPolicy, RuleFault};
+pub use sockets::SocketFault;

@@ -1,0 +1,245 @@
+//! Sockets: ports of Gateways, with their listeners and certificates.
+//!
+//! Owns: the listener of the gateway for each port, its TLS, and the scope of each listener of the
+//! cluster. Does not own: which listeners a Gateway has (`controller::listeners`), binding
+//! (`gateway::server`).
+//!
+//! A socket and a listener keep their numbers as long as they are there, because open connections
+//! refer to them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use auth::policy::route::{HostSet, Scope, ScopeIndex};
+use auth::time::Timestamp;
+use controller::names::NamespacedName;
+use controller::plan::{self, GatewayPlan, KeyPair, ListenerId, ListenerPlan, SocketPlan};
+use gateway::config::{Listener, ListenerTls, Routing, SocketId};
+use http_engine::config::ListenAddress;
+use http_engine::tls::policy::TlsPolicy;
+use http_engine::tls::{self, BuiltServer, ClientAuthorities, PresentedCertificate, Protocols};
+
+use crate::numbers::Numbers;
+
+/// Finds the address on which a port of a Gateway is served; `None`: it has none yet.
+pub(crate) type FindAddress<'f> = dyn Fn(&plan::SocketId) -> Option<ListenAddress> + 'f;
+
+/// Why a listener is not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{listener}: {problem}")]
+pub struct SocketFault {
+    /// The socket or listener.
+    pub listener: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The sockets of all Gateways.
+pub(crate) struct Sockets {
+    gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
+    sockets: HashMap<plan::SocketId, Socket>,
+    socket_numbers: Numbers,
+    scope_numbers: Numbers,
+}
+
+struct Socket {
+    id: SocketId,
+    scopes: HashMap<ListenerId, Scope>,
+    listener: Option<Arc<Listener>>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self {
+            gateways: BTreeMap::new(),
+            sockets: HashMap::new(),
+            socket_numbers: Numbers::from(0),
+            // The scope of the file has the number 0.
+            scope_numbers: Numbers::from(1),
+        }
+    }
+}
+
+/// What listeners of Gateways are like.
+pub(crate) struct Template<'t> {
+    /// Settings of a listener, whose name, address and TLS are replaced.
+    pub(crate) listener: &'t Listener,
+    pub(crate) tls: &'t TlsPolicy,
+    pub(crate) address: &'t FindAddress<'t>,
+    pub(crate) now: Timestamp,
+}
+
+impl Sockets {
+    /// The scope of a listener on a socket.
+    pub(crate) fn scope(&self, socket: &plan::SocketId, listener: &ListenerId) -> Option<Scope> {
+        self.sockets.get(socket)?.scopes.get(listener).copied()
+    }
+
+    /// The listeners of all sockets.
+    pub(crate) fn listeners(&self) -> Vec<Arc<Listener>> {
+        self.sockets.values().filter_map(|socket| socket.listener.clone()).collect()
+    }
+
+    /// Adds a Gateway or changes it. Answers the listeners that are not served.
+    pub(crate) fn set(
+        &mut self,
+        gateway: &Arc<GatewayPlan>,
+        template: &Template<'_>,
+        routing: &mut Routing,
+    ) -> Vec<SocketFault> {
+        let former = self.gateways.insert(gateway.gateway.clone(), gateway.clone());
+        let gone: Vec<_> = former
+            .iter()
+            .flat_map(|former| &former.sockets)
+            .filter(|former| !gateway.sockets.iter().any(|socket| socket.id == former.id))
+            .map(|former| former.id.clone())
+            .collect();
+        for socket in gone {
+            self.remove_socket(&socket, routing);
+        }
+        let mut faults = Vec::new();
+        for plan in &gateway.sockets {
+            self.set_socket(plan, template, routing, &mut faults);
+        }
+        faults
+    }
+
+    /// Removes a Gateway.
+    pub(crate) fn remove(&mut self, gateway: &NamespacedName, routing: &mut Routing) {
+        let Some(former) = self.gateways.remove(gateway) else { return };
+        for socket in &former.sockets {
+            self.remove_socket(&socket.id, routing);
+        }
+    }
+
+    /// Puts all sockets into another routing. Answers the listeners that are not served.
+    pub(crate) fn move_to(&mut self, template: &Template<'_>, routing: &mut Routing) -> Vec<SocketFault> {
+        let mut faults = Vec::new();
+        for gateway in self.gateways.values().cloned().collect::<Vec<_>>() {
+            for plan in &gateway.sockets {
+                self.set_socket(plan, template, routing, &mut faults);
+            }
+        }
+        faults
+    }
+
+    fn set_socket(
+        &mut self,
+        plan: &SocketPlan,
+        template: &Template<'_>,
+        routing: &mut Routing,
+        faults: &mut Vec<SocketFault>,
+    ) {
+        let former = self.sockets.remove(&plan.id);
+        let (id, mut scopes) = match former {
+            Some(former) => (former.id, former.scopes),
+            None => {
+                let number = self.socket_numbers.take();
+                (SocketId(u32::try_from(number).unwrap_or(u32::MAX)), HashMap::new())
+            }
+        };
+        let is_kept = |listener: &ListenerId| plan.listeners.iter().any(|kept| kept.id == *listener);
+        for (_, scope) in scopes.extract_if(|listener, _| !is_kept(listener)) {
+            self.scope_numbers.give_back(scope.number() as usize);
+            routing.remove_scope(scope);
+        }
+        for listener in &plan.listeners {
+            let scope = *scopes
+                .entry(listener.id.clone())
+                .or_insert_with(|| Scope::new(u32::try_from(self.scope_numbers.take()).unwrap_or(u32::MAX)));
+            if routing.scope_name(scope).is_none() {
+                routing.name_scope(scope, scope_name(&listener.id).into());
+            }
+        }
+        let hosts = plan.listeners.iter().filter_map(|listener| {
+            let patterns: Vec<&str> = listener.hostname.iter().map(|host| &**host).collect();
+            Some((HostSet::new(&patterns).ok()?, scopes[&listener.id]))
+        });
+        routing.set_socket(id, Arc::new(ScopeIndex::new(hosts)));
+        let listener = listener(id, plan, template, faults);
+        self.sockets.insert(plan.id.clone(), Socket { id, scopes, listener });
+    }
+
+    fn remove_socket(&mut self, socket: &plan::SocketId, routing: &mut Routing) {
+        let Some(Socket { id, scopes, .. }) = self.sockets.remove(socket) else { return };
+        routing.remove_socket(id);
+        self.socket_numbers.give_back(id.0 as usize);
+        for scope in scopes.into_values() {
+            routing.remove_scope(scope);
+            self.scope_numbers.give_back(scope.number() as usize);
+        }
+    }
+}
+
+/// Name of a listener in metrics: namespace, name and section of its Gateway or ListenerSet.
+fn scope_name(listener: &ListenerId) -> String {
+    format!("{}/{}", listener.parent.at, listener.section)
+}
+
+/// The listener of the gateway for a socket; `None`: it has no address yet, or no certificate.
+fn listener(
+    id: SocketId,
+    plan: &SocketPlan,
+    template: &Template<'_>,
+    faults: &mut Vec<SocketFault>,
+) -> Option<Arc<Listener>> {
+    let address = (template.address)(&plan.id)?;
+    let name = format!("{}:{}", plan.id.gateway, plan.id.port);
+    let tls = match plan.protocol {
+        plan::SocketProtocol::Http => None,
+        plan::SocketProtocol::Https => Some(listener_tls(&name, plan, template, faults)?),
+    };
+    let listener =
+        Listener { name: name.into(), socket: Some(id), address, tls, ..template.listener.clone() };
+    Some(Arc::new(listener))
+}
+
+fn listener_tls(
+    name: &str,
+    plan: &SocketPlan,
+    template: &Template<'_>,
+    faults: &mut Vec<SocketFault>,
+) -> Option<ListenerTls> {
+    let mut certified = Vec::new();
+    for listener in &plan.listeners {
+        let Some(tls) = &listener.tls else { continue };
+        let mut read = |pair: &KeyPair| {
+            let secret = pair.secret.to_string();
+            let certificate =
+                PresentedCertificate::from_pem(&secret, &pair.chain, pair.key.pem(), template.now);
+            let note = |error: &tls::TlsError| {
+                let listener = scope_name(&listener.id);
+                faults.push(SocketFault { listener, problem: error.to_string() });
+            };
+            certificate.inspect_err(note).ok()
+        };
+        let certificates: Vec<_> = tls.certificates.iter().filter_map(&mut read).collect();
+        if !certificates.is_empty() {
+            certified.push((listener.hostname.as_deref().map(Box::from), certificates));
+        }
+    }
+    if certified.is_empty() {
+        return None;
+    }
+    let validation = plan.listeners.iter().find_map(client_validation);
+    let authorities = validation.map(|validation| ClientAuthorities {
+        name,
+        pem: &validation.authorities,
+        is_optional: validation.allows_invalid,
+    });
+    let protocols = Protocols { http1: template.listener.http1, http2: template.listener.http2 };
+    match tls::listeners_config(certified, authorities, template.tls, protocols) {
+        Ok(BuiltServer { config, certificates, clients, .. }) => {
+            Some(ListenerTls { server: config, certificates, client_authorities: clients })
+        }
+        Err(error) => {
+            faults.push(SocketFault { listener: name.into(), problem: error.to_string() });
+            None
+        }
+    }
+}
+
+/// The validation of clients is the same for all listeners of a port.
+fn client_validation(listener: &ListenerPlan) -> Option<&plan::ClientValidation> {
+    listener.tls.as_ref()?.client_validation.as_ref()
+}

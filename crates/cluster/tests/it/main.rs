@@ -1,0 +1,206 @@
+//! Objects of a cluster, served by a gateway in this process.
+
+mod objects;
+
+use dataplane::harness::{Upstream, until};
+use objects::{Cluster, manifest_of_service};
+
+/// A Gateway with one HTTP listener, and a service `app` with one pod.
+fn cluster() -> (Cluster, Upstream) {
+    let mut cluster = Cluster::start();
+    let pod = Upstream::start();
+    cluster.apply(
+        "
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: postern
+  listeners:
+  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+",
+    );
+    cluster.apply(&manifest_of_service("app", pod.address));
+    (cluster, pod)
+}
+
+/// An HTTPRoute for a host, with the rules in YAML.
+fn route(name: &str, host: &str, rules: &str) -> String {
+    format!(
+        "
+kind: HTTPRoute
+metadata: {{name: {name}}}
+spec:
+  parentRefs: [{{name: gw}}]
+  hostnames: [{host}]
+  rules:
+{rules}
+"
+    )
+}
+
+const TO_APP: &str = "  - backendRefs: [{name: app, port: 80}]";
+
+/// An AccessPolicy for an HTTPRoute, with the body in YAML.
+fn policy(name: &str, route: &str, body: &str) -> String {
+    format!(
+        "
+kind: AccessPolicy
+metadata: {{name: {name}}}
+spec:
+  targetRefs: [{{group: gateway.networking.k8s.io, kind: HTTPRoute, name: {route}}}]
+  defaults: {body}
+"
+    )
+}
+
+const DEVELOPERS: &str = "{allow: [{groups: {any: [dev]}}]}";
+const EVERYBODY: &str = "{public: true}";
+
+#[test]
+fn a_route_without_a_policy_is_closed_and_opens_with_one() {
+    let (mut cluster, pod) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.publish();
+    let closed = cluster.get("app.test", "/", "");
+    assert_eq!(closed.status, 403);
+    assert!(closed.text().contains("no_policy"), "{}", closed.text());
+    assert_eq!(cluster.get("other.test", "/", "").status, 404);
+    cluster.apply(&policy("developers", "app", DEVELOPERS));
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 401);
+    let bearer = cluster.bearer();
+    assert_eq!(cluster.get("app.test", "/x", &bearer).status, 200);
+    assert_eq!(pod.only().line(), "GET /x HTTP/1.1");
+    cluster.remove("AccessPolicy", "developers");
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", &bearer).status, 403, "closed at once");
+}
+
+#[test]
+fn a_closed_route_leaves_its_requests_to_no_broader_one() {
+    let (mut cluster, _pod) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.apply(&policy("open", "app", EVERYBODY));
+    let admin =
+        "  - matches: [{path: {type: PathPrefix, value: /admin}}]\n    backendRefs: [{name: app, port: 80}]";
+    cluster.apply(&route("admin", "app.test", admin));
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 200);
+    assert_eq!(cluster.get("app.test", "/admin/x", "").status, 403);
+}
+
+#[test]
+fn a_policy_that_is_not_valid_closes_its_route_and_no_other() {
+    let (mut cluster, _pod) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.apply(&route("other", "other.test", TO_APP));
+    cluster.apply(&policy("broken", "app", "{allow: [{issuers: [nobody]}]}"));
+    cluster.apply(&policy("open", "other", EVERYBODY));
+    let faults = cluster.publish();
+    assert_eq!(
+        (cluster.get("app.test", "/", "").status, cluster.get("other.test", "/", "").status),
+        (403, 200)
+    );
+    assert!(faults.contains("there is no issuer \"nobody\""), "{faults}");
+}
+
+#[test]
+fn a_policy_that_names_a_file_of_the_gateway_closes_its_route() {
+    let (mut cluster, _pod) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    let body = "{public: true, request_headers: {set: {X-Key: {file: /etc/hostname}}}}";
+    cluster.apply(&policy("files", "app", body));
+    let faults = cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 403);
+    assert!(faults.contains("AccessPolicy team/files: unknown field `request_headers`"), "{faults}");
+}
+
+#[test]
+fn endpoints_change_without_a_failed_request() {
+    let (mut cluster, first) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.apply(&policy("open", "app", EVERYBODY));
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 200);
+    let second = Upstream::start();
+    cluster.apply(&manifest_of_service("app", second.address));
+    cluster.publish();
+    until("the other pod is used", || {
+        assert_eq!(cluster.get("app.test", "/", "").status, 200);
+        !second.seen().is_empty()
+    });
+    assert_eq!(first.seen().len() + second.seen().len(), cluster.answered());
+}
+
+#[test]
+fn filters_and_conditions_are_carried_out() {
+    let (mut cluster, pod) = cluster();
+    cluster.apply(&route(
+        "app",
+        "app.test",
+        "
+  - matches: [{path: {type: PathPrefix, value: /old}}]
+    filters:
+    - type: URLRewrite
+      urlRewrite: {hostname: inner.test, path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}}
+    - type: RequestHeaderModifier
+      requestHeaderModifier: {set: [{name: X-Team, value: 'a{b}'}], remove: [X-Secret]}
+    backendRefs: [{name: app, port: 80}]
+  - matches: [{path: {type: PathPrefix, value: /moved}}]
+    filters:
+    - type: RequestRedirect
+      requestRedirect: {hostname: new.test, statusCode: 301}
+  - matches: [{path: {type: Exact, value: /broken}}]
+    backendRefs: [{name: missing, port: 80}]
+  - matches: [{headers: [{name: X-Version, value: two}], queryParams: [{name: v, value: '2'}]}]
+    filters:
+    - type: ResponseHeaderModifier
+      responseHeaderModifier: {add: [{name: X-Answered, value: two}]}
+    backendRefs: [{name: app, port: 80}]
+",
+    ));
+    cluster.apply(&policy("open", "app", EVERYBODY));
+    assert_eq!(cluster.publish(), "");
+    assert_eq!(cluster.get("app.test", "/old/x?y", "X-Secret: 1\r\nX-Team: z\r\n").status, 200);
+    let seen = pod.only();
+    assert_eq!(seen.line(), "GET /new/x?y HTTP/1.1");
+    assert_eq!((seen.values("host"), seen.values("x-team")), (vec!["inner.test"], vec!["a{b}"]));
+    assert!(seen.values("x-secret").is_empty());
+    let moved = cluster.get("app.test", "/moved/x", "");
+    assert_eq!((moved.status, moved.value("location")), (301, Some("http://new.test/moved/x")));
+    assert_eq!(cluster.get("app.test", "/broken", "").status, 500);
+    let two = cluster.get("app.test", "/?v=2", "X-Version: two\r\n");
+    assert_eq!((two.status, two.value("x-answered")), (200, Some("two")));
+    assert_eq!(cluster.get("app.test", "/?v=3", "X-Version: two\r\n").status, 404);
+}
+
+#[test]
+fn another_configuration_file_keeps_the_routes_of_the_cluster() {
+    let (mut cluster, _pod) = cluster();
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.apply(&policy("developers", "app", DEVELOPERS));
+    cluster.publish();
+    let bearer = cluster.bearer();
+    let mut client = cluster.connect();
+    let request = format!("GET / HTTP/1.1\r\nHost: app.test\r\n{bearer}\r\n");
+    client.send(&request);
+    assert_eq!(client.response().status, 200);
+    cluster.reload();
+    client.send(&request);
+    assert_eq!(client.response().status, 200, "the connection stays, and finds its listener again");
+    assert_eq!(cluster.get("app.test", "/", &bearer).status, 200);
+    cluster.remove("HTTPRoute", "app");
+    cluster.publish();
+    client.send(&request);
+    assert_eq!(client.response().status, 404);
+}
+
+#[test]
+fn a_gateway_that_is_gone_closes_its_port() {
+    let (mut cluster, _pod) = cluster();
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 404);
+    cluster.remove("Gateway", "gw");
+    cluster.publish();
+    until("the port is closed", || !cluster.is_open());
+}

@@ -1,0 +1,183 @@
+//! A cluster without an API server: manifests become objects, and what follows from them is put in
+//! force at a gateway.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use auth::time::Timestamp;
+use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy};
+use controller::names::{Interner, Kind, Name, ObjectKey};
+use controller::objects;
+use controller::plan::SocketId;
+use controller::settings::Settings;
+use controller::world::{Event, World};
+use dataplane::harness::{Fixture, Response, Setup, TestClient, Upstream, load_all, now};
+use dataplane::ports;
+use gateway::server::{GatewayListeners, RoutesUpdate};
+use http_engine::config::ListenAddress;
+use serde_json::{Value, json};
+
+pub(crate) struct Cluster {
+    fixture: Fixture,
+    world: World,
+    interner: Interner,
+    generations: BTreeMap<ObjectKey, i64>,
+    compiler: Compiler,
+    /// Where port 80 of the Gateways is served.
+    address: SocketAddr,
+    created: i64,
+    answered: Cell<usize>,
+}
+
+/// A Service with port 80 and one pod.
+pub(crate) fn manifest_of_service(name: &str, pod: SocketAddr) -> String {
+    format!(
+        "
+kind: Service
+metadata: {{name: {name}}}
+spec: {{ports: [{{name: http, port: 80}}]}}
+---
+kind: EndpointSlice
+metadata: {{name: {name}-1, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: IPv4
+ports: [{{name: http, port: {port}}}]
+endpoints: [{{addresses: ['{ip}'], conditions: {{ready: true}}}}]
+",
+        port = pod.port(),
+        ip = pod.ip(),
+    )
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        let fixture = Fixture::with(Setup::default(), Upstream::start());
+        let loaded = load_all(fixture.dir.path(), &file(&fixture));
+        let config = fixture.gateway().config();
+        let listener = config.listeners.iter().next().expect("a listener");
+        let settings = CompilerSettings {
+            default_policy: DefaultPolicy::Deny,
+            listener: (**listener).clone(),
+            tls: http_engine::tls::policy::TlsPolicy::default(),
+            zone: None,
+        };
+        let time = Timestamp::from_secs(now());
+        let compiler = Compiler::new(settings, loaded.route_checker, config.routing.clone(), time);
+        let mut cluster = Self {
+            fixture,
+            world: World::new(Settings::new("postern.dev/gateway-controller")),
+            interner: Interner::default(),
+            generations: BTreeMap::new(),
+            compiler: compiler.expect("a compiler"),
+            address: ports::free().parse().expect("an address"),
+            created: 1_000_000,
+            answered: Cell::new(0),
+        };
+        cluster.world.apply(Event::BundleVersion(Some(Name::from("v1.6.3"))));
+        cluster.apply(
+            "
+kind: GatewayClass
+metadata: {name: postern}
+spec: {controllerName: postern.dev/gateway-controller}
+---
+kind: Namespace
+metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
+",
+        );
+        cluster
+    }
+
+    /// Creates or replaces objects, in the namespace `team`.
+    pub(crate) fn apply(&mut self, manifests: &str) {
+        for manifest in manifests.split("\n---\n").filter(|text| !text.trim().is_empty()) {
+            let mut object: Value = serde_saphyr::from_str(manifest).expect(manifest);
+            let kind = kind(object["kind"].as_str().expect("a kind"));
+            if !matches!(kind, Kind::GatewayClass | Kind::Namespace) {
+                object["metadata"]["namespace"] = json!("team");
+            }
+            self.created += 1;
+            let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
+            let generation = self.generations.entry(ObjectKey::new(kind, "team", &*name)).or_default();
+            *generation += 1;
+            object["metadata"]["generation"] = json!(*generation);
+            object["metadata"]["creationTimestamp"] = json!(objects::time_text(self.created));
+            let object = objects::read(kind, &object, &mut self.interner).expect("an object");
+            self.world.apply(Event::Set(object));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, of: &str, name: &str) {
+        self.world.apply(Event::Removed(ObjectKey::new(kind(of), "team", name)));
+    }
+
+    /// Puts in force what follows from the objects. Answers what is not carried out.
+    pub(crate) fn publish(&mut self) -> String {
+        let changes = self.world.settle(self.created);
+        let time = Timestamp::from_secs(now());
+        let address = self.address;
+        let compiled = self.compiler.apply(&changes, &|port| at(port, address), time);
+        let faults: Vec<_> = compiled.rules.iter().map(ToString::to_string).collect();
+        let Compiled { routing, listeners, .. } = compiled;
+        let update = RoutesUpdate {
+            generation: self.fixture.gateway().config().generation,
+            routing,
+            listeners: listeners.map_or(GatewayListeners::Same, GatewayListeners::Replaced),
+        };
+        let pending = self.fixture.gateway().update_routes(update).expect("the generation in force");
+        assert!(pending.refused.is_empty(), "{:?}", pending.refused);
+        pending.wait().expect("the workers serve it");
+        faults.join("\n")
+    }
+
+    /// Loads the configuration file again, with the routes of the cluster.
+    pub(crate) fn reload(&mut self) {
+        let mut loaded = load_all(self.fixture.dir.path(), &file(&self.fixture));
+        let (routing, address) = (loaded.config.routing.clone(), self.address);
+        let time = Timestamp::from_secs(now());
+        let compiled = self.compiler.rebase(loaded.route_checker, routing, &|port| at(port, address), time);
+        let compiled = compiled.expect("a sound file");
+        let of_gateways = compiled.listeners.into_iter().flatten();
+        loaded.config.listeners = loaded.config.listeners.iter().cloned().chain(of_gateways).collect();
+        loaded.config.routing = compiled.routing;
+        self.fixture.gateway().reload(loaded.config).expect("it is in force");
+    }
+
+    pub(crate) fn connect(&self) -> TestClient {
+        TestClient::connect(self.address)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        std::net::TcpStream::connect(self.address).is_ok()
+    }
+
+    pub(crate) fn get(&self, host: &str, path: &str, fields: &str) -> Response {
+        let mut client = self.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n"));
+        let response = client.response();
+        self.answered.set(self.answered.get() + usize::from(response.status == 200));
+        response
+    }
+
+    /// Number of requests that a pod has answered.
+    pub(crate) fn answered(&self) -> usize {
+        self.answered.get()
+    }
+
+    /// The field with a token of somebody in the group `dev`.
+    pub(crate) fn bearer(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.fixture.issuer.token(|_| {}))
+    }
+}
+
+/// The configuration file of the fixture.
+fn file(fixture: &Fixture) -> String {
+    Setup::default().file(fixture.dir.path(), fixture.upstream.address)
+}
+
+fn kind(name: &str) -> Kind {
+    Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or_else(|| panic!("no kind {name}"))
+}
+
+fn at(socket: &SocketId, address: SocketAddr) -> Option<ListenAddress> {
+    (socket.port == 80).then_some(ListenAddress::Ip(address))
+}
