@@ -29,11 +29,18 @@ JSON = "application/json"
 class Cluster:
     """etcd and kube-apiserver. Nothing else runs: no controller, no kubelet."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(
+        self, stage: Stage, address: str = "127.0.0.1", services: str = "10.0.0.0/24",
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:  # fmt: skip
+        """The API server listens on `address` with this certificate and key (that of the stage) and
+        gives Services addresses of the range `services`."""
         self.folder = stage.folder / "kubernetes"
         self.folder.mkdir(exist_ok=True)
         self.port = stage.port("apiserver")
-        self.base = f"https://127.0.0.1:{self.port}"
+        self.base = f"https://{address}:{self.port}"
+        self._address, self._services = address, services
+        self._certificate = certificate or (stage.certificate, stage.key)
         self.ca = stage.authority.certificate
         self._stage = stage
         self.admin = secrets.token_urlsafe(24)
@@ -59,13 +66,14 @@ class Cluster:
             f"--initial-advertise-peer-urls={peer_url}", f"--initial-cluster=one={peer_url}",
         ], port).start()  # fmt: skip
         self.server = self._stage.server("kube-apiserver", [
-            str(executable), f"--etcd-servers={url}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
-            f"--secure-port={self.port}", f"--tls-cert-file={self._stage.certificate}",
-            f"--tls-private-key-file={self._stage.key}", f"--cert-dir={self.folder}",
+            str(executable), f"--etcd-servers={url}", f"--bind-address={self._address}",
+            f"--advertise-address={self._address}",
+            f"--secure-port={self.port}", f"--tls-cert-file={self._certificate[0]}",
+            f"--tls-private-key-file={self._certificate[1]}", f"--cert-dir={self.folder}",
             f"--token-auth-file={self.folder / 'tokens.csv'}", "--authorization-mode=RBAC", "--anonymous-auth=false",
             f"--service-account-issuer={ISSUER}", f"--service-account-key-file={self.folder / 'accounts.pub'}",
             f"--service-account-signing-key-file={self._key}", f"--api-audiences={ISSUER}",
-            "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
+            f"--service-cluster-ip-range={self._services}", "--endpoint-reconciler-type=none", "--profiling=false",
             "--disable-admission-plugins=ServiceAccount", "--v=1", *options,
         ], self.port)  # fmt: skip
         self.resume()
