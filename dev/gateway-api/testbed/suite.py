@@ -25,6 +25,10 @@ _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): TestConformance(?:/(\S+))? \(([\
 _NAMED = re.compile(r"^=== (?:RUN|NAME|CONT) +TestConformance/?(\S*)$")
 
 
+# Begins a result in the format that is written as soon as a test ends (-test.v=test2json).
+_MARKER = "\x16"
+
+
 @dataclass
 class Options:
     """What to run. The names are those of the suite's flags."""
@@ -52,7 +56,7 @@ class Options:
             "usable-address": USABLE_ADDRESS, "unusable-address": UNUSABLE_ADDRESS, "debug": "true" if self.debug else None,
         }  # fmt: skip
         chosen = [f"-{name}={value}" for name, value in flags.items() if value is not None]
-        return [str(HOME / "suite"), "-test.v", f"-test.timeout={TIMEOUT}", *chosen, *self.more]
+        return [str(HOME / "suite"), "-test.v=test2json", f"-test.timeout={TIMEOUT}", *chosen, *self.more]
 
 
 class Results:
@@ -68,6 +72,7 @@ class Results:
 
     def line(self, text: str) -> str | None:
         """Takes a line. Returns what to print of it."""
+        text = text.lstrip(_MARKER)
         named = _NAMED.match(text)
         if named:
             self._current = named[1]
@@ -84,15 +89,12 @@ class Results:
             return None
         if not name:
             return None
-        self._words = {one: words for one, words in self._words.items() if one in self.failing_steps() or not one.startswith(name)}
+        if verdict != "FAIL":
+            self._words = {one: words for one, words in self._words.items() if one.split("/")[0] != name}
         {"PASS": self.passed, "FAIL": self.failed, "SKIP": self.skipped}[verdict].append(name)
         if verdict == "SKIP":
             return None
         return f"{'pass' if verdict == 'PASS' else 'FAIL'}  {name} ({seconds:.1f} s)"
-
-    def failing_steps(self) -> set[str]:
-        """All failed tests and steps of tests, and the suite itself."""
-        return {"", *self.failed, *(step for steps in self._steps.values() for step in steps)}
 
     def explain(self) -> str:
         """The failed tests, their failed steps, and the last lines of each."""
@@ -121,7 +123,7 @@ def run(options: Options, kubeconfig: Path, log: Path) -> tuple[int, Results]:
         assert process.stdout is not None
         try:
             for text in process.stdout:
-                output.write(text)
+                output.write(text.lstrip(_MARKER))
                 said = results.line(text.rstrip("\n"))
                 if said:
                     print(said, flush=True)
