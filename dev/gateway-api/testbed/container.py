@@ -133,7 +133,8 @@ class Container:
 
     def _note_end(self, code: int) -> None:
         code = code if code >= 0 else 128 - code
-        self._last = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "startedAt": self._started, "finishedAt": now()}
+        reason = "Completed" if code == 0 else "Error"
+        self._last = {"exitCode": code, "reason": reason, "startedAt": self._started, "finishedAt": now()}
         self._process, self.ready = None, False
         if time.monotonic() - self._since > 10 * RESTART_MOST_S:
             self._pause = RESTART_S

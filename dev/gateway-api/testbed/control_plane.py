@@ -37,8 +37,9 @@ class ControlPlane:
         self.folder = folder
         # The stage's gateway is not used here.
         self.stage = Stage(folder, postern=Path("postern"))
-        certificate = self.stage.authority.issue("apiserver", "/CN=kube-apiserver", "serverAuth", f"{NAMES},IP:{NODE},IP:127.0.0.1")
-        self.client = self.stage.authority.issue("kubelet-client", "/CN=kube-apiserver", "clientAuth", "DNS:kube-apiserver")
+        issue = self.stage.authority.issue
+        certificate = issue("apiserver", "/CN=kube-apiserver", "serverAuth", f"{NAMES},IP:{NODE},IP:127.0.0.1")
+        self.client = issue("kubelet-client", "/CN=kube-apiserver", "clientAuth", "DNS:kube-apiserver")
         self.cluster = Cluster(self.stage, address=NODE, services=str(SERVICES), certificate=certificate)
         self.kubeconfig = folder / "kubeconfig"
         self._channel = channel

@@ -38,11 +38,12 @@ def run(body: Callable[[int], int]) -> int:
     """Calls `body` in namespaces of its own, with the process id that the child has outside. Returns
     its exit code. Raises Forbidden."""
     if os.geteuid() != 0:
-        raise Forbidden("network namespaces need root; run this as root, or in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN")
+        raise Forbidden("network namespaces need root; run this as root with CAP_SYS_ADMIN and CAP_NET_ADMIN")
     try:
         _unshare(CLONE_NEWPID)
     except OSError as refused:
-        raise Forbidden(f"the kernel refuses a process namespace ({refused.strerror}); it needs CAP_SYS_ADMIN") from refused
+        why = f"the kernel refuses a process namespace ({refused.strerror}); it needs CAP_SYS_ADMIN"
+        raise Forbidden(why) from refused
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -14,6 +14,7 @@ from .control_plane import KUBELET_PORT, ControlPlane
 from .kubelet_server import serve
 from .logs import Collector, now
 from .network import NODE, PODS, Network
+from .objects import call
 from .pod import MERGE, Pod, Program
 from .watch import Watch
 
@@ -44,15 +45,12 @@ class Kubelet:
         self._register()
         Watch(self._plane.cluster, "/api/v1/pods", self._changed, self._removed).start()
 
-    def logs(self) -> list[Path]:
-        """Files with the output of the containers that run a program now."""
-        with self._lock:
-            return [one.log for pod in self._pods.values() for one in pod.containers if self._program(one.spec["image"])]
-
     def _register(self) -> None:
         cluster = self._plane.cluster
         cluster.expect("POST", "/api/v1/nodes", {
-            "metadata": {"name": NODE_NAME, "labels": {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"}},
+            "metadata": {
+                "name": NODE_NAME, "labels": {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"},
+            },
             "spec": {"podCIDR": str(PODS)},
         })  # fmt: skip
         size = {"cpu": "64", "memory": "256Gi", "pods": "10000"}
@@ -78,7 +76,8 @@ class Kubelet:
     def _begin(self, pod: Pod, found: dict) -> None:
         """Binds a pod to the node, as a scheduler does, and starts it."""
         if not found["spec"].get("nodeName"):
-            self._plane.cluster.call("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.pod_name}/binding", {
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.pod_name}/binding"
+            call(self._plane.cluster, "POST", path, {
                 "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.pod_name, "namespace": pod.namespace},
                 "target": {"apiVersion": "v1", "kind": "Node", "name": NODE_NAME},
             })  # fmt: skip
@@ -93,6 +92,7 @@ class Kubelet:
     def _log(self, namespace: str, pod: str, container: str) -> Path | None:
         with self._lock:
             for running in self._pods.values():
-                if (running.namespace, running.pod_name) == (namespace, pod):
-                    return next((one.log for one in running.containers if one.name == container and one.log.exists()), None)
+                for one in running.containers:
+                    if (running.namespace, running.pod_name, one.name) == (namespace, pod, container) and one.log.exists():
+                        return one.log
         return None

@@ -25,6 +25,7 @@ from clients.report import described
 from .container import Container, environment, expanded
 from .logs import Collector, now
 from .network import NODE, Network
+from .objects import call
 from .volumes import Missing, Unsupported, Volumes, values
 from .watch import key
 
@@ -84,6 +85,7 @@ class Pod(threading.Thread):
         self._deleted = threading.Event()
         self._grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         self._since: dict[str, tuple[str, str]] = {}
+        self._sandbox: Sandbox | None = None
         self._created = now()
 
     def delete(self, grace: int | None) -> None:
@@ -94,16 +96,15 @@ class Pod(threading.Thread):
 
     def run(self) -> None:
         """Until the pod is deleted."""
-        sandbox = None
         try:
             mounts = self._wait_for_objects()
             if mounts is not None:
-                sandbox = self._start(mounts)
+                self._start_containers(mounts)
                 self._keep_status()
         except Exception as problem:  # noqa: BLE001 - any of them is this pod's failure
             self._report_failure(described(problem))
             self._deleted.wait()
-        self._end(sandbox)
+        self._end()
 
     def _wait_for_objects(self) -> str | None:
         """Creates the volumes. None: the pod was deleted meanwhile."""
@@ -123,24 +124,22 @@ class Pod(threading.Thread):
                 self._deleted.wait(CHECK_S)
         return None
 
-    def _start(self, mounts: str) -> Sandbox | None:
+    def _start_containers(self, mounts: str) -> None:
         address = self._network.address()
         self._pod["status"] = {"podIP": address, "hostIP": NODE}
-        sandbox = None
         if any(self._program(one.spec["image"]) for one in self.containers):
-            sandbox = Sandbox(mounts)
-            self._network.attach(sandbox.pid, address)
+            self._sandbox = Sandbox(mounts)
+            self._network.attach(self._sandbox.pid, address)
         for container in self.containers:
             program = self._program(container.spec["image"])
-            if program is None or sandbox is None:
+            if program is None or self._sandbox is None:
                 container.start([], {})
                 continue
             if container.spec.get("command"):
                 raise Unsupported(f"`command` of the container {container.name}; its program is {program[0]}")
             variables = self._environment(container.spec)
             arguments = [expanded(one, variables) for one in container.spec.get("args") or []]
-            container.start(sandbox.command([*program, *arguments]), variables)
-        return sandbox
+            container.start(self._sandbox.command([*program, *arguments]), variables)
 
     def _environment(self, spec: dict) -> dict[str, str]:
         def read(resource: str, name: str, optional: bool) -> dict[str, bytes]:
@@ -166,8 +165,8 @@ class Pod(threading.Thread):
         ready = "True" if all(one.ready for one in self.containers) else "False"
         conditions = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": ready, "Ready": ready}
         return {
-            "phase": "Running", "hostIP": NODE, "hostIPs": [{"ip": NODE}], "podIP": address, "podIPs": [{"ip": address}],
-            "startTime": self._created, "conditions": [self._condition(*one) for one in conditions.items()],
+            "phase": "Running", "hostIP": NODE, "hostIPs": [{"ip": NODE}], "podIP": address,
+            "podIPs": [{"ip": address}], "startTime": self._created, "conditions": [self._condition(*one) for one in conditions.items()],
             "containerStatuses": [one.status() for one in self.containers],
         }  # fmt: skip
 
@@ -179,27 +178,28 @@ class Pod(threading.Thread):
         return {"type": kind, "status": status, "lastTransitionTime": since}
 
     def _report_failure(self, why: str, reason: str = "CreateContainerError") -> None:
-        waiting = {"waiting": {"reason": reason, "message": why}}
+        waiting = {"ready": False, "started": False, "state": {"waiting": {"reason": reason, "message": why}}}
         self._patch({
             "phase": "Pending", "conditions": [self._condition("Ready", "False")],
-            "containerStatuses": [one.status() | {"ready": False, "started": False, "state": waiting} for one in self.containers],
+            "containerStatuses": [one.status() | waiting for one in self.containers],
         })  # fmt: skip
 
     def _patch(self, status: dict) -> None:
         """Writes the status. A pod that is gone needs none."""
-        code, answer = self._cluster.call("PATCH", f"{self._path}/status", {"status": status}, kind=MERGE)
+        code, answer = call(self._cluster, "PATCH", f"{self._path}/status", {"status": status}, MERGE)
         if code not in (200, 404, 409):
-            print(f"pod {self.namespace}/{self.pod_name}: its status was refused: {answer.get('message', code)}", flush=True)
+            why = answer.get("message", code)
+            print(f"pod {self.namespace}/{self.pod_name}: its status was refused: {why}", flush=True)
 
-    def _end(self, sandbox: Sandbox | None) -> None:
+    def _end(self) -> None:
         for container in self.containers:
             container.request_end()
         deadline = time.monotonic() + self._grace
         for container in self.containers:
             container.end(deadline)
-        if sandbox is not None:
-            sandbox.close()
+        if self._sandbox is not None:
+            self._sandbox.close()
         shutil.rmtree(self._volumes, ignore_errors=True)
         # Only the pod of this uid: another may have its name already.
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod["metadata"]["uid"]}}
-        self._cluster.call("DELETE", self._path, options)
+        call(self._cluster, "DELETE", self._path, options)

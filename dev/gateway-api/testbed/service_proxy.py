@@ -25,6 +25,7 @@ from .watch import Key, Watch, key
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 # Changes that come within this time share a transaction.
 GATHER_S = 0.02
+RETRY_S = 1.0
 Target = tuple[str, int]
 
 
@@ -120,15 +121,25 @@ class ServiceProxy:
             self._dirty.wait()
             time.sleep(GATHER_S)
             self._dirty.clear()
-            with self._lock:
-                services, slices = list(self._services.values()), list(self._slices.values())
-                addresses = {key(one): self._balancer(one) for one in services}
-            for service in services:
-                self._announce(service, addresses[key(service)])
-            rules = "\n".join(table(services, slices, addresses)) + "\n"
-            if rules != self._rules:
-                command("iptables-restore", "--noflush", text=rules)
-                self._rules = rules
+            try:
+                self._update()
+            except (OSError, RuntimeError) as problem:
+                print(f"addresses of Services were not updated; retrying: {problem}", flush=True)
+                time.sleep(RETRY_S)
+                self._dirty.set()
+
+    def _update(self) -> None:
+        """Makes addresses and rules those of the current objects."""
+        with self._lock:
+            services, slices = list(self._services.values()), list(self._slices.values())
+            addresses = {key(one): self._balancer(one) for one in services}
+        rules = "\n".join(table(services, slices, addresses)) + "\n"
+        if rules != self._rules:
+            command("iptables-restore", "--noflush", text=rules)
+            self._rules = rules
+        # An address that is announced works already.
+        for service in services:
+            self._announce(service, addresses[key(service)])
 
     def _balancer(self, service: dict) -> str | None:
         spec = service["spec"]
@@ -145,7 +156,8 @@ class ServiceProxy:
             return
         namespace, name = key(service)
         content = {"status": {"loadBalancer": {"ingress": wanted or None}}}
-        self._cluster.call("PATCH", f"/api/v1/namespaces/{namespace}/services/{name}/status", content, kind=MERGE)
+        path = f"/api/v1/namespaces/{namespace}/services/{name}/status"
+        self._cluster.call("PATCH", path, content, kind=MERGE)
 
 
 def table(services: Iterable[dict], slices: Iterable[dict], addresses: dict[Key, str | None]) -> Iterator[str]:
@@ -194,5 +206,6 @@ def translation(address: str, port: dict, targets: list[Target]) -> Iterator[str
     protocol = port.get("protocol", "TCP").lower()
     match = f"-A SERVICES -d {address}/32 -p {protocol} --dport {port['port']}"
     for index, (pod, number) in enumerate(targets):
-        share = f" -m statistic --mode random --probability {1 / (len(targets) - index):.8f}" if index + 1 < len(targets) else ""
+        left = len(targets) - index
+        share = f" -m statistic --mode random --probability {1 / left:.8f}" if left > 1 else ""
         yield f"{match}{share} -j DNAT --to-destination {pod}:{number}"
