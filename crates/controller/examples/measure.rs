@@ -132,8 +132,10 @@ fn main() {
     let begin = Instant::now();
     let changes = measure.world.settle(1);
     println!("settled in {} ms: {:?}", begin.elapsed().as_millis(), changes.recomputed);
+    println!("memory: {} MiB with the state and its changes", memory());
+    let bytes: usize = changes.statuses.iter().map(|status| status.body.len()).sum();
+    println!("{} status documents, {} MiB of text", changes.statuses.len(), bytes >> 20);
     drop(changes);
-    println!("memory: {} MiB with the state", memory());
     measure.changes("a route", Kind::HttpRoute, 2_000, |number| route(number, gateways, "/changed"));
     measure.changes("endpoints", Kind::EndpointSlice, 2_000, |number| slice(number, gateways, number + 1));
 }

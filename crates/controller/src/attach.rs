@@ -4,10 +4,13 @@
 //! there, or the reason why none does.
 //! Does not own: the rules of the route ([`crate::rules`]), the state of listeners
 //! ([`crate::listeners`]).
-//! Flow: `parentRefs → GatewayState → ParentOutcome`.
+//! Flow: `parentRefs → GatewayState → ParentOutcome → Claims`.
+
+mod claims;
 
 use std::sync::Arc;
 
+pub use self::claims::{Claim, Claims};
 use crate::fault::Fault;
 use crate::known::Known;
 use crate::listeners::{GatewayState, Offer, in_scope};
@@ -39,6 +42,8 @@ pub struct Attached {
     pub socket: SocketId,
     /// See [`crate::plan::Attachment::hosts`].
     pub hosts: Option<Arc<[Name]>>,
+    /// The hostname of the listener.
+    hostname: Option<Name>,
 }
 
 /// The Gateways of a route's parents.
@@ -117,6 +122,7 @@ fn listeners(
                 hosts: intersection(offer.hostname.as_ref(), hostnames)?,
                 listener: ListenerId { parent: parent.clone(), section: offer.section.clone() },
                 socket: SocketId { gateway: gateway.clone(), port: offer.port },
+                hostname: offer.hostname.clone(),
             })
         })
         .collect();
@@ -125,6 +131,41 @@ fn listeners(
         return Err(Fault::new("NoMatchingListenerHostname", message));
     }
     Ok(attached)
+}
+
+/// The hosts that a route claims on the listeners that take it.
+pub fn claims_of(outcomes: &[ParentOutcome]) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = Vec::new();
+    for attached in outcomes.iter().flat_map(|outcome| &outcome.listeners) {
+        if claims.iter().any(|(listener, _)| *listener == attached.listener) {
+            continue;
+        }
+        let hosts = match (&attached.hosts, &attached.hostname) {
+            (Some(hosts), _) => hosts.to_vec(),
+            (None, Some(hostname)) => vec![hostname.clone()],
+            (None, None) => vec![Name::from("*")],
+        };
+        claims.push((attached.listener.clone(), hosts));
+    }
+    claims
+}
+
+/// Takes a route from the listeners on which an older route of the other kind has its hosts.
+pub fn yield_to_older(claims: &Claims, route: &ObjectKey, outcomes: &mut [ParentOutcome]) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.fault.is_none()) {
+        let mut winner = None;
+        outcome.listeners.retain(|attached| match claims.older(route, &attached.listener) {
+            None => true,
+            Some(older) => {
+                winner.get_or_insert(older);
+                false
+            }
+        });
+        if let Some(older) = winner.filter(|_| outcome.listeners.is_empty()) {
+            let message = format!("{older} is older and has the same hostnames: use other hostnames");
+            outcome.fault = Some(Fault::new("HostnameConflict", message));
+        }
+    }
 }
 
 fn is_selected(reference: &ParentReference, offer: &Offer) -> bool {

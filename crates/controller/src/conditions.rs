@@ -139,15 +139,13 @@ fn body(kind: Kind, meta: &Metadata, status: &Value) -> StatusDocument {
     if !meta.at.namespace.is_empty() {
         metadata["namespace"] = json!(meta.at.namespace);
     }
-    StatusDocument {
-        object: meta.at.clone().of(kind),
-        body: json!({
-            "apiVersion": kind.api_version(),
-            "kind": kind.name(),
-            "metadata": metadata,
-            "status": status,
-        }),
-    }
+    let body = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.name(),
+        "metadata": metadata,
+        "status": status,
+    });
+    StatusDocument { object: meta.at.clone().of(kind), body: body.to_string().into_boxed_str() }
 }
 
 /// An entry of a list that several controllers write: the reference that it is about, and its

@@ -19,7 +19,7 @@ use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::gateway::{DefaultScope, FromNamespaces, Listener, NamespaceScope, TlsMode};
 use crate::objects::reference::GroupKind;
-use crate::objects::{Gateway, ListenerSet};
+use crate::objects::{Gateway, GatewayClass, ListenerSet};
 use crate::plan::{
     GatewayPlan, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan, SocketProtocol,
 };
@@ -161,9 +161,10 @@ fn gateway_fault(known: &Known, gateway: &Gateway) -> Option<Fault> {
     }
     let spec = &gateway.spec;
     let class = known.classes.get(&spec.gateway_class_name)?;
-    if let Some(problem) = &class.not_understood {
-        let message = format!("GatewayClass {} is not used, because of {problem}", class.meta.at.name);
-        return Some(Fault::new("Invalid", message));
+    if let Some(fault) = class_fault(known, class) {
+        let reason = if fault.reason == "InvalidParameters" { fault.reason } else { "Invalid" };
+        let message = format!("GatewayClass {} is not accepted: {}", class.meta.at.name, fault.message);
+        return Some(Fault::new(reason, message));
     }
     let is_unsupported = |of_type: &Name| *of_type != "IPAddress";
     let types = spec.addresses.iter().filter_map(|address| address.of_type.as_ref());
@@ -182,6 +183,23 @@ fn gateway_fault(known: &Known, gateway: &Gateway) -> Option<Fault> {
     (spec.default_scope == Some(DefaultScope::All)).then(|| {
         Fault::new("Invalid", "defaultScope All is not supported: name the Gateway in parentRefs of routes")
     })
+}
+
+/// Why a GatewayClass is not accepted. Its Gateways are not either.
+pub fn class_fault(known: &Known, class: &GatewayClass) -> Option<Fault> {
+    if let Some(problem) = &class.not_understood {
+        return Some(Fault::new("Unsupported", format!("not used, because of {problem}")));
+    }
+    let parameters = class.spec.parameters_ref.as_ref()?;
+    let target = parameters.target(&Name::default());
+    match target.filter(|target| target.kind == Kind::ConfigMap) {
+        None => {
+            let message = format!("parametersRef names a {}: name a ConfigMap", parameters.kind);
+            Some(Fault::new("InvalidParameters", message))
+        }
+        Some(target) => (!known.config_maps.contains_key(&target.at))
+            .then(|| Fault::new("InvalidParameters", format!("{target} does not exist"))),
+    }
 }
 
 /// Why a ListenerSet as a whole is not accepted, before its listeners are looked at.

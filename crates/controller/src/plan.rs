@@ -12,8 +12,6 @@ mod upstream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 pub use self::listener::{
     ClientValidation, GatewayPlan, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan,
     SocketProtocol,
@@ -30,6 +28,10 @@ pub use self::upstream::{
 use crate::names::{NamespacedName, ObjectKey};
 
 /// What differs from the state after the previous settling. Each list has an entry at most once.
+///
+/// Upstreams and endpoints come before the rules that refer to them, and rules before their removed
+/// upstreams: applied in the order new upstreams, endpoints, Gateways, rules, then what is removed, no
+/// rule ever refers to an upstream that is not there.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Gateways that are new or differ. All sockets of a Gateway are in it.
@@ -78,11 +80,12 @@ pub struct Recomputed {
 }
 
 /// The status of one object, as the body of a server-side apply to its `status` subresource:
-/// `apiVersion`, `kind`, `metadata.name`, `metadata.namespace` and `status`.
+/// `apiVersion`, `kind`, `metadata.name`, `metadata.namespace` and `status`. It is JSON text, since
+/// after a start there is one for each object, and a tree of values takes ten times as much memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusDocument {
     /// Whose status it is.
     pub object: ObjectKey,
     /// The whole document.
-    pub body: Value,
+    pub body: Box<str>,
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use self::edges::Edges;
 use self::route_state::RouteState;
 use self::upstreams::Upstreams;
-use crate::attach::Gateways;
+use crate::attach::{Claims, Gateways};
 use crate::conditions::{ListenerCounts, ServiceGateways};
 use crate::known::{GatewayAddresses, Known};
 use crate::listeners::GatewayState;
@@ -51,6 +51,7 @@ pub struct World {
     gateways: GatewayEntries,
     routes: HashMap<ObjectKey, RouteState>,
     upstreams: Upstreams,
+    claims: Claims,
     /// Routes attached to each listener.
     counts: ListenerCounts,
     service_gateways: ServiceGateways,
@@ -105,6 +106,7 @@ impl World {
             gateways: GatewayEntries::default(),
             routes: HashMap::new(),
             upstreams: Upstreams::default(),
+            claims: Claims::default(),
             counts: ListenerCounts::new(),
             service_gateways: ServiceGateways::new(),
         }

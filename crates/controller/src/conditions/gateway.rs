@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Condition, conditions, document, with};
 use crate::fault::Fault;
 use crate::known::{GatewayAddresses, Known};
-use crate::listeners::{GatewayState, ListenerState};
-use crate::names::{Kind, Name, NamespacedName, ObjectKey};
+use crate::listeners::{GatewayState, ListenerState, class_fault};
+use crate::names::{Kind, NamespacedName, ObjectKey};
 use crate::objects::{Gateway, GatewayClass, ListenerSet, Seconds};
 use crate::plan::{ListenerId, StatusDocument};
 use crate::settings::{GATEWAY_API_VERSION, Settings};
@@ -36,22 +36,6 @@ pub fn class(
         "supportedFeatures": features.collect::<Value>(),
     });
     document(Kind::GatewayClass, &class.meta, &seen, &status)
-}
-
-fn class_fault(known: &Known, class: &GatewayClass) -> Option<Fault> {
-    if let Some(problem) = &class.not_understood {
-        return Some(Fault::new("Unsupported", format!("not used, because of {problem}")));
-    }
-    let parameters = class.spec.parameters_ref.as_ref()?;
-    let target = parameters.target(&Name::default());
-    match target.filter(|target| target.kind == Kind::ConfigMap) {
-        None => {
-            let message = format!("parametersRef names a {}: name a ConfigMap", parameters.kind);
-            Some(Fault::new("InvalidParameters", message))
-        }
-        Some(target) => (!known.config_maps.contains_key(&target.at))
-            .then(|| Fault::new("InvalidParameters", format!("{target} does not exist"))),
-    }
 }
 
 /// Whether the definitions in the cluster are of the minor version that is read here. Newer patch

@@ -20,7 +20,7 @@ use crate::policies;
 use crate::settings::Settings;
 
 /// The Gateways whose routes use a Service, with the number of such routes.
-pub type ServiceGateways = HashMap<NamespacedName, BTreeMap<NamespacedName, u32>>;
+pub type ServiceGateways = HashMap<NamespacedName, Vec<(NamespacedName, u32)>>;
 
 /// The status of a BackendTLSPolicy.
 pub fn backend_tls_policy(
@@ -39,8 +39,7 @@ pub fn backend_tls_policy(
             let message = format!("BackendTLSPolicy {} has the same target and is older", older.meta.at);
             Fault::new("Conflicted", message)
         });
-        let users = gateways.get(&key.at).into_iter().flat_map(BTreeMap::keys);
-        for gateway in users {
+        for (gateway, _) in gateways.get(&key.at).into_iter().flatten() {
             let entry = conflicts.entry(gateway.clone()).or_default();
             *entry = entry.take().or(conflict.clone());
         }

@@ -325,6 +325,7 @@ impl World {
                     self.stale.routes.insert(dependent);
                 }
                 Kind::GatewayClass => {
+                    self.dependents_stale(&dependent);
                     self.stale.statuses.insert(dependent);
                 }
                 Kind::BackendTlsPolicy => {

@@ -4,7 +4,7 @@
 //! Does not own: what becomes stale when it changes.
 //! Flow: references of an object → edges → dependents of their targets.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
@@ -14,7 +14,8 @@ use crate::objects::{AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, List
 /// Reverse edges, and the forward ones that are needed to remove them.
 #[derive(Debug, Default)]
 pub(super) struct Edges {
-    dependents: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Most sets have one element, which a tree would store in a node for eleven.
+    dependents: HashMap<ObjectKey, HashSet<ObjectKey>>,
     targets: HashMap<ObjectKey, Box<[ObjectKey]>>,
 }
 
@@ -43,7 +44,7 @@ impl Edges {
         }
     }
 
-    /// The objects that depend on `target`, sorted by kind.
+    /// The objects that depend on `target`, in no order.
     pub(super) fn dependents(&self, target: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
         self.dependents.get(target).into_iter().flatten()
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::attach::{self, Gateways, ParentOutcome};
+use crate::attach::{self, Claim, Claims, Gateways, ParentOutcome};
 use crate::conditions::PolicyReach;
 use crate::known::Known;
 use crate::names::{Name, NamespacedName, ObjectKey};
@@ -35,18 +35,42 @@ pub(super) struct RouteState {
     pub(super) uses: Vec<(NamespacedName, NamespacedName)>,
 }
 
-/// Derives the state of a route. `None` if no parent is ours.
+/// What is derived from a route before it is compared with routes of the other kind.
+pub(super) struct Candidate {
+    outcomes: Vec<ParentOutcome>,
+    rules: RouteRules,
+}
+
+impl Candidate {
+    /// `None` if no parent is ours.
+    pub(super) fn derive(
+        known: &Known,
+        settings: &Settings,
+        gateways: &impl Gateways,
+        (key, route): (&ObjectKey, &Route),
+    ) -> Option<Self> {
+        let outcomes = attach::derive(known, gateways, key.kind, route);
+        if outcomes.is_empty() {
+            return None;
+        }
+        Some(Self { outcomes, rules: rules::derive(known, settings, key.kind, route) })
+    }
+
+    /// A route that is refused claims nothing.
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        if self.rules.refused.is_some() { Vec::new() } else { attach::claims_of(&self.outcomes) }
+    }
+}
+
+/// Derives the state of a route, when the claims of all routes are known.
 pub(super) fn derive(
     known: &Known,
-    settings: &Settings,
-    gateways: &impl Gateways,
+    claims: &Claims,
     (key, route): (&ObjectKey, &Route),
-) -> Option<RouteState> {
-    let outcomes = attach::derive(known, gateways, key.kind, route);
-    if outcomes.is_empty() {
-        return None;
-    }
-    let mut rules = rules::derive(known, settings, key.kind, route);
+    candidate: Candidate,
+) -> RouteState {
+    let Candidate { mut outcomes, mut rules } = candidate;
+    attach::yield_to_older(claims, key, &mut outcomes);
     let is_refused = rules.refused.is_some();
     let rule_plans = std::mem::take(&mut rules.rules);
     let attachments = Attachments::derive(known, key, &outcomes, &rule_plans);
@@ -66,14 +90,14 @@ pub(super) fn derive(
     let services = route.spec.services(&route.meta.at.namespace);
     let uses =
         gateways.iter().flat_map(|gateway| services.iter().map(|service| (service.clone(), gateway.clone())));
-    Some(RouteState {
+    RouteState {
         uses: uses.collect::<BTreeSet<_>>().into_iter().collect(),
         upstreams: upstreams(&plans).into_iter().collect(),
         listeners: listeners.into_iter().collect(),
         outcomes,
         rules,
         plans,
-    })
+    }
 }
 
 /// The attachments of all rules: those of rules with the same name are shared.

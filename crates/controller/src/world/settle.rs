@@ -4,9 +4,10 @@
 //! Does not own: what makes a part stale ([`super::apply`]), status documents ([`super::status`]).
 //! Flow: Gateways → routes → upstreams → statuses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::route_state::Candidate;
 use super::{GatewayEntry, World, route_state};
 use crate::conditions::depends_on_gateway;
 use crate::listeners::{self, GatewayState};
@@ -22,8 +23,8 @@ impl World {
         for gateway in std::mem::take(&mut self.stale.gateways) {
             self.settle_gateway(gateway, &mut changes);
         }
-        for route in std::mem::take(&mut self.stale.routes) {
-            self.settle_route(route, &mut changes);
+        for (route, candidate) in self.candidates() {
+            self.settle_route(route, candidate, &mut changes);
         }
         let upstreams = std::mem::take(&mut self.stale.upstreams);
         let services = std::mem::take(&mut self.stale.endpoints);
@@ -95,11 +96,32 @@ impl World {
         }
     }
 
-    fn settle_route(&mut self, key: ObjectKey, changes: &mut Changes) {
+    /// The stale routes, and those that share hosts with them. The claims of all routes are final
+    /// when this returns.
+    fn candidates(&mut self) -> BTreeMap<ObjectKey, Option<Candidate>> {
+        let mut candidates = BTreeMap::new();
+        while let Some(key) = self.stale.routes.pop_first() {
+            if candidates.contains_key(&key) {
+                continue;
+            }
+            let route = self.known.routes.get(&key);
+            let candidate = route.and_then(|route| {
+                Candidate::derive(&self.known, &self.settings, &self.gateways, (&key, route))
+            });
+            let claims = candidate.as_ref().map(Candidate::claims).unwrap_or_default();
+            let created = route.map(|route| route.meta.created).unwrap_or_default();
+            let touched = self.claims.replace(&key, created, claims);
+            self.stale.routes.extend(touched);
+            candidates.insert(key, candidate);
+        }
+        candidates
+    }
+
+    fn settle_route(&mut self, key: ObjectKey, candidate: Option<Candidate>, changes: &mut Changes) {
         changes.recomputed.routes += 1;
-        let route = self.known.routes.get(&key);
-        let state = route.and_then(|route| {
-            route_state::derive(&self.known, &self.settings, &self.gateways, (&key, route))
+        let route = self.known.routes.get(&key).zip(candidate);
+        let state = route.map(|(route, candidate)| {
+            route_state::derive(&self.known, &self.claims, (&key, route), candidate)
         });
         let mut state = state.unwrap_or_default();
         changes.recomputed.plans += state.plans.len();
@@ -137,10 +159,10 @@ impl World {
         let mut changed = BTreeSet::new();
         for (service, gateway) in former.iter().filter(|one| !uses.contains(one)) {
             let Some(gateways) = self.service_gateways.get_mut(service) else { continue };
-            if let Some(count) = gateways.get_mut(gateway) {
-                *count -= 1;
-                if *count == 0 {
-                    gateways.remove(gateway);
+            if let Some(index) = gateways.iter().position(|(at, _)| at == gateway) {
+                gateways[index].1 -= 1;
+                if gateways[index].1 == 0 {
+                    gateways.swap_remove(index);
                     changed.insert(service.clone());
                 }
             }
@@ -150,10 +172,12 @@ impl World {
         }
         for (service, gateway) in uses.iter().filter(|one| !former.contains(one)) {
             let gateways = self.service_gateways.entry(service.clone()).or_default();
-            let count = gateways.entry(gateway.clone()).or_default();
-            *count += 1;
-            if *count == 1 {
-                changed.insert(service.clone());
+            match gateways.iter_mut().find(|(at, _)| at == gateway) {
+                Some((_, count)) => *count += 1,
+                None => {
+                    gateways.push((gateway.clone(), 1));
+                    changed.insert(service.clone());
+                }
             }
         }
         for service in &changed {

@@ -15,7 +15,7 @@ use crate::plan::{Changes, EndpointPlan, UpstreamKey, UpstreamPlan};
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
     used: HashMap<UpstreamKey, Upstream>,
-    services: HashMap<NamespacedName, BTreeSet<UpstreamKey>>,
+    services: HashMap<NamespacedName, Vec<UpstreamKey>>,
     /// Upstreams whose number of users fell to zero since the last refresh.
     idle: BTreeSet<UpstreamKey>,
     added: BTreeSet<UpstreamKey>,
@@ -39,7 +39,7 @@ impl Upstreams {
             return;
         }
         self.used.insert(key.clone(), Upstream { users: 1, plan: None, endpoints: Arc::default() });
-        self.services.entry(key.service.clone()).or_default().insert(key.clone());
+        self.services.entry(key.service.clone()).or_default().push(key.clone());
         self.added.insert(key.clone());
     }
 
@@ -97,7 +97,7 @@ impl Upstreams {
     fn remove(&mut self, key: &UpstreamKey, was_served: bool, changes: &mut Changes) {
         self.used.remove(key);
         if let Some(keys) = self.services.get_mut(&key.service) {
-            keys.remove(key);
+            keys.retain(|one| one != key);
             if keys.is_empty() {
                 self.services.remove(&key.service);
             }

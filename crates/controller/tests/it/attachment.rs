@@ -172,3 +172,57 @@ fn a_route_with_an_unknown_field_is_refused_and_harms_no_other() {
     assert_eq!(cluster.parent(Kind::HttpRoute, "good", 0, "Accepted"), "True Accepted");
     assert_eq!(cluster.plans("good").len(), 1);
 }
+
+#[test]
+fn a_host_belongs_to_the_older_of_an_http_and_a_grpc_route() {
+    let route = |kind: &str, name: &str, hostnames: &str| {
+        format!(
+            "kind: {kind}\nmetadata: {{name: {name}}}\nspec: {{parentRefs: [{{name: gw}}], hostnames: {hostnames}}}"
+        )
+    };
+    let cases = [
+        ("[a.com]", "[a.com]", false),
+        ("[a.com]", "[b.com]", true),
+        ("['*.com']", "[a.com]", false),
+        ("[a.com]", "['*.com']", false),
+        ("['*.a.com']", "['*.com']", false),
+        ("['*.a.com']", "['*.b.com']", true),
+        ("[]", "[a.com]", false),
+        ("[a.com]", "[]", false),
+    ];
+    for (older, younger, both) in cases {
+        for (first, second) in [(Kind::HttpRoute, Kind::GrpcRoute), (Kind::GrpcRoute, Kind::HttpRoute)] {
+            let mut cluster = Cluster::new();
+            cluster.apply(&gateway("gw"));
+            cluster.apply(&route(first.name(), "older", older));
+            cluster.apply(&route(second.name(), "younger", younger));
+            cluster.settle();
+            let case = format!("{older} of {}, then {younger}", first.name());
+            assert_eq!(cluster.parent(first, "older", 0, "Accepted"), "True Accepted", "{case}");
+            let found = cluster.parent(second, "younger", 0, "Accepted");
+            assert_eq!(found, if both { "True Accepted" } else { "False HostnameConflict" }, "{case}");
+            let count = &cluster.listener_status(Kind::Gateway, "gw", "http")["attachedRoutes"];
+            assert_eq!(count, if both { 2 } else { 1 }, "{case}");
+            cluster.remove(first, "older");
+            cluster.settle();
+            assert_eq!(cluster.parent(second, "younger", 0, "Accepted"), "True Accepted", "{case}");
+        }
+    }
+}
+
+#[test]
+fn an_older_route_that_appears_takes_its_hosts_back() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&gateway("gw"));
+    cluster.apply("kind: HTTPRoute\nmetadata: {name: http}\nspec: {parentRefs: [{name: gw}]}");
+    cluster.settle();
+    assert_eq!(cluster.plans("http").len(), 1);
+    cluster.apply(
+        "kind: GRPCRoute
+metadata: {name: grpc, creationTimestamp: '1970-01-01T00:00:01Z'}
+spec: {parentRefs: [{name: gw}]}",
+    );
+    let changes = cluster.settle();
+    assert_eq!((changes.plans.len(), changes.plans_removed.len()), (1, 1));
+    assert_eq!(cluster.parent(Kind::HttpRoute, "http", 0, "Accepted"), "False HostnameConflict");
+}

@@ -123,10 +123,11 @@ fn the_protocol_is_that_of_the_port() {
 #[test]
 fn a_grpc_route_speaks_http_2_to_its_backends() {
     let mut cluster = with_backend("{name: web, port: 8080}");
+    cluster.apply(&gateway("second"));
     cluster.apply(
         "kind: GRPCRoute
 metadata: {name: grpc}
-spec: {parentRefs: [{name: gw}], rules: [{backendRefs: [{name: web, port: 8080}]}]}",
+spec: {parentRefs: [{name: second}], rules: [{backendRefs: [{name: web, port: 8080}]}]}",
     );
     let changes = cluster.settle();
     let protocols: Vec<_> = changes.upstreams.keys().map(|key| key.protocol).collect();

@@ -119,9 +119,11 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
 
     fn write(&mut self, document: &StatusDocument) {
         let mut object = self.objects[&document.object].clone();
-        assert_eq!(document.body["kind"], document.object.kind.name());
-        assert_eq!(document.body["metadata"]["name"], document.object.at.name.as_str());
-        let status = document.body["status"].as_object().unwrap().clone();
+        let body: Value = serde_json::from_str(&document.body).unwrap();
+        assert_eq!(body["apiVersion"], document.object.kind.api_version());
+        assert_eq!(body["kind"], document.object.kind.name());
+        assert_eq!(body["metadata"]["name"], document.object.at.name.as_str());
+        let status = body["status"].as_object().unwrap().clone();
         for (field, value) in status {
             object["status"][field.as_str()] = value;
         }

@@ -67,9 +67,13 @@ fn the_parameters_of_a_class_must_exist() {
     cluster.apply(&class("{group: '', kind: ConfigMap, namespace: infra, name: postern}"));
     cluster.settle();
     assert_eq!(cluster.condition(Kind::GatewayClass, "postern", "Accepted"), "False InvalidParameters");
+    cluster.apply(&gateway("gw"));
+    cluster.settle();
+    assert_eq!(cluster.condition(Kind::Gateway, "gw", "Accepted"), "False InvalidParameters");
     cluster.put(ca_bundle("postern"));
     cluster.settle();
     assert_eq!(cluster.condition(Kind::GatewayClass, "postern", "Accepted"), "True Accepted");
+    assert_eq!(cluster.condition(Kind::Gateway, "gw", "Accepted"), "True Accepted");
     cluster.apply(&class("{group: example.com, kind: Other, name: postern}"));
     cluster.settle();
     assert_eq!(cluster.condition(Kind::GatewayClass, "postern", "Accepted"), "False InvalidParameters");

@@ -295,11 +295,12 @@ fn backends_have_weights_and_filters() {
 #[test]
 fn grpc_rules_match_services_and_methods() {
     let mut cluster = with_rules(settings(false), &["{}"]);
+    cluster.apply(&gateway("second"));
     cluster.apply(
         "kind: GRPCRoute
 metadata: {name: grpc}
 spec:
-  parentRefs: [{name: gw}]
+  parentRefs: [{name: second}]
   rules:
   - matches: [{method: {service: echo.Echo, method: Say}}, {method: {type: Exact, service: echo.Echo}, headers: [{name: V, value: '2'}]}]
   - {}",
@@ -322,7 +323,7 @@ spec:
         "{filters: [{type: URLRewrite, urlRewrite: {}}]}",
     ] {
         cluster.apply(&format!(
-            "kind: GRPCRoute\nmetadata: {{name: grpc}}\nspec: {{parentRefs: [{{name: gw}}], rules: [{rule}]}}"
+            "kind: GRPCRoute\nmetadata: {{name: grpc}}\nspec: {{parentRefs: [{{name: second}}], rules: [{rule}]}}"
         ));
         cluster.settle();
         assert_eq!(
