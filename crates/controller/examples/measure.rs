@@ -1,6 +1,8 @@
 //! Measures memory and time per change with many objects:
 //!
-//!     cargo run --release -p controller --example measure -- [routes] [gateways]
+//!     cargo run --release -p controller --example measure -- [routes] [gateways] [sets]
+//!
+//! With `sets` there is one Gateway with that many ListenerSets, instead of many Gateways.
 //!
 //! Prints resident memory from `/proc/self/statm` before and after, the time of the first settling,
 //! and quantiles of the time from an event to its changes.
@@ -28,12 +30,12 @@ fn meta(namespace: &str, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z" })
 }
 
-fn route(number: usize, gateways: usize, path: &str) -> Value {
+fn route(number: usize, gateways: usize, parent: &str, path: &str) -> Value {
     json!({
         "metadata": meta(&format!("ns-{}", number % gateways), &format!("route-{number}")),
         "spec": {
-            "parentRefs": [{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw" }],
-            "hostnames": [format!("app-{number}.example.com")],
+            "parentRefs": [{ "group": "gateway.networking.k8s.io", "kind": parent, "name": "gw" }],
+            "hostnames": [format!("app-{number}.team-{}.com", number % gateways)],
             "rules": [{
                 "matches": [{ "path": { "type": "PathPrefix", "value": path } }],
                 "filters": [{
@@ -74,6 +76,17 @@ fn gateway(number: usize) -> Value {
     })
 }
 
+/// A ListenerSet for the Gateway number `gateways`.
+fn listener_set(number: usize, gateways: usize, port: u16) -> Value {
+    json!({
+        "metadata": meta(&format!("ns-{number}"), "gw"),
+        "spec": {
+            "parentRef": { "name": "gw", "namespace": format!("ns-{gateways}") },
+            "listeners": [{ "name": "http", "hostname": format!("*.team-{number}.com"), "port": port, "protocol": "HTTP" }],
+        },
+    })
+}
+
 struct Measure {
     world: World,
     interner: Interner,
@@ -108,19 +121,30 @@ impl Measure {
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap_or_default());
     let routes = arguments.next().unwrap_or(40_000);
     let gateways = arguments.next().unwrap_or(2_500);
+    let is_set = arguments.next().is_some();
+    let parent = if is_set { "ListenerSet" } else { "Gateway" };
     let mut measure = Measure { world: World::new(Settings::new(CONTROLLER)), interner: Interner::default() };
     let before = memory();
     let class = json!({ "metadata": meta("", "postern"), "spec": { "controllerName": CONTROLLER } });
     measure.set(Kind::GatewayClass, &class);
     let begin = Instant::now();
+    if is_set {
+        let mut shared = gateway(gateways);
+        shared["spec"]["allowedListeners"] = json!({ "namespaces": { "from": "All" } });
+        measure.set(Kind::Gateway, &shared);
+    }
     for number in 0..gateways {
-        measure.set(Kind::Gateway, &gateway(number));
+        if is_set {
+            measure.set(Kind::ListenerSet, &listener_set(number, gateways, 80));
+        } else {
+            measure.set(Kind::Gateway, &gateway(number));
+        }
     }
     for number in 0..routes {
-        measure.set(Kind::HttpRoute, &route(number, gateways, "/"));
+        measure.set(Kind::HttpRoute, &route(number, gateways, parent, "/"));
         measure.set(Kind::Service, &service(number, gateways));
         measure.set(Kind::EndpointSlice, &slice(number, gateways, number));
     }
@@ -136,6 +160,9 @@ fn main() {
     let bytes: usize = changes.statuses.iter().map(|status| status.body.len()).sum();
     println!("{} status documents, {} MiB of text", changes.statuses.len(), bytes >> 20);
     drop(changes);
-    measure.changes("a route", Kind::HttpRoute, 2_000, |number| route(number, gateways, "/changed"));
+    measure.changes("a route", Kind::HttpRoute, 2_000, |number| route(number, gateways, parent, "/changed"));
     measure.changes("endpoints", Kind::EndpointSlice, 2_000, |number| slice(number, gateways, number + 1));
+    if is_set {
+        measure.changes("a ListenerSet", Kind::ListenerSet, 200, |number| listener_set(number, gateways, 81));
+    }
 }

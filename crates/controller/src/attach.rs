@@ -89,7 +89,8 @@ fn listeners(
     route: &Route,
     (reference, parent, gateway): (&ParentReference, &ObjectKey, &NamespacedName),
 ) -> Result<Vec<Attached>, Fault> {
-    if let Some(Some(fault)) = state.sets.get(&parent.at).filter(|_| parent.kind == Kind::ListenerSet) {
+    let refused = state.sets.get(&parent.at).filter(|_| parent.kind == Kind::ListenerSet);
+    if let (Some(Some(fault)), None) = (refused, state.offers.get(parent)) {
         let message = format!("{parent} is not accepted: {}", fault.message);
         return Err(Fault::new("NoMatchingParent", message));
     }

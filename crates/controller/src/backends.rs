@@ -77,7 +77,7 @@ fn protocol(kind: Kind, port: &ServicePort) -> Option<UpstreamProtocol> {
         Kind::GrpcRoute => UpstreamProtocol::Http2,
         _ => UpstreamProtocol::Http,
     };
-    match port.app_protocol.as_deref().unwrap_or_default() {
+    match app_protocol(port).as_str() {
         "" | "https" => Some(by_kind()),
         "kubernetes.io/h2c" | "grpc" => Some(UpstreamProtocol::Http2),
         // A WebSocket begins as HTTP/1.1, and a GRPCRoute cannot use such a port.
@@ -89,7 +89,12 @@ fn protocol(kind: Kind, port: &ServicePort) -> Option<UpstreamProtocol> {
 }
 
 fn needs_tls(port: &ServicePort) -> bool {
-    matches!(port.app_protocol.as_deref(), Some("https" | "kubernetes.io/wss" | "wss"))
+    matches!(app_protocol(port).as_str(), "https" | "kubernetes.io/wss" | "wss")
+}
+
+/// What the port says of its protocol. Service names of IANA have no case.
+fn app_protocol(port: &ServicePort) -> String {
+    port.app_protocol.as_deref().unwrap_or_default().to_ascii_lowercase()
 }
 
 /// The upstream of a key with its TLS. Without TLS in spite of a policy in the key, the policy is

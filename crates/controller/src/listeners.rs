@@ -117,8 +117,8 @@ pub fn derive(
     merge::mark_overlaps(&mut derived);
     for (group, states) in groups.iter().zip(&derived).filter(|(group, _)| group.parent.kind != Kind::Gateway)
     {
-        if states.iter().all(|state| state.fault.is_some()) {
-            let fault = Fault::new("ListenersNotValid", "no listener of the ListenerSet is valid");
+        if !states.iter().any(ListenerState::is_programmed) {
+            let fault = Fault::new("ListenersNotValid", "no listener of the ListenerSet can be served");
             set_faults.insert(group.parent.at.clone(), Some(fault));
         }
     }

@@ -71,9 +71,9 @@ pub fn gateway(
     let addresses = known.addresses.get(&gateway.meta.at).unwrap_or(&none);
     let programmed = gateway_programmed(gateway, state, addresses);
     let mut list = vec![
-        gateway_accepted(state),
+        gateway_accepted(gateway, state),
         Condition::of("Programmed", "Programmed", programmed.as_ref()),
-        gateway_resolved(state),
+        gateway_resolved(gateway, state),
     ];
     if state.is_insecure {
         let message = "a listener serves clients without a valid certificate too";
@@ -91,20 +91,25 @@ pub fn gateway(
     document(Kind::Gateway, &gateway.meta, &seen, &status)
 }
 
-/// Accepted with at least one valid listener; the reason says if others are not.
-fn gateway_accepted(state: &GatewayState) -> Condition {
+/// The listeners of the Gateway itself. Those of ListenerSets have a status there.
+fn own_listeners<'a>(gateway: &Gateway, state: &'a GatewayState) -> impl Iterator<Item = &'a ListenerState> {
+    let parent = gateway.meta.at.clone().of(Kind::Gateway);
+    state.listeners.iter().filter(move |listener| listener.id.parent == parent)
+}
+
+/// Accepted with at least one valid listener; the reason says if own ones are not.
+fn gateway_accepted(gateway: &Gateway, state: &GatewayState) -> Condition {
     if let Some(fault) = &state.fault {
         return Condition::new("Accepted", false, fault.reason, fault.message.clone());
     }
-    let invalid = |listener: &&ListenerState| listener.fault.is_some();
-    let names: Vec<&str> =
-        state.listeners.iter().filter(invalid).map(|listener| listener.id.section.as_str()).collect();
-    if names.is_empty() && !state.listeners.is_empty() {
+    let any = state.listeners.iter().any(|listener| listener.fault.is_none());
+    let invalid = own_listeners(gateway, state).filter(|listener| listener.fault.is_some());
+    let names: Vec<&str> = invalid.map(|listener| listener.id.section.as_str()).collect();
+    if names.is_empty() && any {
         return Condition::new("Accepted", true, "Accepted", "");
     }
-    let any = names.len() < state.listeners.len();
     let message = match names.len() {
-        0 => "the Gateway has no listener".to_owned(),
+        0 => "no listener of the Gateway or its ListenerSets is valid".to_owned(),
         _ => format!("these listeners are not valid: {}", names.join(", ")),
     };
     Condition::new("Accepted", any, "ListenersNotValid", message)
@@ -130,11 +135,11 @@ fn gateway_programmed(
         .then(|| Fault::new("AddressNotAssigned", "no address is assigned to the Gateway yet"))
 }
 
-fn gateway_resolved(state: &GatewayState) -> Condition {
+fn gateway_resolved(gateway: &Gateway, state: &GatewayState) -> Condition {
     if state.unresolved.is_some() {
         return Condition::of("ResolvedRefs", "ResolvedRefs", state.unresolved.as_ref());
     }
-    let unresolved = state.listeners.iter().filter(|listener| listener.unresolved.is_some());
+    let unresolved = own_listeners(gateway, state).filter(|listener| listener.unresolved.is_some());
     let names: Vec<&str> = unresolved.map(|listener| listener.id.section.as_str()).collect();
     let fault = (!names.is_empty()).then(|| {
         let message = format!("references of these listeners are not resolved: {}", names.join(", "));
@@ -153,17 +158,13 @@ pub fn listener_set(
     let seen = set.seen_status();
     let fault = state.sets.get(&set.meta.at)?;
     let parent = set.meta.at.clone().of(Kind::ListenerSet);
-    let own = state.listeners.iter().filter(|listener| listener.id.parent == parent);
-    let mut programmed = fault.clone();
-    if programmed.is_none() && !own.clone().any(ListenerState::is_programmed) {
-        programmed = Some(Fault::new("Invalid", "no listener of the ListenerSet is served"));
-    }
+    let mut own = state.listeners.iter().filter(|listener| listener.id.parent == parent);
     let mut accepted = Condition::of("Accepted", "Accepted", fault.as_ref());
-    if fault.is_none() && own.clone().any(|listener| listener.fault.is_some()) {
+    if fault.is_none() && own.any(|listener| listener.fault.is_some()) {
         accepted.reason = "ListenersNotValid";
         "some listeners are not valid".clone_into(&mut accepted.message);
     }
-    let list = [accepted, Condition::of("Programmed", "Programmed", programmed.as_ref())];
+    let list = [accepted, Condition::of("Programmed", "Programmed", fault.as_ref())];
     let status = json!({
         "conditions": conditions(&seen["conditions"], set.meta.generation, &list, now),
         "listeners": listeners(&seen, set.meta.generation, &parent, (state, counts), now),

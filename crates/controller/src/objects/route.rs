@@ -68,13 +68,6 @@ impl RouteSpec {
             Self::Grpc(spec) => spec.rules.iter().any(|rule| rule.name.as_deref() == Some(name)),
         }
     }
-
-    pub fn use_default_gateways(&self) -> Option<DefaultScope> {
-        match self {
-            Self::Http(spec) => spec.use_default_gateways,
-            Self::Grpc(spec) => spec.use_default_gateways,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -102,6 +102,8 @@ fn the_protocol_is_that_of_the_port() {
         ("kubernetes.io/h2c", Ok(UpstreamProtocol::Http2)),
         ("kubernetes.io/wss", Err("False UnsupportedProtocol")),
         ("https", Err("False UnsupportedProtocol")),
+        ("HTTPS", Err("False UnsupportedProtocol")),
+        ("HTTP", Ok(UpstreamProtocol::Http)),
         ("mysql", Err("False UnsupportedProtocol")),
     ];
     for (protocol, expected) in cases {
@@ -330,7 +332,7 @@ fn the_oldest_policy_of_a_target_wins_and_a_port_is_a_target_of_its_own() {
 fn a_port_that_speaks_tls_needs_a_policy() {
     let mut cluster = with_backend("{name: web, port: 8080}");
     cluster.put(ca_bundle("ca"));
-    cluster.apply("kind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 8080, appProtocol: https}]}");
+    cluster.apply("kind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 8080, appProtocol: HTTPS}]}");
     cluster.settle();
     assert!(matches!(targets(&cluster, "route")[0], BackendTarget::Invalid(_)));
     cluster.apply(&tls_policy("tls", "name: web", CA));

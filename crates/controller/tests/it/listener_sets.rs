@@ -2,7 +2,7 @@
 
 use controller::names::Kind;
 
-use crate::cluster::{Cluster, gateway, key};
+use crate::cluster::{Cluster, gateway, key, tls_secret};
 
 /// A Gateway `gw` with the listener `http` (port 80, hostname `gw.com`) that allows ListenerSets so.
 fn allowing(namespaces: &str) -> Cluster {
@@ -126,6 +126,7 @@ fn the_gateway_wins_then_the_older_listener_set() {
             assert_eq!(cluster.condition(Kind::ListenerSet, set, "Programmed"), programmed, "{set}");
         }
         assert_eq!(cluster.status(Kind::Gateway, "gw")["attachedListenerSets"], 2);
+        assert_eq!(cluster.condition(Kind::Gateway, "gw", "Accepted"), "True Accepted");
         assert_eq!(cluster.listener(Kind::Gateway, "gw", "http", "Accepted"), "True Accepted");
     }
 }
@@ -215,4 +216,43 @@ fn a_listener_set_follows_its_gateway() {
     cluster.settle();
     // Nobody knows whose the parent was: the entry is removed.
     assert_eq!(cluster.status(Kind::HttpRoute, "route")["parents"], serde_json::json!([]));
+}
+
+// ListenerSetReferenceGrant
+#[test]
+fn a_listener_set_without_a_listener_that_can_be_served_is_not_accepted() {
+    let mut cluster = allowing("{from: All}");
+    let mut secret = tls_secret("cert");
+    secret["metadata"]["namespace"] = "team-b".into();
+    cluster.put(secret);
+    cluster.apply(
+        "kind: ListenerSet
+metadata: {name: ls, namespace: team-a}
+spec:
+  parentRef: {name: gw, namespace: infra}
+  listeners:
+  - {name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert, namespace: team-b}]}}
+---
+kind: HTTPRoute
+metadata: {name: route, namespace: team-a}
+spec: {parentRefs: [{kind: ListenerSet, name: ls}]}",
+    );
+    cluster.settle();
+    let set = |cluster: &Cluster, of_type| cluster.condition(Kind::ListenerSet, "team-a/ls", of_type);
+    let tls = |cluster: &Cluster, of_type| cluster.listener(Kind::ListenerSet, "team-a/ls", "tls", of_type);
+    assert_eq!(set(&cluster, "Accepted"), "False ListenersNotValid");
+    assert_eq!(set(&cluster, "Programmed"), "False ListenersNotValid");
+    assert_eq!(tls(&cluster, "ResolvedRefs"), "False RefNotPermitted");
+    // As at a Gateway, the route is attached and served as soon as the listener is.
+    assert_eq!(cluster.parent(Kind::HttpRoute, "team-a/route", 0, "Accepted"), "True Accepted");
+    cluster.apply(
+        "kind: ReferenceGrant
+metadata: {name: grant, namespace: team-b}
+spec:
+  from: [{group: gateway.networking.k8s.io, kind: ListenerSet, namespace: team-a}]
+  to: [{group: '', kind: Secret}]",
+    );
+    cluster.settle();
+    assert_eq!(set(&cluster, "Accepted"), "True Accepted");
+    assert_eq!(tls(&cluster, "Programmed"), "True Programmed");
 }
