@@ -10,6 +10,7 @@ mod merge;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use self::tls::Frontend;
@@ -34,6 +35,8 @@ pub struct GatewayState {
     pub unresolved: Option<Fault>,
     /// In the order of precedence.
     pub listeners: Vec<ListenerState>,
+    /// Where the listeners of each object are in that list.
+    ranges: BTreeMap<ObjectKey, Range<usize>>,
     /// Its ListenerSets, with the reason why one is not accepted.
     pub sets: BTreeMap<NamespacedName, Option<Fault>>,
     /// What routes see of the listeners, by the object that has them.
@@ -42,6 +45,19 @@ pub struct GatewayState {
     pub client_certificate: Option<KeyPair>,
     /// Whether a listener also serves clients without a valid certificate.
     pub is_insecure: bool,
+}
+
+impl GatewayState {
+    /// The listeners of one object: the Gateway or a ListenerSet.
+    pub fn listeners_of(&self, parent: &ObjectKey) -> &[ListenerState] {
+        self.ranges.get(parent).and_then(|range| self.listeners.get(range.clone())).unwrap_or_default()
+    }
+
+    /// Whether the status of `parent`, a Gateway or ListenerSet, is the same as with `other`.
+    pub fn has_same_status(&self, other: &Self, parent: &ObjectKey) -> bool {
+        let is_same = parent.kind == Kind::Gateway || self.sets.get(&parent.at) == other.sets.get(&parent.at);
+        is_same && self.fault == other.fault && self.listeners_of(parent) == other.listeners_of(parent)
+    }
 }
 
 /// What is derived from a listener.
@@ -122,6 +138,12 @@ pub fn derive(
             set_faults.insert(group.parent.at.clone(), Some(fault));
         }
     }
+    let mut ranges = BTreeMap::new();
+    let mut count = 0;
+    for (group, states) in groups.iter().zip(&derived) {
+        ranges.insert(group.parent.clone(), count..count + states.len());
+        count += states.len();
+    }
     let offers = groups.iter().zip(&derived).map(|(group, states)| {
         let offers = group.listeners.iter().zip(states).map(|(listener, state)| offer(listener, state));
         (group.parent.clone(), offers.collect())
@@ -135,6 +157,7 @@ pub fn derive(
         offers,
         is_insecure: derived.iter().flatten().any(is_insecure),
         listeners: derived.into_iter().flatten().collect(),
+        ranges,
         client_certificate,
     }
 }

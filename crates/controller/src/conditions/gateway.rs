@@ -93,8 +93,7 @@ pub fn gateway(
 
 /// The listeners of the Gateway itself. Those of ListenerSets have a status there.
 fn own_listeners<'a>(gateway: &Gateway, state: &'a GatewayState) -> impl Iterator<Item = &'a ListenerState> {
-    let parent = gateway.meta.at.clone().of(Kind::Gateway);
-    state.listeners.iter().filter(move |listener| listener.id.parent == parent)
+    state.listeners_of(&gateway.meta.at.clone().of(Kind::Gateway)).iter()
 }
 
 /// Accepted with at least one valid listener; the reason says if own ones are not.
@@ -158,7 +157,7 @@ pub fn listener_set(
     let seen = set.seen_status();
     let fault = state.sets.get(&set.meta.at)?;
     let parent = set.meta.at.clone().of(Kind::ListenerSet);
-    let mut own = state.listeners.iter().filter(|listener| listener.id.parent == parent);
+    let mut own = state.listeners_of(&parent).iter();
     let mut accepted = Condition::of("Accepted", "Accepted", fault.as_ref());
     if fault.is_none() && own.any(|listener| listener.fault.is_some()) {
         accepted.reason = "ListenersNotValid";
@@ -180,7 +179,6 @@ fn listeners(
     (state, counts): (&GatewayState, &ListenerCounts),
     now: Seconds,
 ) -> Value {
-    let own = state.listeners.iter().filter(|listener| listener.id.parent == *parent);
     let one = |listener: &ListenerState| {
         let former = with(&seen["listeners"], "name", &listener.id.section);
         let former = former.map_or(&Value::Null, |former| &former["conditions"]);
@@ -192,7 +190,7 @@ fn listeners(
             "conditions": conditions(former, generation, &listener_conditions(state, listener), now),
         })
     };
-    own.map(one).collect()
+    state.listeners_of(parent).iter().map(one).collect()
 }
 
 fn listener_conditions(state: &GatewayState, listener: &ListenerState) -> Vec<Condition> {

@@ -62,10 +62,10 @@ impl World {
         };
         let (old, new) = (former.as_ref().map(|one| &one.state), entry.as_ref().map(|one| &one.state));
         self.routes_of_changed_parents(old, new);
-        if old != new {
-            for state in [old, new].into_iter().flatten() {
-                self.stale.statuses.extend(depends_on_gateway(&at, state));
-            }
+        for state in [old, new].into_iter().flatten() {
+            let differs =
+                |object: &ObjectKey| !old.zip(new).is_some_and(|(old, new)| old.has_same_status(new, object));
+            self.stale.statuses.extend(depends_on_gateway(&at, state).into_iter().filter(differs));
         }
         self.stale.statuses.insert(key);
         if let Some(mut entry) = entry {
