@@ -13,6 +13,35 @@
 //! schema of a policy's body, and the translation of the desired state into checked routes.
 //!
 //! Flow: `objects::read → World::apply(Event) → World::settle(now) → Changes`.
+//!
+//! ```
+//! use controller::names::{Interner, Kind};
+//! use controller::objects;
+//! use controller::settings::Settings;
+//! use controller::world::{Event, World};
+//! use serde_json::json;
+//!
+//! let mut world = World::new(Settings::new("postern.dev/gateway-controller"));
+//! let mut interner = Interner::default();
+//! let class = json!({
+//!     "metadata": { "name": "postern" },
+//!     "spec": { "controllerName": "postern.dev/gateway-controller" },
+//! });
+//! let gateway = json!({
+//!     "metadata": { "name": "gw", "namespace": "infra" },
+//!     "spec": {
+//!         "gatewayClassName": "postern",
+//!         "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }],
+//!     },
+//! });
+//! for (kind, object) in [(Kind::GatewayClass, class), (Kind::Gateway, gateway)] {
+//!     world.apply(Event::Set(objects::read(kind, &object, &mut interner)?));
+//! }
+//! let changes = world.settle(1_800_000_000);
+//! assert_eq!(changes.gateways.len(), 1);
+//! assert_eq!(changes.statuses.len(), 2);
+//! # Ok::<(), controller::objects::ReadError>(())
+//! ```
 
 pub mod attach;
 pub mod backends;

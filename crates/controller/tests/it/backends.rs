@@ -358,3 +358,55 @@ fn ancestors_are_the_gateways_that_use_the_service() {
     cluster.settle();
     assert_eq!(names(&cluster), ["second"]);
 }
+
+#[test]
+fn a_headless_service_without_a_port_name_has_its_endpoints() {
+    let mut cluster = with_backend("{name: web, port: 8080}");
+    cluster.apply(
+        "kind: Service
+metadata: {name: web}
+spec: {clusterIP: None, ports: [{port: 8080, targetPort: http}]}
+---
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: '', port: 9000}]
+endpoints: [{addresses: [10.0.0.7]}]",
+    );
+    cluster.settle();
+    let found: Vec<_> = endpoints(&cluster).iter().map(|one| (one.address.to_string(), one.port)).collect();
+    assert_eq!(found, [("10.0.0.7".to_owned(), 9000)]);
+}
+
+#[test]
+fn an_address_in_two_slices_counts_once_and_ready_wins() {
+    let mut cluster = with_backend("{name: web, port: 8080}");
+    cluster.apply(
+        "kind: EndpointSlice
+metadata: {name: a, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: web, port: 3000}]
+endpoints: [{addresses: [10.0.0.1], conditions: {ready: false}}]",
+    );
+    cluster.settle();
+    let found: Vec<_> = endpoints(&cluster).iter().map(|one| one.ready).collect();
+    assert_eq!(found, [true]);
+}
+
+#[test]
+fn a_policy_has_at_most_sixteen_ancestors_with_those_of_others() {
+    let mut cluster = with_backend("{name: web, port: 8080}");
+    cluster.put(ca_bundle("ca"));
+    for number in 0..20 {
+        cluster.apply(&gateway(&format!("gw-{number}")));
+        let route = route(&format!("route-{number}"), "{name: web, port: 8080}");
+        cluster.apply(&route.replace("name: gw}", &format!("name: gw-{number}}}")));
+    }
+    let status =
+        "status: {ancestors: [{ancestorRef: {name: x}, controllerName: example.com/other, conditions: []}]}";
+    cluster.apply(&format!("{}\n{status}", tls_policy("tls", "name: web", CA)));
+    cluster.settle();
+    let ancestors = cluster.status(Kind::BackendTlsPolicy, "tls")["ancestors"].as_array().unwrap();
+    assert_eq!(ancestors.len(), 16);
+    assert_eq!(ancestors[15]["controllerName"], "example.com/other");
+}

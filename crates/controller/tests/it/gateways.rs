@@ -352,6 +352,10 @@ fn frontend_validation_is_by_port_and_fails_only_its_listeners() {
         assert_eq!(condition("other", "Accepted"), "False NoValidCACertificate", "{bad}");
         assert_eq!(condition("other", "Programmed"), "False Invalid", "{bad}");
         assert_eq!(condition("http", "Programmed"), "True Programmed", "{bad}");
+        let served = |cluster: &Cluster| -> Vec<u16> {
+            sockets(cluster, "gw").iter().map(|socket| socket.id.port).collect()
+        };
+        assert_eq!(served(&cluster), [80, 443], "{bad}");
         let cluster = with_frontend(&format!(
             "{{default: {{validation: {{caCertificateRefs: [{{{bad}}}]}}}}, perPort: [{{port: 8443, tls: {{}}}}]}}"
         ));
@@ -359,6 +363,7 @@ fn frontend_validation_is_by_port_and_fails_only_its_listeners() {
         assert_eq!(condition("https", "Accepted"), "False NoValidCACertificate", "default {bad}");
         assert_eq!(condition("other", "Programmed"), "True Programmed", "an own, empty entry");
         assert_eq!(condition("http", "Programmed"), "True Programmed", "default {bad}");
+        assert_eq!(served(&cluster), [80, 8443], "default {bad}");
     }
 }
 
