@@ -4,13 +4,13 @@
 //! there, or the reason why none does.
 //! Does not own: the rules of the route ([`crate::rules`]), the state of listeners
 //! ([`crate::listeners`]).
-//! Flow: `parentRefs → GatewayState → ParentOutcome → Claims`.
+//! Flow: `parentRefs → GatewayState → ParentOutcome → HostClaims`.
 
 mod claims;
 
 use std::sync::Arc;
 
-pub use self::claims::{Claim, Claims};
+pub use self::claims::{HostClaim, HostClaims};
 use crate::fault::Fault;
 use crate::known::Known;
 use crate::listeners::{GatewayState, Offer, in_scope};
@@ -135,8 +135,8 @@ fn listeners(
 }
 
 /// The hosts that a route claims on the listeners that take it.
-pub fn claims_of(outcomes: &[ParentOutcome]) -> Vec<Claim> {
-    let mut claims: Vec<Claim> = Vec::new();
+pub fn claims_of(outcomes: &[ParentOutcome]) -> Vec<HostClaim> {
+    let mut claims: Vec<HostClaim> = Vec::new();
     for attached in outcomes.iter().flat_map(|outcome| &outcome.listeners) {
         if claims.iter().any(|(listener, _)| *listener == attached.listener) {
             continue;
@@ -152,7 +152,7 @@ pub fn claims_of(outcomes: &[ParentOutcome]) -> Vec<Claim> {
 }
 
 /// Takes a route from the listeners on which an older route of the other kind has its hosts.
-pub fn yield_to_older(claims: &Claims, route: &ObjectKey, outcomes: &mut [ParentOutcome]) {
+pub fn yield_to_older(claims: &HostClaims, route: &ObjectKey, outcomes: &mut [ParentOutcome]) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.fault.is_none()) {
         let mut winner = None;
         outcome.listeners.retain(|attached| match claims.older(route, &attached.listener) {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use self::edges::Edges;
 use self::route_state::RouteState;
 use self::upstreams::Upstreams;
-use crate::attach::{Claims, Gateways};
+use crate::attach::{Gateways, HostClaims};
 use crate::conditions::{ListenerCounts, ServiceGateways};
 use crate::known::{GatewayAddresses, Known};
 use crate::listeners::GatewayState;
@@ -51,7 +51,7 @@ pub struct World {
     gateways: GatewayEntries,
     routes: HashMap<ObjectKey, RouteState>,
     upstreams: Upstreams,
-    claims: Claims,
+    claims: HostClaims,
     /// Routes attached to each listener.
     counts: ListenerCounts,
     service_gateways: ServiceGateways,
@@ -106,7 +106,7 @@ impl World {
             gateways: GatewayEntries::default(),
             routes: HashMap::new(),
             upstreams: Upstreams::default(),
-            claims: Claims::default(),
+            claims: HostClaims::default(),
             counts: ListenerCounts::new(),
             service_gateways: ServiceGateways::new(),
         }

@@ -16,7 +16,7 @@ use crate::objects::Seconds;
 use crate::plan::ListenerId;
 
 /// A listener and the hosts claimed on it. `*` stands for all hosts.
-pub type Claim = (ListenerId, Vec<Name>);
+pub type HostClaim = (ListenerId, Vec<Name>);
 
 /// A route that claims a host. The oldest is the least.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +36,8 @@ type ByHost = HashMap<Name, BTreeSet<Claimant>>;
 
 /// The claims of all routes.
 #[derive(Debug, Default)]
-pub struct Claims {
-    routes: HashMap<ObjectKey, (Seconds, Vec<Claim>)>,
+pub struct HostClaims {
+    routes: HashMap<ObjectKey, (Seconds, Vec<HostClaim>)>,
     listeners: HashMap<ListenerId, HashMap<Kind, ByHost>>,
 }
 
@@ -46,14 +46,14 @@ fn other(kind: Kind) -> Kind {
     if kind == Kind::GrpcRoute { Kind::HttpRoute } else { Kind::GrpcRoute }
 }
 
-impl Claims {
+impl HostClaims {
     /// Replaces the claims of a route. Returns the routes of the other kind that claim one of the
     /// same hosts: what becomes of them may differ.
     pub fn replace(
         &mut self,
         route: &ObjectKey,
         created: Seconds,
-        claims: Vec<Claim>,
+        claims: Vec<HostClaim>,
     ) -> BTreeSet<ObjectKey> {
         let former = self.routes.remove(route);
         if former.as_ref().is_some_and(|former| *former == (created, claims.clone())) {
@@ -80,7 +80,7 @@ impl Claims {
         touched
     }
 
-    fn remove(&mut self, route: &ObjectKey, created: Seconds, claims: &[Claim]) {
+    fn remove(&mut self, route: &ObjectKey, created: Seconds, claims: &[HostClaim]) {
         let claimant = Claimant { created, at: route.at.clone(), kind: route.kind };
         for (listener, hosts) in claims {
             let Some(kinds) = self.listeners.get_mut(listener) else { continue };
@@ -103,7 +103,7 @@ impl Claims {
         }
     }
 
-    fn sharing(&self, kind: Kind, claims: &[Claim]) -> BTreeSet<ObjectKey> {
+    fn sharing(&self, kind: Kind, claims: &[HostClaim]) -> BTreeSet<ObjectKey> {
         let mut found = BTreeSet::new();
         for (listener, hosts) in claims {
             let by_host = self.listeners.get(listener).and_then(|kinds| kinds.get(&other(kind)));

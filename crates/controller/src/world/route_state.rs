@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::attach::{self, Claim, Claims, Gateways, ParentOutcome};
+use crate::attach::{self, Gateways, HostClaim, HostClaims, ParentOutcome};
 use crate::conditions::PolicyReach;
 use crate::known::Known;
 use crate::names::{Name, NamespacedName, ObjectKey};
@@ -57,7 +57,7 @@ impl Candidate {
     }
 
     /// A route that is refused claims nothing.
-    pub(super) fn claims(&self) -> Vec<Claim> {
+    pub(super) fn claims(&self) -> Vec<HostClaim> {
         if self.rules.refused.is_some() { Vec::new() } else { attach::claims_of(&self.outcomes) }
     }
 }
@@ -65,7 +65,7 @@ impl Candidate {
 /// Derives the state of a route, when the claims of all routes are known.
 pub(super) fn derive(
     known: &Known,
-    claims: &Claims,
+    claims: &HostClaims,
     (key, route): (&ObjectKey, &Route),
     candidate: Candidate,
 ) -> RouteState {
