@@ -364,14 +364,14 @@ fn rule_name(id: &PlanId) -> String {
     format!("{} {} rule {} match {}", id.route.kind.name(), id.route.at, id.rule, id.matched)
 }
 
-fn checked(matcher: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, String> {
-    let (created, at, rule, matched) = plan.order();
+fn checked(conditions: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, String> {
+    let (created, at, rule, position) = plan.order();
     let order = Order {
         created: u64::try_from(created).unwrap_or(0).saturating_mul(1000),
         object: at.to_string().into(),
-        position: u32::from(rule) << 16 | u32::from(matched),
+        position: u32::from(rule) << 16 | u32::from(position),
     };
-    CheckedRoute::new(matcher, order)
+    CheckedRoute::new(conditions, order)
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 

@@ -36,7 +36,7 @@ const ROUTE_KEYS: [&str; 19] = [
 
 /// Why a body is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyFault {
+pub enum BodyFault {
     /// The body is no object.
     #[error("it is not an object")]
     NotAnObject,
@@ -80,13 +80,9 @@ struct Rules {
 /// Adds the body of a policy to a raw route in JSON.
 ///
 /// # Errors
-/// [`PolicyFault`] for a body that is not a policy, or that does not fit the route.
-pub fn place(
-    body: &Value,
-    facts: &impl RouteFacts,
-    route: &mut Map<String, Value>,
-) -> Result<(), PolicyFault> {
-    let body = body.as_object().ok_or(PolicyFault::NotAnObject)?;
+/// [`BodyFault`] for a body that is not a policy, or that does not fit the route.
+pub fn place(body: &Value, facts: &impl RouteFacts, route: &mut Map<String, Value>) -> Result<(), BodyFault> {
+    let body = body.as_object().ok_or(BodyFault::NotAnObject)?;
     let mut rules = Rules::default();
     for (key, value) in body {
         match &**key {
@@ -98,12 +94,12 @@ pub fn place(
                 route.insert(key.clone(), value);
             }
             known if ROUTE_KEYS.contains(&known) => _ = route.insert(key.clone(), value.clone()),
-            unknown => return Err(PolicyFault::Unknown(unknown.into())),
+            unknown => return Err(BodyFault::Unknown(unknown.into())),
         }
     }
     if rules.allow.is_some() || rules.deny.is_some() {
         if body.contains_key("policy") {
-            return Err(PolicyFault::Twice);
+            return Err(BodyFault::Twice);
         }
         let mut inline = Map::new();
         inline.extend(rules.allow.map(|allow| ("allow".to_owned(), allow)));
@@ -114,7 +110,7 @@ pub fn place(
 }
 
 /// Replaces the placeholders of the route in every text.
-fn fill(value: &mut Value, facts: &impl RouteFacts) -> Result<(), PolicyFault> {
+fn fill(value: &mut Value, facts: &impl RouteFacts) -> Result<(), BodyFault> {
     match value {
         Value::String(text) if text.contains("{route.") => *text = filled(text, facts)?,
         Value::Array(list) => list.iter_mut().try_for_each(|value| fill(value, facts))?,
@@ -124,20 +120,20 @@ fn fill(value: &mut Value, facts: &impl RouteFacts) -> Result<(), PolicyFault> {
     Ok(())
 }
 
-fn filled(text: &str, facts: &impl RouteFacts) -> Result<String, PolicyFault> {
+fn filled(text: &str, facts: &impl RouteFacts) -> Result<String, BodyFault> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, placeholder)) = rest.split_once("{route.") {
         out.push_str(before);
         let Some((name, behind)) = placeholder.split_once('}') else {
-            return Err(PolicyFault::Placeholder(placeholder.into()));
+            return Err(BodyFault::Placeholder(placeholder.into()));
         };
         out.push_str(match name {
             "namespace" => facts.namespace(),
             "name" => facts.name(),
             _ => match name.strip_prefix("labels.") {
-                Some(key) => facts.label(key).ok_or_else(|| PolicyFault::NoLabel(key.into()))?,
-                None => return Err(PolicyFault::Placeholder(name.into())),
+                Some(key) => facts.label(key).ok_or_else(|| BodyFault::NoLabel(key.into()))?,
+                None => return Err(BodyFault::Placeholder(name.into())),
             },
         });
         rest = behind;

@@ -134,7 +134,7 @@ fn add_filter(
             }
             match (&filter.path, &plan.matches.path) {
                 (Some(PathModifier::Full(path)), _) => {
-                    _ = route.insert("replace_path".into(), json!(&**path))
+                    route.insert("replace_path".into(), json!(&**path));
                 }
                 (Some(PathModifier::Prefix(to)), PathMatch::Prefix(from)) => {
                     let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));

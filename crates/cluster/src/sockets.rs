@@ -37,7 +37,7 @@ pub struct SocketFault {
 /// The sockets of all Gateways.
 pub(crate) struct Sockets {
     gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
-    sockets: HashMap<plan::SocketId, Socket>,
+    by_id: HashMap<plan::SocketId, Socket>,
     socket_numbers: Numbers,
     scope_numbers: Numbers,
 }
@@ -52,7 +52,7 @@ impl Default for Sockets {
     fn default() -> Self {
         Self {
             gateways: BTreeMap::new(),
-            sockets: HashMap::new(),
+            by_id: HashMap::new(),
             socket_numbers: Numbers::from(0),
             // The scope of the file has the number 0.
             scope_numbers: Numbers::from(1),
@@ -72,12 +72,12 @@ pub(crate) struct Template<'t> {
 impl Sockets {
     /// The scope of a listener on a socket.
     pub(crate) fn scope(&self, socket: &plan::SocketId, listener: &ListenerId) -> Option<Scope> {
-        self.sockets.get(socket)?.scopes.get(listener).copied()
+        self.by_id.get(socket)?.scopes.get(listener).copied()
     }
 
     /// The listeners of all sockets.
     pub(crate) fn listeners(&self) -> Vec<Arc<Listener>> {
-        self.sockets.values().filter_map(|socket| socket.listener.clone()).collect()
+        self.by_id.values().filter_map(|socket| socket.listener.clone()).collect()
     }
 
     /// Adds a Gateway or changes it. Answers the listeners that are not served.
@@ -130,7 +130,7 @@ impl Sockets {
         routing: &mut Routing,
         faults: &mut Vec<SocketFault>,
     ) {
-        let former = self.sockets.remove(&plan.id);
+        let former = self.by_id.remove(&plan.id);
         let (id, mut scopes) = match former {
             Some(former) => (former.id, former.scopes),
             None => {
@@ -157,11 +157,11 @@ impl Sockets {
         });
         routing.set_socket(id, Arc::new(ScopeIndex::new(hosts)));
         let listener = listener(id, plan, template, faults);
-        self.sockets.insert(plan.id.clone(), Socket { id, scopes, listener });
+        self.by_id.insert(plan.id.clone(), Socket { id, scopes, listener });
     }
 
     fn remove_socket(&mut self, socket: &plan::SocketId, routing: &mut Routing) {
-        let Some(Socket { id, scopes, .. }) = self.sockets.remove(socket) else { return };
+        let Some(Socket { id, scopes, .. }) = self.by_id.remove(socket) else { return };
         routing.remove_socket(id);
         self.socket_numbers.give_back(id.0 as usize);
         for scope in scopes.into_values() {

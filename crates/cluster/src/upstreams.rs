@@ -186,43 +186,43 @@ fn list(endpoints: &[EndpointPlan], zone: Option<&str>) -> EndpointList {
 mod tests {
     use super::*;
 
-    fn endpoint(last: u8, ready: bool, terminating: bool, zones: &[&str]) -> EndpointPlan {
+    fn endpoint(last: u8, zones: &[&str]) -> EndpointPlan {
         EndpointPlan {
             address: [10, 0, 0, last].into(),
             port: 80,
-            ready,
+            ready: true,
             serving: true,
-            terminating,
+            terminating: false,
             zone: None,
             for_zones: zones.iter().map(|zone| (*zone).into()).collect(),
         }
     }
 
+    /// The last numbers of the addresses that are used.
     fn used(endpoints: &[EndpointPlan], zone: Option<&str>) -> Vec<u8> {
-        let list = list(endpoints, zone).endpoints;
-        let last =
-            |address: &SocketAddr| address.to_string().split(['.', ':']).nth(3).unwrap().parse().unwrap();
-        list.iter().map(|(endpoint, _)| last(&endpoint.addresses[0])).collect()
+        let number = |address: &SocketAddr| match address.ip() {
+            std::net::IpAddr::V4(ip) => ip.octets()[3],
+            std::net::IpAddr::V6(_) => 0,
+        };
+        list(endpoints, zone).endpoints.iter().map(|(one, _)| number(&one.addresses[0])).collect()
     }
 
     #[test]
     fn ready_endpoints_come_before_those_that_terminate() {
-        let (a, b, c) = (
-            endpoint(1, true, false, &[]),
-            endpoint(2, false, true, &[]),
-            EndpointPlan { serving: false, ..endpoint(3, false, false, &[]) },
-        );
-        assert_eq!(used(&[a, b.clone(), c.clone()], None), [1]);
-        assert_eq!(used(&[b, c.clone()], None), [2]);
-        assert!(used(&[c], None).is_empty());
+        let ready = endpoint(1, &[]);
+        let terminating = EndpointPlan { ready: false, terminating: true, ..endpoint(2, &[]) };
+        let starting = EndpointPlan { ready: false, serving: false, ..endpoint(3, &[]) };
+        assert_eq!(used(&[ready, terminating.clone(), starting.clone()], None), [1]);
+        assert_eq!(used(&[terminating, starting.clone()], None), [2]);
+        assert!(used(&[starting], None).is_empty());
     }
 
     #[test]
     fn hints_count_when_all_have_them_and_one_is_for_our_zone() {
-        let (a, b) = (endpoint(1, true, false, &["z1"]), endpoint(2, true, false, &["z2", "z3"]));
+        let (a, b) = (endpoint(1, &["z1"]), endpoint(2, &["z2", "z3"]));
         assert_eq!(used(&[a.clone(), b.clone()], Some("z2")), [2]);
         assert_eq!(used(&[a.clone(), b.clone()], Some("z9")), [1, 2]);
         assert_eq!(used(&[a.clone(), b.clone()], None), [1, 2]);
-        assert_eq!(used(&[a, b, endpoint(3, true, false, &[])], Some("z2")), [1, 2, 3]);
+        assert_eq!(used(&[a, b, endpoint(3, &[])], Some("z2")), [1, 2, 3]);
     }
 }

@@ -90,9 +90,9 @@ impl Pools {
             let is_current =
                 routing.find_upstream(*number).is_some_and(|upstream| Arc::ptr_eq(upstream, &pool.config));
             if is_current {
-                pool.close_expired()
+                pool.close_expired();
             } else {
-                pool.retire()
+                pool.retire();
             }
             is_current
         });
@@ -109,13 +109,16 @@ impl Others {
     }
 }
 
+/// The counters of the scopes of routes that are not in the file, with the name that they were found
+/// by.
+type ScopeCounts = HashMap<Scope, (Arc<str>, Arc<RouteMetrics>)>;
+
 /// The counters of a worker's routes. A clone shares them.
 #[derive(Clone)]
 pub(crate) struct RouteCounts {
     /// Those of the file's routes, by number.
     in_file: Rc<[Arc<RouteMetrics>]>,
-    /// Those of the scopes of other routes, with the name that they were found by.
-    scopes: Rc<RefCell<HashMap<Scope, (Arc<str>, Arc<RouteMetrics>)>>>,
+    scopes: Rc<RefCell<ScopeCounts>>,
     metrics: Arc<Metrics>,
 }
 

@@ -310,36 +310,8 @@ fn try_admit(
             return Ok(Admission::Answer(Box::new(redirect)));
         }
     }
-    if forwards && let Some(document) = own_document(running, &request) {
-        return Ok(Admission::Answer(Box::new(document)));
-    }
-    if forwards
-        && let Some(events) = &running.events
-        && let Some(push) = events.match_push(&request, inbound.fields)
-    {
-        return Ok(match push {
-            Ok(push) => Admission::Serve(Box::new(ServedHere {
-                handler: LocalHandler::Event(push),
-                check_source: None,
-            })),
-            Err(answer) => Admission::Answer(Box::new(answer)),
-        });
-    }
-    if let Some(login) = &running.login
-        && let Some(call) = login_call(login, config, scope, inbound, &request)
-    {
-        return Ok(match call {
-            Ok(call) => ServedHere::login(login, call),
-            Err(answer) => Admission::Answer(Box::new(answer)),
-        });
-    }
-    if forwards
-        && config.routing.has_cors()
-        && let Some(scope) = scope
-        && let Some((index, reply)) = cors::preflight(config, scope, inbound, &request)
-    {
-        record.route = Some(index);
-        return Ok(Admission::Answer(Box::new(reply)));
+    if let Some(admission) = admit_to_gateway(running, scope, forwards, inbound, &request, record) {
+        return Ok(admission);
     }
     let index = route_of(config, scope, inbound, &request)?;
     let route = config.route(index);
@@ -384,6 +356,47 @@ fn try_admit(
     // The log also names the caller of a refused request.
     record.caller = verified;
     admission
+}
+
+/// Admits a request for the gateway itself: a document, a security event, the login, a preflight.
+fn admit_to_gateway(
+    running: &ActiveConfig,
+    scope: Option<Scope>,
+    forwards: bool,
+    inbound: &ParsedRequest<'_>,
+    request: &Canonical<'_>,
+    record: &mut RequestRecord,
+) -> Option<Admission> {
+    let config = &*running.config;
+    if forwards && let Some(document) = own_document(running, request) {
+        return Some(Admission::Answer(Box::new(document)));
+    }
+    if forwards
+        && let Some(events) = &running.events
+        && let Some(push) = events.match_push(request, inbound.fields)
+    {
+        return Some(match push {
+            Ok(push) => Admission::Serve(Box::new(ServedHere {
+                handler: LocalHandler::Event(push),
+                check_source: None,
+            })),
+            Err(answer) => Admission::Answer(Box::new(answer)),
+        });
+    }
+    if let Some(login) = &running.login
+        && let Some(call) = login_call(login, config, scope, inbound, request)
+    {
+        return Some(match call {
+            Ok(call) => ServedHere::login(login, call),
+            Err(answer) => Admission::Answer(Box::new(answer)),
+        });
+    }
+    if forwards && config.routing.has_cors() {
+        let (index, reply) = cors::preflight(config, scope?, inbound, request)?;
+        record.route = Some(index);
+        return Some(Admission::Answer(Box::new(reply)));
+    }
+    None
 }
 
 /// Decides whether a request with a known caller passes, and what follows.

@@ -118,7 +118,7 @@ impl Refusal {
         match disputed {
             AmbiguousRoute::Path { other, .. } => Self::AmbiguousPath(other),
             AmbiguousRoute::Header(name) => Self::Ambiguous(name),
-            AmbiguousRoute::Parameter(name) => Self::Denied(Denial::AmbiguousParameter { name: name.into() }),
+            AmbiguousRoute::Parameter(name) => Self::Denied(Denial::AmbiguousParameter { name }),
         }
     }
 
@@ -185,6 +185,7 @@ impl Refusal {
 
     /// The table: status, code, outcome, text, and whether the connection must close.
     #[rustfmt::skip]
+    #[allow(clippy::too_many_lines, reason = "a table with a row per refusal")]
     fn row(&self) -> Row {
         use Outcome as O;
         let (status, code, outcome, text, close): (u16, &'static str, O, Cow<'static, str>, bool) = match self {

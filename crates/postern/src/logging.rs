@@ -13,10 +13,12 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
 /// Crates of this workspace. Their log lines are written.
-const WORKSPACE_CRATES: [&str; 15] = [
+const WORKSPACE_CRATES: [&str; 17] = [
     "auth",
+    "cluster",
     "coherence",
     "config",
+    "controller",
     "credentials",
     "gateway",
     "hash_pool",

@@ -341,15 +341,14 @@ impl RouteTable {
     pub fn insert(&mut self, at: usize, route: CheckedRoute, places: impl Into<Box<[(Scope, HostSet)]>>) {
         self.remove(at);
         let Ok(number) = u32::try_from(at) else { return };
-        let route = route.placed(places.into());
-        let placed = Arc::new(route);
-        self.routes.set(at, placed.clone());
+        let route = Arc::new(route.placed(places.into()));
+        self.routes.set(at, route.clone());
         let (routes, scopes) = (&self.routes, &mut self.scopes);
         let rank = |route: u32| &routes[route as usize].rank;
-        for (scope, hosts) in &placed.places {
+        for (scope, hosts) in &route.places {
             let index = scopes.get_or_default(scope.index());
             for host in &hosts.keys {
-                index.insert(host, &placed.path, number, &rank);
+                index.insert(host, &route.path, number, &rank);
             }
         }
     }

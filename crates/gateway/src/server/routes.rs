@@ -108,9 +108,10 @@ impl Gateway {
         let options = listen_options(&self.inherited, claim);
         let mut kept: Vec<_> = former.iter().filter(|listener| listener.socket.is_none()).cloned().collect();
         for listener in listeners {
-            let bound = match addresses.contains_key(&listener.address) {
-                true => Ok(()),
-                false => bind_listener(&listener, self.workers.len(), &options, addresses, sockets),
+            let bound = if addresses.contains_key(&listener.address) {
+                Ok(())
+            } else {
+                bind_listener(&listener, self.workers.len(), &options, addresses, sockets)
             };
             match (bound, listener.socket) {
                 (Ok(()), _) => kept.push(listener),

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (

@@ -100,11 +100,11 @@ fn requests(route: &raw::Route) -> Vec<String> {
     if !route.methods.is_empty() {
         lines.push(route.methods.iter().map(|method| method.0.as_str()).collect::<Vec<_>>().join(" "));
     }
-    for (name, value) in &route.headers {
-        lines.push(match value {
-            raw::HeaderValue::Exact(_) => format!("header {name} of a given value"),
-            raw::HeaderValue::Present(_) => format!("header {name}"),
-        });
+    for (kind, conditions) in [("header", &route.headers), ("parameter", &route.query)] {
+        lines.extend(conditions.iter().map(|(name, value)| match value {
+            raw::HeaderValue::Exact(_) => format!("{kind} {name} of a given value"),
+            raw::HeaderValue::Present(_) => format!("{kind} {name}"),
+        }));
     }
     lines
 }

@@ -1,0 +1,214 @@
+//! Measures memory and time per change, from an object to the next version of the routing:
+//!
+//!     cargo run --release -p cluster --example measure -- [routes] [gateways]
+//!
+//! First with a host per route, then with all routes of a Gateway on one host, as notebooks are.
+//! Prints resident memory from `/proc/self/statm`, the time of the first version, and quantiles of
+//! the time from an event to its version.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a command for people")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use auth::time::Timestamp;
+use cluster::{Compiler, CompilerSettings, DefaultPolicy};
+use config::{ConfigSource, NoFiles};
+use controller::names::{Interner, Kind};
+use controller::objects;
+use controller::settings::Settings;
+use controller::world::{Event, World};
+use http_engine::config::ListenAddress;
+use http_engine::tls::policy::TlsPolicy;
+use serde_json::{Value, json};
+
+const CONTROLLER: &str = "postern.dev/gateway-controller";
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+const FILE: &str = r#"
+[[listener]]
+name = "main"
+address = "127.0.0.1:0"
+[[issuer]]
+name = "corp"
+issuer = "https://id.example"
+audiences = ["app"]
+[[upstream]]
+name = "none"
+endpoints = ["http://127.0.0.1:1"]
+[[route]]
+name = "none"
+path = { exact = "/none" }
+upstream = "none"
+public = true
+"#;
+
+/// How the routes of a Gateway are distinguished.
+#[derive(Clone, Copy)]
+enum Shape {
+    HostPerRoute,
+    PathPerRoute,
+}
+
+/// Resident memory in MiB.
+fn memory() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default();
+    pages * 4096 / (1 << 20)
+}
+
+fn meta(namespace: &str, name: &str) -> Value {
+    json!({ "name": name, "namespace": namespace, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z" })
+}
+
+fn gateway(number: usize) -> Value {
+    json!({
+        "metadata": meta(&format!("ns-{number}"), "gw"),
+        "spec": {
+            "gatewayClassName": "postern",
+            "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }],
+        },
+    })
+}
+
+fn policy(number: usize) -> Value {
+    let target = json!({ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw" });
+    json!({
+        "metadata": meta(&format!("ns-{number}"), "policy"),
+        "spec": { "targetRefs": [target], "defaults": { "allow": [{ "groups": { "any": ["staff", "team"] } }] } },
+    })
+}
+
+struct Measure {
+    shape: Shape,
+    gateways: usize,
+    world: World,
+    interner: Interner,
+    compiler: Compiler,
+}
+
+impl Measure {
+    fn new(shape: Shape, gateways: usize) -> Self {
+        let source = ConfigSource { name: "file", text: FILE, base: Path::new("/"), files: &NoFiles };
+        let loaded = config::load(source, NOW, 1).unwrap_or_else(|refused| panic!("{}", refused.report));
+        let settings = CompilerSettings {
+            default_policy: DefaultPolicy::Deny,
+            listener: (**loaded.config.listeners.iter().next().unwrap()).clone(),
+            tls: TlsPolicy::default(),
+            zone: None,
+        };
+        let compiler = Compiler::new(settings, loaded.route_checker, loaded.config.routing, NOW).unwrap();
+        let world = World::new(Settings::new(CONTROLLER));
+        Self { shape, gateways, world, interner: Interner::default(), compiler }
+    }
+
+    fn set(&mut self, kind: Kind, object: &Value) {
+        self.world.apply(Event::Set(objects::read(kind, object, &mut self.interner).unwrap()));
+    }
+
+    fn route(&self, number: usize, version: usize) -> Value {
+        let (host, path) = match self.shape {
+            Shape::HostPerRoute => (format!("app-{number}.example.com"), "/".to_owned()),
+            Shape::PathPerRoute => ("apps.example.com".to_owned(), format!("/notebook/team/nb-{number}")),
+        };
+        let backend = json!({ "group": "", "kind": "Service", "name": format!("app-{number}"), "port": 8080, "weight": 1 });
+        json!({
+            "metadata": meta(&format!("ns-{}", number % self.gateways), &format!("route-{number}")),
+            "spec": {
+                "parentRefs": [{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw" }],
+                "hostnames": [host],
+                "rules": [{
+                    "matches": [{ "path": { "type": "PathPrefix", "value": path } }],
+                    "filters": [{
+                        "type": "RequestHeaderModifier",
+                        "requestHeaderModifier": { "set": [{ "name": "x-version", "value": version.to_string() }] },
+                    }],
+                    "backendRefs": [backend],
+                }],
+            },
+        })
+    }
+
+    fn service(&self, number: usize) -> Value {
+        json!({
+            "metadata": meta(&format!("ns-{}", number % self.gateways), &format!("app-{number}")),
+            "spec": { "ports": [{ "name": "http", "port": 8080 }] },
+        })
+    }
+
+    fn slice(&self, number: usize, last: usize) -> Value {
+        let mut meta = meta(&format!("ns-{}", number % self.gateways), &format!("app-{number}-x"));
+        meta["labels"] = json!({ "kubernetes.io/service-name": format!("app-{number}") });
+        json!({
+            "metadata": meta,
+            "addressType": "IPv4",
+            "ports": [{ "name": "http", "port": 3000 }],
+            "endpoints": [{ "addresses": [format!("10.0.0.{}", last % 250)] }],
+        })
+    }
+
+    /// The next version; answers the number of faults.
+    fn version(&mut self) -> usize {
+        let changes = self.world.settle(1);
+        let address = |socket: &controller::plan::SocketId| {
+            Some(ListenAddress::Ip(([127, 0, 0, 1], socket.port).into()))
+        };
+        let compiled = self.compiler.apply(&changes, &address, NOW);
+        compiled.rules.len() + compiled.sockets.len() + compiled.upstreams.len()
+    }
+
+    /// Times of changes, each read, applied and compiled by itself.
+    fn changes(&mut self, name: &str, kind: Kind, count: usize, object: impl Fn(&Self, usize) -> Value) {
+        let mut times: Vec<Duration> = (0..count)
+            .map(|number| {
+                let object = object(self, number);
+                let begin = Instant::now();
+                self.set(kind, &object);
+                assert_eq!(self.version(), 0);
+                begin.elapsed()
+            })
+            .collect();
+        times.sort();
+        let quantile = |share: usize| times[(times.len() - 1) * share / 100].as_micros();
+        println!(
+            "{name}: {count} changes, p50 {} µs, p99 {} µs, max {} µs",
+            quantile(50),
+            quantile(99),
+            quantile(100)
+        );
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
+    let routes = arguments.next().unwrap_or(40_000);
+    let gateways = arguments.next().unwrap_or(2_500);
+    for (shape, routes, gateways) in
+        [(Shape::HostPerRoute, routes, gateways), (Shape::PathPerRoute, routes.min(5_000), 1)]
+    {
+        let before = memory();
+        let mut measure = Measure::new(shape, gateways);
+        let class = json!({ "metadata": meta("", "postern"), "spec": { "controllerName": CONTROLLER } });
+        measure.set(Kind::GatewayClass, &class);
+        for number in 0..gateways {
+            measure.set(Kind::Gateway, &gateway(number));
+            measure.set(Kind::AccessPolicy, &policy(number));
+        }
+        for number in 0..routes {
+            measure.set(Kind::HttpRoute, &measure.route(number, 0));
+            measure.set(Kind::Service, &measure.service(number));
+            measure.set(Kind::EndpointSlice, &measure.slice(number, number));
+        }
+        println!("{routes} routes in {gateways} Gateways: {} MiB more with the objects", memory() - before);
+        let begin = Instant::now();
+        assert_eq!(measure.version(), 0);
+        println!(
+            "first version in {} ms, {} MiB more with it",
+            begin.elapsed().as_millis(),
+            memory() - before
+        );
+        measure.changes("a route", Kind::HttpRoute, 2_000, |measure, number| measure.route(number, 1));
+        measure.changes("endpoints", Kind::EndpointSlice, 2_000, |measure, number| {
+            measure.slice(number, number + 1)
+        });
+    }
+}
