@@ -455,7 +455,7 @@ fn endpoints_are_checked_over_http2_too() {
 fn a_request_on_a_silent_connection_is_sent_again() {
     let upstream = Http2Upstream::start(Manner { silent: 1, ..USUAL });
     let mut setup = upstream.setup();
-    setup.upstream += "\nretries = { per_try_timeout = \"100ms\", min_per_second = 100 }";
+    setup.upstream += "\nretries = { per_try_timeout = \"1s\", min_per_second = 100 }";
     let f = Fixture::with(setup, Upstream::start());
     assert_eq!(f.get("/").status, 200);
     assert_eq!((upstream.connections.load(Ordering::SeqCst), upstream.seen().len()), (2, 1));
