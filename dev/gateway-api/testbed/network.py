@@ -54,6 +54,11 @@ class Network:
             "conf/all/send_redirects": "0", f"conf/{BRIDGE}/send_redirects": "0",
         }.items():  # fmt: skip
             (Path("/proc/sys/net/ipv4") / name).write_text(value)
+        # Else a translated packet is bridged to the pod, past the node. The setting is there if the
+        # kernel has bridge netfilter.
+        bridged = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+        if bridged.exists():
+            bridged.write_text("0")
 
     def address(self) -> str:
         """An address for a pod. None is used twice, so that no cache has an entry of a former pod."""
