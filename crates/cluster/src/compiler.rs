@@ -9,13 +9,13 @@
 //! matches and refuses its requests: no less specific route takes them. A rule that is faulty
 //! otherwise answers 500.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use auth::policy::route::{CheckedRoute, HostSet, Order, RouteMatch, Scope};
 use auth::time::Timestamp;
 use config::{Fault, RouteChecker, raw};
-use controller::names::Name;
 use controller::plan::{
     Attachment, BackendTarget, Changes, FilterPlan, PlanId, PolicyOutcome, PolicyPlan, RedirectFilter,
     RoutePlan, RuleAction, SocketId,
@@ -231,8 +231,8 @@ impl Compiler {
     fn places(&self, group: &Group<'_>) -> Vec<(Scope, HostSet)> {
         let place = |attachment: &&Attachment| {
             let scope = self.sockets.scope(&attachment.socket, &attachment.listener)?;
-            let hosts: Vec<&Name> = attachment.hosts.iter().flat_map(|hosts| hosts.iter()).collect();
-            let hosts: Vec<&str> = hosts.iter().map(|host| &***host).collect();
+            let hosts = attachment.hosts.iter().flat_map(|hosts| hosts.iter());
+            let hosts: Vec<&str> = hosts.map(|host| &**host).collect();
             Some((scope, HostSet::new(&hosts).ok()?))
         };
         group.attachments.iter().filter_map(place).collect()
@@ -255,13 +255,13 @@ impl Compiler {
         if has_external_auth {
             note("the filter ExternalAuth is not supported, so requests get 500".into());
         }
-        let body = || raw_route::route(&group.of_port(plan), &upstream);
         let policy = match group.policy {
             PolicyOutcome::None if self.settings.default_policy == DefaultPolicy::Public => None,
             PolicyOutcome::None | PolicyOutcome::Invalid(_) => return self.closed(name),
             PolicyOutcome::Applied(policy) => Some(policy),
         };
-        let mut raw = if has_external_auth { failing() } else { body() };
+        let mut raw =
+            if has_external_auth { failing() } else { raw_route::route(&group.of_port(plan), &upstream) };
         match policy {
             None => _ = raw.insert("public".into(), json!(true)),
             Some(PolicyPlan { body, policy, .. }) => {
@@ -321,15 +321,15 @@ struct Group<'p> {
 impl Group<'_> {
     /// The plan with the port of the listeners in a redirect that names neither scheme nor port. A
     /// redirect keeps the port of the listener, which the client may not have sent.
-    fn of_port(&self, plan: &RoutePlan) -> RoutePlan {
-        let Some(port) = self.port else { return plan.clone() };
+    fn of_port<'r>(&self, plan: &'r RoutePlan) -> Cow<'r, RoutePlan> {
+        let Some(port) = self.port else { return Cow::Borrowed(plan) };
         let filters = plan.filters.iter().map(|filter| match filter {
             FilterPlan::Redirect(redirect) => {
                 FilterPlan::Redirect(RedirectFilter { port: Some(port), ..redirect.clone() })
             }
             other => other.clone(),
         });
-        RoutePlan { filters: filters.collect(), ..plan.clone() }
+        Cow::Owned(RoutePlan { filters: filters.collect(), ..plan.clone() })
     }
 }
 

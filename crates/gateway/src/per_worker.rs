@@ -104,7 +104,9 @@ impl Others {
         let upstream = routing.upstream(number);
         let mut pools = self.pools.borrow_mut();
         let make = || (number, self.maker.make(upstream, routing.updates(number).cloned()));
-        let (_, pool) = pools.entry(Arc::as_ptr(upstream).addr()).or_insert_with(make);
+        let (known_as, pool) = pools.entry(Arc::as_ptr(upstream).addr()).or_insert_with(make);
+        // Another file may give the same upstream another number.
+        *known_as = number;
         pool.clone()
     }
 }

@@ -208,3 +208,31 @@ fn a_listener_that_cannot_be_started_stops_no_other() {
     cluster.publish(GatewayListeners::Replaced(Vec::new()));
     until("the listener is closed", || std::net::TcpStream::connect(cluster.address).is_err());
 }
+
+#[test]
+fn no_gateway_takes_the_address_of_another_listener() {
+    let mut cluster = Cluster::start(Setup::default());
+    cluster.add(100, "nb.apps.test", 0);
+    let config = cluster.fixture.gateway().config();
+    let of_file = config.listeners.iter().next().unwrap().address.clone();
+    let own = cluster.address.to_string();
+    let intruder = |socket, address: &ListenAddress| {
+        Arc::new(Listener { address: address.clone(), ..(*listener(&config, socket, &own)).clone() })
+    };
+    let listeners = vec![
+        listener(&config, SOCKET, &own),
+        intruder(SocketId(1), &of_file),
+        intruder(SocketId(2), &ListenAddress::Ip(cluster.address)),
+    ];
+    let update = RoutesUpdate {
+        generation: config.generation,
+        routing: cluster.routing.clone(),
+        listeners: GatewayListeners::Replaced(listeners),
+    };
+    let pending = cluster.fixture.gateway().update_routes(update).unwrap();
+    let refused: Vec<_> = pending.refused.iter().map(|(socket, _)| *socket).collect();
+    assert_eq!(refused, [SocketId(1), SocketId(2)]);
+    pending.wait().unwrap();
+    assert_eq!(cluster.get("nb.apps.test").status, 200);
+    assert_eq!(cluster.fixture.get("/open").status, 200, "the file's listener has its own routes");
+}

@@ -6,7 +6,8 @@
 //! Everything else of the generation stays: key sets, cached facts, pools, sessions. So a worker
 //! takes a version with one more route by exchanging one reference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::io;
 use std::sync::{Arc, mpsc};
 
 use http_engine::config::ListenAddress;
@@ -107,8 +108,11 @@ impl Gateway {
         };
         let options = listen_options(&self.inherited, claim);
         let mut kept: Vec<_> = former.iter().filter(|listener| listener.socket.is_none()).cloned().collect();
+        let mut taken: HashSet<_> = kept.iter().map(|listener| listener.address.clone()).collect();
         for listener in listeners {
-            let bound = if addresses.contains_key(&listener.address) {
+            let bound = if !taken.insert(listener.address.clone()) {
+                Err(taken_address(&listener))
+            } else if addresses.contains_key(&listener.address) {
                 Ok(())
             } else {
                 bind_listener(&listener, self.workers.len(), &options, addresses, sockets)
@@ -123,5 +127,14 @@ impl Gateway {
         let gone = addresses.extract_if(|address, _| listeners.at(address).is_none());
         released.extend(gone.map(|(address, bound)| (address, bound.open)));
         listeners
+    }
+}
+
+/// Another listener has the address. Its connections are not this one's, although the socket is open.
+fn taken_address(listener: &Listener) -> StartError {
+    StartError::Bind {
+        name: listener.name.to_string(),
+        address: listener.address.clone(),
+        source: io::ErrorKind::AddrInUse.into(),
     }
 }
