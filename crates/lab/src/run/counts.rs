@@ -17,6 +17,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use lab_analysis::offline::gate::OPTIMIZATION;
 use lab_analysis::record::Iteration;
 use lab_load::load::Stop;
 use lab_load::observe::{callgrind, compiler};
@@ -152,7 +153,10 @@ pub(super) fn counting_environment(scenario: &Scenario, place: &Workdir) -> BTre
     let program = programs.into_iter().find(|(component, ..)| *component == counts.component);
     let path =
         program.and_then(|(component, name, table)| place.programs().find(component, name, table).ok());
-    add("compiler", path.and_then(|path| compiler::of_program(&path)));
+    add("compiler", path.as_ref().and_then(|path| compiler::of_program(path)));
+    // An optimized build needs a tenth of the instructions: held to the bound of the other, its
+    // counts could only pass.
+    add(OPTIMIZATION, path.and_then(|path| place.programs().optimization_of(&path)));
     add("C library", c_library());
     environment
 }

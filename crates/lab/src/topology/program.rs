@@ -72,19 +72,29 @@ const KNOWN_PROGRAMS: [(&str, &[&str], &str); 14] = [
 pub struct ProgramFinder {
     bundled: BTreeMap<String, PathBuf>,
     given: BTreeMap<String, PathBuf>,
+    /// Level of optimization of the bundled programs.
+    optimization: Option<String>,
 }
 
 impl ProgramFinder {
     /// Creates a finder for the search path; `given` paths take precedence by name.
     pub fn new(given: BTreeMap<String, PathBuf>) -> Self {
-        Self { bundled: BTreeMap::new(), given }
+        Self { given, ..Self::default() }
     }
 
-    /// Uses `path` for `name` unless a path was given: for the program that contains the lab.
+    /// Uses `path` for `name` unless a path was given: for the program that contains the lab, built
+    /// with this level of optimization.
     #[must_use]
-    pub fn with_own(mut self, name: &str, path: PathBuf) -> Self {
+    pub fn with_own(mut self, name: &str, path: PathBuf, optimization: &str) -> Self {
         self.bundled.insert(name.to_owned(), path);
+        self.optimization = Some(optimization.to_owned());
         self
+    }
+
+    /// Level of optimization of the program at `path`, if that is the one that contains the lab.
+    pub(crate) fn optimization_of(&self, path: &Path) -> Option<String> {
+        let same = |own: &PathBuf| own == path || own.canonicalize().ok() == path.canonicalize().ok();
+        self.bundled.values().any(same).then(|| self.optimization.clone()).flatten()
     }
 
     /// Adds a given path for a name.

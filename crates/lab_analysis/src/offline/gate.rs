@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Measure, Record, Variant};
 use crate::statistics::{ComparedTo, median, values_by_round};
 
+/// Fact of the counting environment: the level of optimization of the counted program.
+pub const OPTIMIZATION: &str = "optimization";
 /// Tolerance of a count in a first baseline.
 const COUNT_TOLERANCE: f64 = 0.01;
 /// Tolerance of a ratio in a first baseline.
@@ -189,10 +191,22 @@ pub fn gate(record: &Record, baseline: &Baseline) -> GateResult {
     let broken: Vec<String> = baseline.checks.iter().filter_map(|check| check.breach(record)).collect();
     let kept = baseline.checks.len() - broken.len();
     let partial = "the run was stopped early: the baseline cannot be checked in full".to_owned();
-    GateResult {
-        passed: kept,
-        breaches: record.run.partial.then_some(partial).into_iter().chain(broken).collect(),
-    }
+    let unusable = [record.run.partial.then_some(partial), other_build(record, baseline)];
+    GateResult { passed: kept, breaches: unusable.into_iter().flatten().chain(broken).collect() }
+}
+
+/// Describes the mismatch when the counts of the run and of the baseline come from builds of
+/// different optimization: one needs several times the instructions of the other, so a bound of
+/// the slower build is no bound for the faster one.
+fn other_build(record: &Record, baseline: &Baseline) -> Option<String> {
+    let (was, is) = (baseline.counting.get(OPTIMIZATION)?, record.run.counting.get(OPTIMIZATION)?);
+    let counted = baseline.checks.iter().any(|check| matches!(check.figure, Measure::Count { .. }));
+    (counted && was != is).then(|| {
+        format!(
+            "the run counted a build of optimization level {is}, the baseline is of level {was}: count \
+             the same build, or keep a baseline for each"
+        )
+    })
 }
 
 /// Refuses an incomplete run: a baseline made of it would not check what it lacks.

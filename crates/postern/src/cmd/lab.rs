@@ -26,8 +26,10 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     // By default, the lab measures this very program as `postern`.
     let own = std::env::current_exe();
-    let programs = own
-        .map_or_else(|_| ProgramFinder::default(), |own| ProgramFinder::default().with_own("postern", own));
+    let programs = own.map_or_else(
+        |_| ProgramFinder::default(),
+        |own| ProgramFinder::default().with_own("postern", own, OPTIMIZATION),
+    );
     let mut out = std::io::stdout().lock();
     let ended =
         lab::cli::run(arguments, &programs, &mut out).map_err(|error| Failure::new(error.to_string()))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lab_analysis::offline::gate::{Baseline, Check, Format, May, changed_since, gate};
+use lab_analysis::offline::gate::{Baseline, Check, Format, May, OPTIMIZATION, changed_since, gate};
 use lab_analysis::record::{Distribution, Measure, Outcome, Record, Staleness};
 use lab_analysis::test_support::sample;
 use serde_json::json;
@@ -214,6 +214,25 @@ fn what_counts_depend_on_is_compared_by_name() {
         changed_since(&other, &baseline),
         ["compiler: `rustc version 1.96.0` was `rustc version 1.95.0`", "valgrind: `3.19` was not known"]
     );
+}
+
+#[test]
+fn counts_of_another_build_do_not_keep_the_baseline() {
+    let mut counted = record();
+    counted.run.counting.insert(OPTIMIZATION.to_owned(), "0".to_owned());
+    let baseline = Baseline::from_run(&counted).unwrap();
+    assert_eq!(breaches(&counted, &baseline), Vec::<String>::new());
+    counted.run.counting.insert(OPTIMIZATION.to_owned(), "2".to_owned());
+    assert_eq!(
+        breaches(&counted, &baseline),
+        [
+            "the run counted a build of optimization level 2, the baseline is of level 0: count the same build, \
+          or keep a baseline for each"
+        ]
+    );
+    let mut times = baseline;
+    times.checks.retain(|check| !matches!(check.figure, Measure::Count { .. }));
+    assert_eq!(breaches(&counted, &times), Vec::<String>::new(), "ratios within one run");
 }
 
 #[test]
