@@ -87,7 +87,7 @@ class Visit:
         # not
         refused = message.text.startswith("Failed to load resource: the server responded with a status of 4")
         if message.type in ("error", "warning") and not refused:
-            self.complaints.append(f"console: {message.text[:300]}")
+            self.complaints.append(f"console: {message.text[:300]} ({message.location['url']})")
 
     def _requested(self, url: str) -> None:
         if urlsplit(url).scheme in ("http", "https", "ws", "wss") and urlsplit(url).hostname not in LOOPBACK:

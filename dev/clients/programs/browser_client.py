@@ -64,9 +64,10 @@ class Callback(BaseHTTPRequestHandler):
     """The page that a program on the user's own machine shows after the login."""
 
     def do_GET(self) -> None:
-        body = b"Return to your terminal."
+        # without an icon of its own the browser asks for one, when this server may be gone already
+        body = b'<!doctype html><title>Done</title><link rel="icon" href="data:,"><p>Return to your terminal.'
         self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
