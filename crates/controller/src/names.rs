@@ -201,6 +201,30 @@ impl Kind {
         }
     }
 
+    /// The name of the resource, as paths of the API have it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::GatewayClass => "gatewayclasses",
+            Self::Gateway => "gateways",
+            Self::ListenerSet => "listenersets",
+            Self::HttpRoute => "httproutes",
+            Self::GrpcRoute => "grpcroutes",
+            Self::ReferenceGrant => "referencegrants",
+            Self::BackendTlsPolicy => "backendtlspolicies",
+            Self::Service => "services",
+            Self::EndpointSlice => "endpointslices",
+            Self::Secret => "secrets",
+            Self::ConfigMap => "configmaps",
+            Self::Namespace => "namespaces",
+            Self::AccessPolicy => "accesspolicies",
+        }
+    }
+
+    /// Whether objects of this kind belong to a namespace.
+    pub fn is_namespaced(self) -> bool {
+        !matches!(self, Self::GatewayClass | Self::Namespace)
+    }
+
     /// The `apiVersion` of objects of this kind.
     pub fn api_version(self) -> String {
         match self.group() {
