@@ -76,10 +76,19 @@ pub struct Compiled {
     pub upstreams: Vec<String>,
 }
 
+/// A configuration file, which everything else is compiled for.
+#[derive(Clone)]
+pub struct FileBase {
+    /// Checks routes against the file.
+    pub checker: RouteChecker,
+    /// The routes of the file.
+    pub routing: Routing,
+}
+
 /// The desired state as it is compiled.
 pub struct Compiler {
     settings: CompilerSettings,
-    checker: RouteChecker,
+    base: FileBase,
     /// A route that refuses every request.
     closed: Route,
     routing: Routing,
@@ -104,19 +113,13 @@ impl Compiler {
     ///
     /// # Errors
     /// [`RuleFault`] when the file refuses even a route that answers 500.
-    pub fn new(
-        settings: CompilerSettings,
-        checker: RouteChecker,
-        routing: Routing,
-        now: Timestamp,
-    ) -> Result<Self, RuleFault> {
-        let (routes, upstreams) = routing.first_free();
-        let closed = closed(&checker, now)?;
+    pub fn new(settings: CompilerSettings, base: FileBase, now: Timestamp) -> Result<Self, RuleFault> {
+        let (routes, upstreams) = base.routing.first_free();
         Ok(Self {
             settings,
-            checker,
-            closed,
-            routing,
+            closed: closed(&base.checker, now)?,
+            routing: base.routing.clone(),
+            base,
             route_numbers: Numbers::from(routes),
             upstream_numbers: Numbers::from(upstreams),
             upstreams: Upstreams::default(),
@@ -161,20 +164,20 @@ impl Compiler {
         self.compiled(has_listeners, found)
     }
 
-    /// Compiles everything again for another configuration file.
+    /// Compiles everything again for another configuration file. Answers also the former one.
     ///
     /// # Errors
     /// As [`Compiler::new`]; nothing changes then.
     pub fn rebase(
         &mut self,
-        checker: RouteChecker,
-        routing: Routing,
+        base: FileBase,
         address: &dyn Fn(&SocketId) -> Option<ListenAddress>,
         now: Timestamp,
-    ) -> Result<Compiled, RuleFault> {
-        let (routes, upstreams) = routing.first_free();
-        self.closed = closed(&checker, now)?;
-        (self.checker, self.routing) = (checker, routing);
+    ) -> Result<(Compiled, FileBase), RuleFault> {
+        let (routes, upstreams) = base.routing.first_free();
+        self.closed = closed(&base.checker, now)?;
+        self.routing = base.routing.clone();
+        let former = std::mem::replace(&mut self.base, base);
         (self.route_numbers, self.upstream_numbers) = (Numbers::from(routes), Numbers::from(upstreams));
         let mut found = Found::default();
         self.upstreams.move_to(&mut self.upstream_numbers, &mut self.routing);
@@ -185,7 +188,7 @@ impl Compiler {
         for (plan, _) in rules.into_values() {
             self.set_rule(&plan, now, &mut found);
         }
-        Ok(self.compiled(true, found))
+        Ok((self.compiled(true, found), former))
     }
 
     fn compiled(&self, has_listeners: bool, found: Found) -> Compiled {
@@ -271,7 +274,7 @@ impl Compiler {
                 }
             }
         }
-        match check(&self.checker, &name, raw, now) {
+        match check(&self.base.checker, &name, raw, now) {
             Ok(route) => route,
             Err(problem) => {
                 // Whoever may not pass is told so, even if nothing works behind it.

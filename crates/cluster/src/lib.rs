@@ -3,6 +3,7 @@
 //! Owns: the body of an AccessPolicy ([`policy`]), the translation of a rule into a raw route
 //! (`raw_route`), sockets with their certificates (`sockets`), upstreams with their endpoints
 //! (`upstreams`), and the routing that all of this becomes ([`Compiler`]).
+//! With the feature `connection` also: watching the objects, and writing status ([`connection`]).
 //! Does not own: what the objects of the cluster mean (`controller`), the checks of a route
 //! (`config`), how a version of the routing is put in force (`gateway::server`).
 //!
@@ -10,11 +11,15 @@
 //! Gateway::update_routes`.
 
 mod compiler;
+#[cfg(feature = "connection")]
+pub mod connection;
+mod features;
 mod numbers;
 pub mod policy;
 mod raw_route;
 mod sockets;
 mod upstreams;
 
-pub use compiler::{Compiled, Compiler, CompilerSettings, DefaultPolicy, RuleFault};
+pub use compiler::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault};
+pub use features::SUPPORTED_FEATURES;
 pub use sockets::SocketFault;

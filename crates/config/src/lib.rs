@@ -31,9 +31,9 @@ use std::sync::Arc;
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
-    Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, Otlp, OutboundSettings, ProcessSettings,
-    ProviderSettings, RevocationSettings, RouteChecker, SecretFile, SecurityEvents, UpstreamNumbers,
-    messages,
+    Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, GatewayApiSettings, GatewayExposure,
+    Otlp, OutboundSettings, ProcessSettings, ProviderSettings, RevocationSettings, RouteChecker, SecretFile,
+    SecurityEvents, UpstreamNumbers, messages,
 };
 use fault::Faults;
 pub use fault::{Excerpt, Fault, KeyPath, Report, Severity};
@@ -74,6 +74,8 @@ pub struct LoadedConfig {
     pub revocation: RevocationSettings,
     /// Security events that other issuers send. `None`: there is no `[security_events]`.
     pub events: Option<SecurityEvents>,
+    /// How the process takes part in a cluster. `None`: there is no `[gateway_api]`.
+    pub gateway_api: Option<GatewayApiSettings>,
     /// The tables of the file, with defaults filled in.
     pub raw: raw::File,
     /// Match criteria of each route, in the order of [`gateway::config::Config::routes`].
@@ -139,6 +141,7 @@ pub fn load(
                 sessions,
                 revocation,
                 events,
+                gateway_api,
                 route_checker,
             } = checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
@@ -151,6 +154,7 @@ pub fn load(
                 sessions,
                 revocation,
                 events,
+                gateway_api,
                 raw,
                 matchers,
                 digest,

@@ -114,6 +114,16 @@ impl Partial {
         provider && !gateway && !self.has_unreadable("listener") && !self.has_unreadable("route")
     }
 
+    /// Whether routes may come from a cluster too. They may use what no route of the file uses.
+    pub(super) fn has_objects(&self) -> bool {
+        self.file.gateway_api.is_some() || self.has_unreadable("gateway_api")
+    }
+
+    /// Whether routes may be missing here, because some could not be read or come from a cluster.
+    pub(super) fn has_other_routes(&self) -> bool {
+        self.has_unreadable("route") || self.has_objects()
+    }
+
     /// Whether any element of the section was left out.
     pub(super) fn has_unreadable(&self, section: &str) -> bool {
         self.unreadable.contains_key(section)

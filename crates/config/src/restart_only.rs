@@ -24,6 +24,7 @@ pub struct RestartOnly {
     sessions: Sessions,
     revocation: raw::Revocation,
     events: Option<raw::SecurityEvents>,
+    gateway_api: Option<raw::GatewayApi>,
     contents: Contents,
 }
 
@@ -61,6 +62,7 @@ impl RestartOnly {
             provider,
             revocation,
             security_events: events,
+            gateway_api,
             ..
         } = loaded.raw.clone();
         let sessions = login.map(|login| Sessions { database: login.database, file: login.database_file });
@@ -73,6 +75,7 @@ impl RestartOnly {
             sessions: sessions.unwrap_or_default(),
             revocation,
             events,
+            gateway_api,
             contents,
         }
     }
@@ -105,6 +108,7 @@ impl RestartOnly {
         let events = self.events.clone().map(|old| with_new_tokens(old, file.security_events.as_ref()));
         start_values.keep_start_value("security_events", &mut file.security_events, &events);
         start_values.note_changed_files("security_events.");
+        start_values.keep_start_value("gateway_api", &mut file.gateway_api, &self.gateway_api);
         if let Some(login) = &mut file.login {
             start_values.keep_start_value("login.database", &mut login.database, &self.sessions.database);
             start_values.keep_start_value(

@@ -81,6 +81,28 @@ impl Known {
         })
     }
 
+    /// How many objects of each kind are known.
+    pub fn counts(&self) -> BTreeMap<Kind, usize> {
+        let mut counts: BTreeMap<Kind, usize> = Kind::ALL.into_iter().map(|kind| (kind, 0)).collect();
+        for route in self.routes.keys() {
+            *counts.entry(route.kind).or_default() += 1;
+        }
+        counts.extend([
+            (Kind::GatewayClass, self.classes.len()),
+            (Kind::Gateway, self.gateways.len()),
+            (Kind::ListenerSet, self.listener_sets.len()),
+            (Kind::ReferenceGrant, self.grants.values().map(BTreeMap::len).sum()),
+            (Kind::BackendTlsPolicy, self.backend_tls.len()),
+            (Kind::Service, self.services.len()),
+            (Kind::EndpointSlice, self.slice_owners.len()),
+            (Kind::Secret, self.secrets.len()),
+            (Kind::ConfigMap, self.config_maps.len()),
+            (Kind::Namespace, self.namespaces.len()),
+            (Kind::AccessPolicy, self.access_policies.len()),
+        ]);
+        counts
+    }
+
     /// The labels of a namespace. Kubernetes sets `kubernetes.io/metadata.name` itself.
     pub fn labels(&self, namespace: &Name) -> Option<&Labels> {
         self.namespaces.get(namespace).map(Arc::as_ref)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use auth::time::Timestamp;
-use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy};
+use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase};
 use controller::names::{Interner, Kind, Name, ObjectKey};
 use controller::objects;
 use controller::plan::SocketId;
@@ -62,7 +62,11 @@ impl Cluster {
             zone: None,
         };
         let time = Timestamp::from_secs(now());
-        let compiler = Compiler::new(settings, loaded.route_checker, config.routing.clone(), time);
+        let compiler = Compiler::new(
+            settings,
+            FileBase { checker: loaded.route_checker, routing: config.routing.clone() },
+            time,
+        );
         let mut cluster = Self {
             fixture,
             world: World::new(Settings::new("postern.dev/gateway-controller")),
@@ -132,10 +136,11 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     /// Loads the configuration file again, with the routes of the cluster.
     pub(crate) fn reload(&mut self) {
         let mut loaded = load_all(self.fixture.dir.path(), &file(&self.fixture));
-        let (routing, address) = (loaded.config.routing.clone(), self.address);
+        let base = FileBase { checker: loaded.route_checker, routing: loaded.config.routing.clone() };
+        let address = self.address;
         let time = Timestamp::from_secs(now());
-        let compiled = self.compiler.rebase(loaded.route_checker, routing, &|port| at(port, address), time);
-        let compiled = compiled.expect("a sound file");
+        let compiled = self.compiler.rebase(base, &|port| at(port, address), time);
+        let (compiled, _) = compiled.expect("a sound file");
         let of_gateways = compiled.listeners.into_iter().flatten();
         loaded.config.listeners = loaded.config.listeners.iter().cloned().chain(of_gateways).collect();
         loaded.config.routing = compiled.routing;

@@ -20,7 +20,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Authorize
     for (path, authorizer) in &all {
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.authorizer.as_ref()?.0.as_str()));
-        if !is_referenced(&authorizer.name.0, references, &known) && !sound.has_unreadable("route") {
+        if !is_referenced(&authorizer.name.0, references, &known) && !sound.has_other_routes() {
             let message = format!("no route uses the authorizer {:?}", authorizer.name.0);
             let hint = "name it with `authorizer` in a route, or remove it";
             context.faults.add(&path.key("name"), message, hint);

@@ -26,7 +26,7 @@ pub(super) fn policies(sound: &Partial, context: &mut Context<'_>) -> CorsPolici
             Some(CorsChoice::Named(name)) => Some(name.as_str()),
             _ => None,
         });
-        if !is_referenced(name, references, &known) && !sound.has_unreadable("route") {
+        if !is_referenced(name, references, &known) && !sound.has_other_routes() {
             context.faults.warn(
                 &path,
                 "no route uses this CORS policy",

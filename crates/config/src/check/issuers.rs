@@ -316,7 +316,7 @@ pub(super) fn certificates(
     let asks = |l: &raw::Listener| {
         l.tls.as_ref().is_some_and(|t| t.client_certificates != ClientCertificateDemand::Off)
     };
-    if !sound.file.listener.iter().any(asks) && !sound.has_unreadable("listener") {
+    if !sound.file.listener.iter().any(asks) && !sound.has_unreadable("listener") && !sound.has_objects() {
         let hint = "write `client_certificates = \"optional\"` or \"required\" in a listener's `tls`";
         context.faults.add(&path, "no listener requests client certificates", hint);
     }

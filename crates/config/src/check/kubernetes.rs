@@ -34,7 +34,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         }
         return None;
     };
-    if reviewed.is_none() && !sound.has_unreadable("route") {
+    if reviewed.is_none() && !sound.has_other_routes() {
         let hint = "write an `access_review` in a route, or remove [kubernetes]";
         context.faults.add(&path, "no route has an `access_review`", hint);
     }

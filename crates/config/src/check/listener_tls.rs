@@ -39,7 +39,7 @@ impl Context<'_> {
         protocols: Protocols,
         path: &KeyPath,
     ) -> Option<ServerTls> {
-        let (pairs, policy) = (self.pairs(tls, path), self.policy(tls, path));
+        let (pairs, policy) = (self.pairs(tls, path), self.tls_policy(tls, path));
         let (pairs, policy) = (pairs?, policy?);
         let mut complete = true;
         for Pair { certificate, key, at } in &pairs {
@@ -117,7 +117,8 @@ impl Context<'_> {
     }
 
     /// Versions, cipher suites and groups. `None` when a fault was noted.
-    fn policy(&mut self, tls: &raw::ListenerTls, path: &KeyPath) -> Option<TlsPolicy> {
+    /// What TLS a listener offers. `None` when a fault was noted.
+    pub(super) fn tls_policy(&mut self, tls: &raw::ListenerTls, path: &KeyPath) -> Option<TlsPolicy> {
         let min_version = match (tls.profile, tls.min_version) {
             (raw::TlsProfile::Modern, Some(raw::TlsVersion::Tls12)) => {
                 let message = "the profile \"modern\" has no TLS 1.2";

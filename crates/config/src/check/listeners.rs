@@ -30,7 +30,11 @@ const DEFAULT_SOCKET_MODE: u32 = 0o600;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
-    if listeners.is_empty() && !sound.has_unreadable("listener") && !sound.is_provider_only() {
+    if listeners.is_empty()
+        && !sound.has_unreadable("listener")
+        && !sound.is_provider_only()
+        && !sound.has_objects()
+    {
         let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
         context.faults.add(&KeyPath::default(), "there is no listener, so no request could arrive", hint);
     }
@@ -88,7 +92,7 @@ fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &
     raw.mode.map_or(DEFAULT_SOCKET_MODE, |mode| mode.0)
 }
 
-fn check_listener(
+pub(super) fn check_listener(
     raw: &raw::Listener,
     path: &KeyPath,
     vouching: bool,

@@ -62,7 +62,7 @@ pub(super) fn check(
         refuse_login_keys(sound, context);
         return None;
     };
-    if !sound.file.route.iter().any(|route| route.login) && !sound.has_unreadable("route") {
+    if !sound.file.route.iter().any(|route| route.login) && !sound.has_other_routes() {
         let hint = "write `login = true` in a route for browsers, or remove [login]";
         context.faults.add(&path, "no route has `login = true`", hint);
     }

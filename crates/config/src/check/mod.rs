@@ -12,6 +12,7 @@ mod database;
 mod destinations;
 mod events;
 mod field_edits;
+mod gateway_api;
 mod headers;
 mod issuers;
 mod kubernetes;
@@ -50,6 +51,7 @@ use credentials::config::{Authentication, CacheLimits, TokenAuthority};
 pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
 use gateway::config::{Config, FileRoutes, Routing};
+pub use gateway_api::{GatewayApiSettings, GatewayExposure};
 use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::tls::TrustAnchors;
 pub use outbound::OutboundSettings;
@@ -95,6 +97,7 @@ pub(super) struct Checked {
     pub(super) sessions: Option<DatabaseSettings>,
     pub(super) revocation: RevocationSettings,
     pub(super) events: Option<SecurityEvents>,
+    pub(super) gateway_api: Option<GatewayApiSettings>,
     pub(super) route_checker: RouteChecker,
 }
 
@@ -191,6 +194,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let provider = provider::check(sound, &shell, context);
     let revocation = revocation::check(sound, context);
     let events = events::check(sound, context);
+    let gateway_api = gateway_api::check(sound, context);
     patterns::check(sound, context);
     if context.faults.has_faults() {
         return None;
@@ -238,6 +242,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
         sessions,
         revocation: revocation?,
         events,
+        gateway_api,
         route_checker: RouteChecker::new(file, shared),
     })
 }

@@ -65,7 +65,11 @@ impl Shared {
 
 pub(super) fn check(sound: &Partial, shared: &Shared, context: &mut Context<'_>) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
-    if routes.is_empty() && !sound.has_unreadable("route") && !sound.is_provider_only() {
+    if routes.is_empty()
+        && !sound.has_unreadable("route")
+        && !sound.is_provider_only()
+        && !sound.has_objects()
+    {
         let hint = "add [[route]] with name, path, upstream and policy";
         context.faults.add(&KeyPath::default(), "there is no route, so every request would get 404", hint);
     }

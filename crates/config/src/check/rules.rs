@@ -73,7 +73,7 @@ pub(super) fn policies(sound: &Partial, claims: &[String], context: &mut Context
             Some(raw::PolicyChoice::Named(name)) => Some(name.as_str()),
             _ => None,
         });
-        if !is_referenced(name, references, &known) && !sound.has_unreadable("route") {
+        if !is_referenced(name, references, &known) && !sound.has_other_routes() {
             let hint = "name it in a route's `policy`, or remove it";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
         }

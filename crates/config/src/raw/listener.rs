@@ -62,14 +62,14 @@ pub struct Listener {
     pub timeouts: ListenerTimeouts,
 }
 
-fn protocols() -> Vec<Protocol> {
+pub(super) fn protocols() -> Vec<Protocol> {
     vec![Protocol::Http1, Protocol::Http2]
 }
 
 /// Proxies in front of a listener, and the fields that are believed from them. The client's address
 /// is used in rules, logs and for `Server-Timing`, the scheme wherever a request's scheme is. Both
 /// are passed on to the upstream. The same fields from other peers are replaced.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrustedProxies {
     /// Their networks.
@@ -177,7 +177,7 @@ pub enum Protocol {
 }
 
 /// Limits of one connection and of the listener.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Open connections on the listener, over all workers. Further ones are closed at once. The
@@ -222,7 +222,7 @@ impl Limits {
 }
 
 /// Time limits of each step of a client connection.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTimeouts {
     /// TLS handshake and PROXY protocol header.

@@ -11,6 +11,7 @@ mod cors;
 mod destination;
 mod event_receiver;
 mod events;
+mod gateway_api;
 mod headers;
 mod identity;
 mod issuer;
@@ -39,6 +40,7 @@ pub use cors::{Cors, CorsChoice};
 pub use destination::{Fraction, Mirror, WeightedUpstream};
 pub use event_receiver::{EventReceiver, EventType};
 pub use events::{SecurityEvents, Transmitter};
+pub use gateway_api::{DefaultPolicy, GatewayApi, GatewayListener, GatewayService, GatewayTls};
 pub use headers::{HeaderText, RequestHeaders, ResponseHeaders, SecurityHeaders, SecurityHeadersChoice};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{
@@ -173,6 +175,9 @@ pub struct File {
     /// Kubernetes API server that authorizes callers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
+    /// Gateway API: routes, listeners and policies from objects of a Kubernetes cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_api: Option<GatewayApi>,
     /// Request headers that tell the upstream who the caller is.
     pub identity_headers: IdentityHeaders,
     /// Signed, short-lived statement of the caller's identity (JWT, ES256). With it, an upstream

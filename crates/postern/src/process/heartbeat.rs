@@ -93,6 +93,7 @@ mod tests {
             followed_logs: Mutex::new(Vec::new()),
             events: None,
             provider: None,
+            gateway_api: std::sync::OnceLock::new(),
         };
         let (process, runtimes) = (Arc::new(process), vec![("control", runtime.handle().clone())]);
         let mut heartbeat = Heartbeat { process, runtimes, asked: None };

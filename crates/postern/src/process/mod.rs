@@ -4,25 +4,32 @@
 //! that happens ([`crate::lifecycle`]), what a configuration contains ([`config`]).
 
 mod certificates;
+#[cfg(feature = "kubernetes")]
+mod gateway_api;
+#[cfg(not(feature = "kubernetes"))]
+#[path = "no_gateway_api.rs"]
+mod gateway_api;
 mod heartbeat;
 mod setup;
 
 pub use crate::process::heartbeat::Heartbeat;
 
 use crate::process::certificates::AppliedCertificates;
+use crate::process::gateway_api::{GatewayApi, HeldCluster};
 use crate::process::setup::{
     AuditMetric, DeliveryMetric, MailMetric, access_log, bind_admin, control_runtime, export, session_store,
     sources, tracer, warn_about_unused, workers_for,
 };
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use cluster::FileBase;
 use config::{
     DatabaseSettings, EffectiveConfig, EventsDatabase, FollowedIssuerConfig, LoadedConfig, ProcessSettings,
-    ProviderSettings, RestartOnly, SecurityEvents,
+    ProviderSettings, RestartOnly, RouteChecker, SecurityEvents,
 };
 use credentials::authenticate::{Authenticator, AuthenticatorRuntime};
 use credentials::cache::{CacheSecret, Generation};
@@ -102,6 +109,8 @@ struct ProcessState {
     events: Option<Arc<Receiver>>,
     /// Health of the provider, if there is one.
     provider: Option<ProviderHealth>,
+    /// The cluster that routes come from, once it is watched.
+    gateway_api: OnceLock<GatewayApi>,
 }
 
 /// Health of the provider.
@@ -133,6 +142,7 @@ impl ProcessState {
             followed_logs: Mutex::new(following),
             events,
             provider,
+            gateway_api: OnceLock::new(),
         }
     }
 
@@ -160,14 +170,17 @@ impl ProcessState {
         };
         let useless = !readiness::can_admit(&config, is_gone);
         let gone = gone.iter().flatten().filter(|_| useless).cloned();
-        unusable.chain(of_provider).chain(unheard).chain(gone).collect()
+        let of_cluster = self.gateway_api.get().and_then(GatewayApi::unready);
+        unusable.chain(of_provider).chain(of_cluster).chain(unheard).chain(gone).collect()
     }
 
     /// One line for each degraded dependency, although requests are answered.
     fn notes(&self) -> Vec<String> {
         let of_events = self.events.iter().flat_map(|events| events.notes());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.degraded)());
-        self.followed_logs().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
+        let of_cluster = self.gateway_api.get().into_iter().flat_map(GatewayApi::notes);
+        let of_logs: Vec<_> = self.followed_logs().iter().flat_map(|one| one.notes()).collect();
+        of_logs.into_iter().chain(of_provider).chain(of_events).chain(of_cluster).collect()
     }
 
     fn followed_logs(&self) -> Vec<Arc<FollowedLog>> {
@@ -262,6 +275,7 @@ impl Process {
         let certificates = AppliedCertificates(loaded.certificates());
         let LoadedConfig { config, settings, provider, sessions, revocation, events, raw, digest, .. } =
             loaded;
+        let base = FileBase { checker: loaded.route_checker, routing: config.routing.clone() };
         let control = control_runtime()?;
         // Start everything that may fail before the first request can arrive.
         let admin = settings.admin.map(|address| bind_admin(address, listen, &control)).transpose()?;
@@ -334,6 +348,9 @@ impl Process {
         };
         if let Some(admin) = admin {
             process.serve_admin(admin);
+        }
+        if let Some(settings) = loaded.gateway_api {
+            GatewayApi::start(settings, (base, generation), &process)?;
         }
         process.audit();
         process.announce(workers, &listen.inherited);
@@ -427,7 +444,7 @@ impl Process {
     pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
         let EffectiveConfig { text, postponed } = self.at_start.effective_config(&loaded);
         let certificates = AppliedCertificates(loaded.certificates());
-        let LoadedConfig { config, settings, provider, revocation, events, digest, .. } = loaded;
+        let LoadedConfig { mut config, settings, provider, revocation, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
             // A provider is added or removed at the next start.
@@ -448,6 +465,8 @@ impl Process {
         }
         let before = self.followed_issuers.replace(followed_issuers(&following, self.event_log.as_ref()));
         let generation = {
+            let cluster = self.hold_cluster(loaded.route_checker, &mut config);
+            let cluster = cluster.inspect_err(|_| drop(self.followed_issuers.replace(before.clone())))?;
             let gateway = self.shared.gateway.lock();
             let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
             match gateway.reload(config) {
@@ -462,6 +481,7 @@ impl Process {
                     tracing::error!("configuration applied, not by every worker yet: {pending}");
                 }
             }
+            cluster.into_iter().for_each(|cluster| cluster.commit(gateway));
             gateway.config().generation
         };
         // The new configuration is final now. Open exchanges that depend on an old log continue
@@ -480,6 +500,18 @@ impl Process {
         self.settings.drain_timeout = settings.drain_timeout;
         self.settings.reload_on_change = settings.reload_on_change;
         Ok(postponed)
+    }
+
+    /// Puts the routes of the cluster, if there is one, into a new configuration.
+    fn hold_cluster(
+        &self,
+        checker: RouteChecker,
+        config: &mut Config,
+    ) -> Result<Option<HeldCluster<'_>>, Failure> {
+        let Some(cluster) = self.shared.gateway_api.get() else { return Ok(None) };
+        let former = self.shared.gateway.lock().as_ref().map(Gateway::config);
+        let former = former.ok_or_else(|| Failure::new("the gateway has ended"))?;
+        cluster.hold(checker, (config, &former)).map(Some)
     }
 
     /// Counts a refused configuration in the metrics.
@@ -511,6 +543,9 @@ impl Process {
             for attendant in self.background_tasks {
                 // A panic was reported when it happened.
                 let _ = attendant.await;
+            }
+            if let Some(cluster) = self.shared.gateway_api.get() {
+                cluster.close().await;
             }
             if let Some(event_log) = self.event_log {
                 let _ = tokio::time::timeout(CLOSE_TIMEOUT, event_log.close()).await;

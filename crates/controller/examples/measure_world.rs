@@ -1,6 +1,6 @@
 //! Measures memory and time per change with many objects:
 //!
-//!     cargo run --release -p controller --example measure -- [routes] [gateways] [sets]
+//!     cargo run --release -p controller --example measure_world -- [routes] [gateways] [sets]
 //!
 //! With `sets` there is one Gateway with that many ListenerSets, instead of many Gateways.
 //!

@@ -1,6 +1,6 @@
 //! Measures memory and time per change, from an object to the next version of the routing:
 //!
-//!     cargo run --release -p cluster --example measure -- [routes] [gateways]
+//!     cargo run --release -p cluster --example measure_routes -- [routes] [gateways]
 //!
 //! First with a host per route, then with all routes of a Gateway on one host, as notebooks are.
 //! Prints resident memory from `/proc/self/statm`, the time of the first version, and quantiles of
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use cluster::{Compiler, CompilerSettings, DefaultPolicy};
+use cluster::{Compiler, CompilerSettings, DefaultPolicy, FileBase};
 use config::{ConfigSource, NoFiles};
 use controller::names::{Interner, Kind};
 use controller::objects;
@@ -96,7 +96,12 @@ impl Measure {
             tls: TlsPolicy::default(),
             zone: None,
         };
-        let compiler = Compiler::new(settings, loaded.route_checker, loaded.config.routing, NOW).unwrap();
+        let compiler = Compiler::new(
+            settings,
+            FileBase { checker: loaded.route_checker, routing: loaded.config.routing },
+            NOW,
+        )
+        .unwrap();
         let world = World::new(Settings::new(CONTROLLER));
         Self { shape, gateways, world, interner: Interner::default(), compiler }
     }

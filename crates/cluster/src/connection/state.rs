@@ -1,0 +1,262 @@
+//! State: the objects of the cluster, and everything that follows from them here.
+//!
+//! Owns: the order in which a change passes through the parts, what is known of Services, and that
+//! nothing is served before every kind was listed once. Does not own: threads and the network (the
+//! parent).
+//!
+//! Flow: `Notice → World → Compiler → Step`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use auth::time::Timestamp;
+use controller::known::GatewayAddresses;
+use controller::names::{Interner, Kind, Name, NamespacedName};
+use controller::objects;
+use controller::plan::{Changes, GatewayPlan, SocketId, StatusDocument};
+use controller::world::{Event, World};
+use http_engine::config::ListenAddress;
+
+use super::services::{NoPortLeft, ServiceSettings, Services, WantedService};
+use super::watch::{Notice, WatchId};
+use crate::compiler::{Compiled, Compiler, FileBase, RuleFault};
+
+/// How clients reach the Gateways.
+#[derive(Debug, Clone)]
+pub enum Exposure {
+    /// By a Service of type LoadBalancer for each Gateway.
+    Services(ServiceSettings),
+    /// At these addresses, by the ports as they are written.
+    Host(Vec<IpAddr>),
+}
+
+/// What follows from the objects, as far as it is known.
+pub(super) struct State {
+    pub(super) world: World,
+    interner: Interner,
+    compiler: Compiler,
+    exposed: Exposed,
+    bind: IpAddr,
+    /// The configuration whose file the routing begins with.
+    pub(super) generation: u64,
+    /// Watches whose objects have not been listed yet.
+    missing: BTreeSet<WatchId>,
+    is_synced: bool,
+    pub(super) leads: bool,
+    gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
+    /// Gateways whose ports are served elsewhere than before.
+    moved: BTreeSet<NamespacedName>,
+    /// Gateways whose Service may differ from what they need.
+    unchecked_services: BTreeSet<NamespacedName>,
+}
+
+enum Exposed {
+    Services(Services),
+    Host(Vec<String>),
+}
+
+/// What is to be done after some notices.
+#[derive(Default)]
+pub(super) struct Step {
+    /// The next version of the routing, if there is one.
+    pub(super) compiled: Option<Compiled>,
+    /// Status documents to write, if this replica leads.
+    pub(super) statuses: Vec<StatusDocument>,
+}
+
+/// What the leader has to do with a Service.
+pub(super) enum ServiceTask {
+    /// Create or change it.
+    Write(NamespacedName, WantedService),
+    /// Delete the Service with this name.
+    Delete(String),
+}
+
+impl State {
+    pub(super) fn new(
+        world: World,
+        compiler: Compiler,
+        (exposure, bind): (Exposure, IpAddr),
+        generation: u64,
+        missing: BTreeSet<WatchId>,
+    ) -> Self {
+        let exposed = match exposure {
+            Exposure::Services(settings) => Exposed::Services(Services::new(settings)),
+            Exposure::Host(addresses) => Exposed::Host(addresses.iter().map(ToString::to_string).collect()),
+        };
+        Self {
+            world,
+            interner: Interner::default(),
+            compiler,
+            exposed,
+            bind,
+            generation,
+            missing,
+            is_synced: false,
+            leads: false,
+            gateways: BTreeMap::new(),
+            moved: BTreeSet::new(),
+            unchecked_services: BTreeSet::new(),
+        }
+    }
+
+    /// Whether every kind was listed once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
+    /// Takes note of something. [`Self::step`] draws the consequences.
+    pub(super) fn note(&mut self, notice: Notice) {
+        match notice {
+            Notice::Seen(kind, value) => {
+                if kind == Kind::Service {
+                    let differs = self.services().and_then(|services| services.set(&value));
+                    differs.into_iter().for_each(|gateway| self.service_differs(gateway));
+                }
+                match objects::read(kind, &value, &mut self.interner) {
+                    Ok(object) => self.world.apply(Event::Set(object)),
+                    Err(error) => tracing::error!(kind = kind.name(), %error, "object cannot be read"),
+                }
+                if let (Kind::Gateway, Exposed::Host(addresses)) = (kind, &self.exposed) {
+                    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+                    let gateway = NamespacedName::new(text("namespace"), text("name"));
+                    let addresses = GatewayAddresses { assigned: addresses.clone(), unusable: Vec::new() };
+                    self.world.apply(Event::Addresses(gateway, addresses));
+                }
+            }
+            Notice::Gone(kind, at) => {
+                if kind == Kind::Service {
+                    let gateway = self.services().and_then(|services| services.remove(&at));
+                    gateway.into_iter().for_each(|gateway| self.service_differs(gateway));
+                }
+                self.world.apply(Event::Removed(at.of(kind)));
+            }
+            Notice::Listed(watch) => {
+                self.missing.remove(&watch);
+            }
+            Notice::BundleVersion(version) => {
+                self.world.apply(Event::BundleVersion(version.map(Name::from)));
+            }
+            Notice::Leads(leads) => {
+                self.leads = leads;
+                self.unchecked_services.extend(self.gateways.keys().cloned());
+            }
+        }
+    }
+
+    fn services(&mut self) -> Option<&mut Services> {
+        match &mut self.exposed {
+            Exposed::Services(services) => Some(services),
+            Exposed::Host(_) => None,
+        }
+    }
+
+    /// The addresses and ports of a Gateway may differ.
+    fn service_differs(&mut self, gateway: NamespacedName) {
+        let Exposed::Services(services) = &self.exposed else { return };
+        self.world.apply(Event::Addresses(gateway.clone(), services.addresses(&gateway)));
+        self.moved.insert(gateway.clone());
+        self.unchecked_services.insert(gateway);
+    }
+
+    /// Draws the consequences of what was noted; nothing before every kind was listed once.
+    pub(super) fn step(&mut self, now: Timestamp) -> Step {
+        if !self.is_synced {
+            if !self.missing.is_empty() {
+                return Step::default();
+            }
+            self.is_synced = true;
+        }
+        let mut changes = self.world.settle(now.as_secs().cast_signed());
+        self.take_gateways(&mut changes);
+        let statuses = std::mem::take(&mut changes.statuses);
+        if changes.is_empty() {
+            return Step { compiled: None, statuses };
+        }
+        let address = address_of(&self.exposed, self.bind);
+        let compiled = self.compiler.apply(&changes, &address, now);
+        Step { compiled: Some(compiled), statuses }
+    }
+
+    /// Takes note of the Gateways in changes, and adds those whose ports have moved.
+    fn take_gateways(&mut self, changes: &mut Changes) {
+        for gateway in std::mem::take(&mut self.moved) {
+            let is_gone = changes.gateways_removed.contains(&gateway);
+            if let Some(plan) = self.gateways.get(&gateway).filter(|_| !is_gone) {
+                changes.gateways.entry(gateway).or_insert_with(|| plan.clone());
+            }
+        }
+        for gateway in &changes.gateways_removed {
+            self.gateways.remove(gateway);
+            self.unchecked_services.insert(gateway.clone());
+        }
+        for (gateway, plan) in &changes.gateways {
+            self.gateways.insert(gateway.clone(), plan.clone());
+            self.unchecked_services.insert(gateway.clone());
+        }
+    }
+
+    /// What is to be done with Services. Services of Gateways that are gone are deleted only if
+    /// `may_delete`.
+    pub(super) fn service_tasks(&mut self, may_delete: bool) -> (Vec<ServiceTask>, Vec<NoPortLeft>) {
+        let Exposed::Services(services) = &mut self.exposed else { return Default::default() };
+        if !(self.leads && self.is_synced) {
+            return Default::default();
+        }
+        let (mut tasks, mut faults) = (Vec::new(), Vec::new());
+        for gateway in std::mem::take(&mut self.unchecked_services) {
+            let Some(plan) = self.gateways.get(&gateway) else { continue };
+            match services.wanted(plan) {
+                Ok(wanted) => tasks.extend(wanted.map(|wanted| ServiceTask::Write(gateway, wanted))),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if may_delete {
+            let gone = services.orphans(|gateway| self.gateways.contains_key(gateway));
+            tasks.extend(gone.into_iter().map(ServiceTask::Delete));
+        }
+        (tasks, faults)
+    }
+
+    /// Namespace of the Services; `None`: Gateways have none.
+    pub(super) fn service_namespace(&self) -> Option<&str> {
+        match &self.exposed {
+            Exposed::Services(services) => Some(services.namespace()),
+            Exposed::Host(_) => None,
+        }
+    }
+
+    /// Takes note that the Service of a Gateway could not be written.
+    pub(super) fn service_not_written(&mut self, gateway: NamespacedName) {
+        if let Some(services) = self.services() {
+            services.not_written(&gateway);
+        }
+        self.unchecked_services.insert(gateway);
+    }
+
+    /// Compiles everything again for another configuration file.
+    ///
+    /// # Errors
+    /// As [`Compiler::rebase`]; nothing changes then.
+    pub(super) fn rebase(
+        &mut self,
+        base: FileBase,
+        now: Timestamp,
+    ) -> Result<(Compiled, FileBase), RuleFault> {
+        let address = address_of(&self.exposed, self.bind);
+        self.compiler.rebase(base, &address, now)
+    }
+}
+
+/// Finds the address on which a port of a Gateway is served; `None`: no port of the pods is chosen
+/// yet.
+fn address_of(exposed: &Exposed, bind: IpAddr) -> impl Fn(&SocketId) -> Option<ListenAddress> + '_ {
+    move |socket| {
+        let port = match exposed {
+            Exposed::Services(services) => services.target(socket)?,
+            Exposed::Host(_) => socket.port,
+        };
+        Some(ListenAddress::Ip(SocketAddr::new(bind, port)))
+    }
+}

@@ -1,0 +1,171 @@
+//! Checks `[gateway_api]`: which cluster, which objects, and how its Gateways are reached.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use gateway::config::Listener;
+use http_engine::tls::policy::TlsPolicy;
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, DefaultPolicy};
+use super::super::scalar::{EndpointAddress, Name};
+use super::{Context, listeners};
+use crate::partial::Partial;
+
+/// Longest label of a DNS name (RFC 1035 section 2.3.4).
+const MAX_LABEL: usize = 63;
+/// Longest name of most objects.
+const MAX_NAME: usize = 253;
+
+/// How the process takes part in a cluster, as an implementation of the Gateway API.
+#[derive(Clone)]
+pub struct GatewayApiSettings {
+    /// The `spec.controllerName` of the classes that are served.
+    pub controller_name: String,
+    /// File that says how to reach the API server. `None`: the service account of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespaces whose objects count. Empty: all.
+    pub namespaces: Vec<String>,
+    /// What happens to requests for a route that no policy reaches.
+    pub default_policy: DefaultPolicy,
+    /// Whether fields of the experimental channel are used.
+    pub experimental: bool,
+    /// Namespace of this process. `None`: that of the pod.
+    pub namespace: Option<String>,
+    /// Name of the Lease.
+    pub lease: String,
+    /// Address at which ports of Gateways are served.
+    pub bind: IpAddr,
+    /// How clients reach the Gateways.
+    pub exposure: GatewayExposure,
+    /// Zone of this process.
+    pub zone: Option<String>,
+    /// Settings of the listeners, whose name, address and TLS are replaced.
+    pub listener: Listener,
+    /// Versions, cipher suites and groups of TLS.
+    pub tls: TlsPolicy,
+}
+
+/// How clients reach the Gateways.
+#[derive(Clone)]
+pub enum GatewayExposure {
+    /// By a Service for each Gateway.
+    Services {
+        /// Labels of the pods of this process.
+        selector: BTreeMap<String, String>,
+        /// Ports of the pods that may serve a Gateway.
+        ports: RangeInclusive<u16>,
+    },
+    /// At these addresses, by the ports as they are written.
+    Host(Vec<IpAddr>),
+}
+
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<GatewayApiSettings> {
+    let raw = sound.file.gateway_api.as_ref()?;
+    let path = KeyPath::top_level("gateway_api");
+    check_controller_name(&raw.controller_name, &path.key("controller_name"), context);
+    for (at, namespace) in raw.namespaces.iter().enumerate() {
+        check_name(namespace, MAX_LABEL, &path.key("namespaces").index(at), context);
+    }
+    if let Some(namespace) = &raw.namespace {
+        check_name(namespace, MAX_LABEL, &path.key("namespace"), context);
+    }
+    check_name(&raw.lease, MAX_NAME, &path.key("lease"), context);
+    if let Some(file) = &raw.kubeconfig {
+        context.read(file, &path.key("kubeconfig"));
+    }
+    let exposure = exposure(raw, &path, context);
+    if raw.default_policy == DefaultPolicy::Public {
+        let message = "every route that no AccessPolicy reaches is open to everybody";
+        let hint = "keep \"deny\" unless another component authorizes the requests";
+        context.faults.warn(&path.key("default_policy"), message, hint);
+    }
+    let at = path.key("listener");
+    let (listener, tls) = raw_listener(&raw.listener, raw.bind);
+    let listener = listeners::check_listener(&listener, &at, false, sound, context);
+    let tls = context.tls_policy(&tls, &at.key("tls"));
+    let kubeconfig = raw.kubeconfig.as_ref().map(|file| context.reader.resolve(file));
+    Some(GatewayApiSettings {
+        controller_name: raw.controller_name.clone(),
+        kubeconfig,
+        namespaces: raw.namespaces.clone(),
+        default_policy: raw.default_policy,
+        experimental: raw.experimental,
+        namespace: raw.namespace.clone(),
+        lease: raw.lease.clone(),
+        bind: raw.bind,
+        exposure,
+        zone: raw.zone.clone(),
+        listener: listener?,
+        tls: tls?,
+    })
+}
+
+/// The settings as those of a listener of the file, with its TLS.
+fn raw_listener(raw: &raw::GatewayListener, bind: IpAddr) -> (raw::Listener, raw::ListenerTls) {
+    let raw::GatewayTls { profile, min_version, cipher_suites, groups } = raw.tls.clone();
+    let tls = raw::ListenerTls { profile, min_version, cipher_suites, groups, ..raw::ListenerTls::default() };
+    let listener = raw::Listener {
+        name: Name("gateway-api".into()),
+        address: EndpointAddress::Ip((bind, 0).into()),
+        mode: None,
+        tls: None,
+        protocols: raw.protocols.clone(),
+        proxy_protocol_from: raw.proxy_protocol_from.clone(),
+        proxy_protocol_from_anyone: raw.proxy_protocol_from_anyone,
+        // A route redirects, by a filter.
+        https_redirect: false,
+        trusted_proxies: raw.trusted_proxies.clone(),
+        authorization: None,
+        limits: raw.limits.clone(),
+        timeouts: raw.timeouts.clone(),
+    };
+    (listener, tls)
+}
+
+fn exposure(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) -> GatewayExposure {
+    let Some(service) = &raw.service else { return GatewayExposure::Host(raw.addresses.clone()) };
+    let at = path.key("service");
+    if !raw.addresses.is_empty() {
+        let message = "the load balancer of a Service states its address itself";
+        context.faults.add(&path.key("addresses"), message, "remove it, or remove `service`");
+    }
+    if service.last_port < service.first_port {
+        let message = format!("{} is less than `first_port` ({})", service.last_port, service.first_port);
+        context.faults.add(&at.key("last_port"), message, "write the larger one as `last_port`");
+    }
+    GatewayExposure::Services {
+        selector: service.selector.clone(),
+        ports: service.first_port..=service.last_port,
+    }
+}
+
+/// The name of a controller is a domain and a path.
+fn check_controller_name(name: &str, path: &KeyPath, context: &mut Context<'_>) {
+    let is_part = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    let is_valid = name.len() <= MAX_NAME
+        && name.split_once('/').is_some_and(|(domain, rest)| is_part(rest) && is_dns_name(domain, MAX_NAME));
+    if !is_valid {
+        let message = format!("{name:?} is not the name of a controller");
+        let hint = "write a domain and a path, such as \"postern.dev/gateway-controller\"";
+        context.faults.add(path, message, hint);
+    }
+}
+
+fn check_name(name: &str, longest: usize, path: &KeyPath, context: &mut Context<'_>) {
+    if !is_dns_name(name, longest) {
+        let message = format!("{name:?} is not a name of an object");
+        context.faults.add(path, message, "use lower-case letters, digits and dashes");
+    }
+}
+
+/// Whether Kubernetes accepts the text as a name. A label has no dots.
+fn is_dns_name(name: &str, longest: usize) -> bool {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
+    };
+    name.len() <= longest && name.split('.').all(is_label) && (longest > MAX_LABEL || !name.contains('.'))
+}

@@ -1,0 +1,179 @@
+//! Tables of `[gateway_api]`: routes, listeners and policies from objects of a Kubernetes cluster.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::scalar::Network;
+use super::is_default;
+use super::listener::{Limits, ListenerTimeouts, Protocol, TrustedProxies, protocols};
+use super::listener_tls::{CipherSuite, KeyExchangeGroup, TlsProfile, TlsVersion};
+
+/// Gateway API: this process serves the Gateways of a Kubernetes cluster, with their routes and
+/// `AccessPolicy` objects, beside the listeners and routes of the file. Policies of the cluster may
+/// name `issuer`, `token_authority`, `authorizer`, `policies` and `[login]` of the file. Read at start
+/// only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayApi {
+    /// Name of this controller. The classes that have it as `spec.controllerName` are served.
+    pub controller_name: String,
+    /// File that says how to reach the API server (kubeconfig). Default: the service account of the
+    /// pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespaces whose objects count. A right to list and watch is needed in these only, and for
+    /// classes and namespaces in the whole cluster. Default: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// What happens to requests for a route that no `AccessPolicy` reaches.
+    pub default_policy: DefaultPolicy,
+    /// Whether fields of the experimental channel are used: `retry` and the filter `ExternalAuth`.
+    /// Otherwise an object with one of them is refused by a condition.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub experimental: bool,
+    /// Namespace of this process, for its Lease and for the Services of Gateways. Default: that of
+    /// the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of the Lease (coordination.k8s.io/v1) by which replicas agree which of them writes status
+    /// and Services.
+    pub lease: String,
+    /// IP address at which ports of Gateways are served. `"::"` means IPv6 only.
+    pub bind: IpAddr,
+    /// Service of type `LoadBalancer` for each Gateway, so that several Gateways can have the same
+    /// port. Default: none; the ports of Gateways are served at `bind` as they are written, and two
+    /// Gateways cannot share one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<GatewayService>,
+    /// IP addresses at which clients reach the Gateways, for their status. Not allowed with
+    /// `service`, whose load balancer states them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// Zone of this process (`topology.kubernetes.io/zone` of its node). Endpoints that are meant for
+    /// it by hints are preferred. Default: hints are not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Settings of all listeners of Gateways.
+    #[serde(skip_serializing_if = "is_default")]
+    pub listener: GatewayListener,
+}
+
+impl Default for GatewayApi {
+    fn default() -> Self {
+        Self {
+            controller_name: "postern.dev/gateway-controller".into(),
+            kubeconfig: None,
+            namespaces: Vec::new(),
+            default_policy: DefaultPolicy::Deny,
+            experimental: false,
+            namespace: None,
+            lease: "postern-gateway-api".into(),
+            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            service: None,
+            addresses: Vec::new(),
+            zone: None,
+            listener: GatewayListener::default(),
+        }
+    }
+}
+
+/// What happens to requests for a route that no `AccessPolicy` reaches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DefaultPolicy {
+    /// They are refused (403).
+    #[default]
+    Deny,
+    /// Everybody may pass, without a credential.
+    Public,
+}
+
+/// Services of Gateways. Each has the port of its Gateway, and sends it to a port of the pods that
+/// only this Gateway has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayService {
+    /// Labels of the pods of this process.
+    #[schemars(length(min = 1))]
+    pub selector: BTreeMap<String, String>,
+    /// First port of the pods that may serve a Gateway.
+    #[serde(default = "first_port")]
+    #[schemars(range(min = 1024))]
+    pub first_port: u16,
+    /// Last port of the pods that may serve a Gateway.
+    #[serde(default = "last_port")]
+    #[schemars(range(min = 1024))]
+    pub last_port: u16,
+}
+
+const fn first_port() -> u16 {
+    20_000
+}
+
+const fn last_port() -> u16 {
+    29_999
+}
+
+/// Settings of the listeners of Gateways. Their ports, protocols of TLS and certificates are those of
+/// the Gateways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayListener {
+    /// Protocols that the listeners accept, as in `[[listener]]`.
+    #[schemars(length(min = 1))]
+    pub protocols: Vec<Protocol>,
+    /// Peers (load balancers) that begin each connection with a PROXY protocol header, as in
+    /// `[[listener]]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proxy_protocol_from: Vec<Network>,
+    /// Confirms that a `proxy_protocol_from` that covers every address is intended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub proxy_protocol_from_anyone: bool,
+    /// Proxies in front that report where their requests come from, as in `[[listener]]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trusted_proxies: Option<TrustedProxies>,
+    /// Versions, cipher suites and groups of TLS.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tls: GatewayTls,
+    /// Limits of one connection and of each listener.
+    pub limits: Limits,
+    /// Time limits of each step.
+    pub timeouts: ListenerTimeouts,
+}
+
+impl Default for GatewayListener {
+    fn default() -> Self {
+        Self {
+            protocols: protocols(),
+            proxy_protocol_from: Vec::new(),
+            proxy_protocol_from_anyone: false,
+            trusted_proxies: None,
+            tls: GatewayTls::default(),
+            limits: Limits::default(),
+            timeouts: ListenerTimeouts::default(),
+        }
+    }
+}
+
+/// Versions, cipher suites and groups of TLS, as in `[listener.tls]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayTls {
+    /// Versions, cipher suites and groups, as Mozilla recommends.
+    #[serde(skip_serializing_if = "is_default")]
+    pub profile: TlsProfile,
+    /// Lowest version of TLS. Default: that of the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_version: Option<TlsVersion>,
+    /// Permitted cipher suites, by their IANA names. Default: those of the profile.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cipher_suites: Vec<CipherSuite>,
+    /// Permitted groups for the key exchange, by their IANA names, preferred first. Default: those of
+    /// `[listener.tls]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<KeyExchangeGroup>,
+}
