@@ -1,7 +1,7 @@
 //! Features of the Gateway API that are carried out, by the names of its conformance suite.
 
 /// Features of the standard channel, sorted. Each has tests in the suite, which this claims to pass.
-pub const SUPPORTED_FEATURES: [&str; 36] = [
+pub const SUPPORTED_FEATURES: [&str; 34] = [
     "BackendTLSPolicy",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
@@ -10,9 +10,7 @@ pub const SUPPORTED_FEATURES: [&str; 36] = [
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
-    "GatewayInfrastructure",
     "GatewayPort8080",
-    "GatewayStaticAddresses",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",

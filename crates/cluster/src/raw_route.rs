@@ -35,13 +35,20 @@ pub(crate) fn matcher(name: &str, matches: &MatchPlan) -> RouteMatch {
         },
     };
     let header = |m: &ValueMatch| HeaderMatch { name: m.name.to_string(), value: Some(m.value.to_string()) };
-    let parameter =
-        |m: &ValueMatch| QueryMatch { name: m.name.to_string(), value: Some(m.value.to_string()) };
+    let parameter = |m: &ValueMatch| {
+        let others = matches.other_parameters.iter().filter(|other| other.eq_ignore_ascii_case(&m.name));
+        QueryMatch {
+            name: m.name.to_string(),
+            value: Some(m.value.to_string()),
+            distinct: others.map(ToString::to_string).collect(),
+        }
+    };
     RouteMatch {
         name: name.into(),
         hosts: Vec::new(),
         path,
         methods: matches.method.iter().map(ToString::to_string).collect(),
+        exact_methods: true,
         headers: matches.headers.iter().map(header).collect(),
         query: matches.query.iter().map(parameter).collect(),
     }
@@ -196,13 +203,15 @@ fn redirect(filter: &RedirectFilter) -> Value {
 
 fn cors(filter: &CorsFilter) -> Value {
     let list = |names: &[controller::names::Name]| json!(names.iter().map(|n| &**n).collect::<Vec<_>>());
+    let is_any = |names: &[controller::names::Name]| names.iter().any(|name| &**name == "*");
     let mut cors = Map::new();
     cors.insert("origins".into(), list(&filter.allow_origins));
     cors.insert("credentials".into(), json!(filter.allow_credentials));
     // The standard permits any origin with credentials, and answers the one that asks.
-    cors.insert("credentials_from_anywhere".into(), json!(filter.allow_credentials));
+    if filter.allow_credentials && is_any(&filter.allow_origins) {
+        cors.insert("credentials_from_anywhere".into(), json!(true));
+    }
     cors.insert("max_age".into(), json!(span(filter.max_age)));
-    let is_any = |names: &[controller::names::Name]| names.iter().any(|name| &**name == "*");
     if !filter.allow_methods.is_empty() && !is_any(&filter.allow_methods) {
         cors.insert("methods".into(), list(&filter.allow_methods));
     }

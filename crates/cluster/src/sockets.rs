@@ -225,7 +225,7 @@ fn listener_tls(
     let authorities = validation.map(|validation| ClientAuthorities {
         name,
         pem: &validation.authorities,
-        is_optional: validation.allows_invalid,
+        admits_others: validation.allows_invalid,
     });
     let protocols = Protocols { http1: template.listener.http1, http2: template.listener.http2 };
     match tls::listeners_config(certified, authorities, template.tls, protocols) {

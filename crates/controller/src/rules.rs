@@ -75,10 +75,11 @@ pub fn derive(known: &Known, settings: &Settings, kind: Kind, route: &Route) -> 
         RouteSpec::Grpc(spec) => numbered(&spec.rules, |rule| context.grpc(rule)),
     };
     let unresolved = context.unresolved;
-    let (rules, mut refused) = match rules {
+    let (mut rules, mut refused) = match rules {
         Ok(rules) => (rules, None),
         Err(fault) => (Vec::new(), Some(fault)),
     };
+    matches::distinguish_parameters(rules.iter_mut().flat_map(|rule| &mut rule.matches));
     let failed: Vec<_> = rules.iter().enumerate().filter(|(_, rule)| rule.fault.is_some()).collect();
     let mut partial = None;
     if let Some((index, fault)) = failed.first().and_then(|(index, rule)| Some((index, rule.fault.as_ref()?)))

@@ -63,17 +63,26 @@ pub(crate) struct Certificate {
     /// The end-entity certificate, then the other certificates presented with it.
     chain: Box<[CertificateDer<'static>]>,
     /// Version of the CAs that the handshake used.
-    ca_version: Box<[u8]>,
-    /// The identity, with the generation of the configuration that produced it.
-    identity: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
+    ca_version: [u8; 32],
+    /// The identity, with what produced it.
+    identity: RefCell<(Option<IdentityBasis>, Option<Arc<Verified>>)>,
 }
 
+/// What an identity depends on: the generation of the configuration, and the CAs of the listener.
+type IdentityBasis = (u64, Option<[u8; 32]>);
+
 impl Certificate {
-    /// The chain that a client presented to these CAs; `None` when it presented none.
-    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientCas) -> Option<Self> {
+    /// The chain that a client presented to these CAs; `None` when it presented none that they vouch
+    /// for.
+    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientCas, now: Now) -> Option<Self> {
+        let is_vouched_for = !authorities.admits_others()
+            || matches!(chain, [leaf, rest @ ..] if authorities.accepts(leaf, rest, now.wall));
+        if !is_vouched_for {
+            return None;
+        }
         let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        let vouched = authorities.version().into();
-        (!chain.is_empty()).then(|| Self { chain, ca_version: vouched, identity: RefCell::default() })
+        let ca_version = *authorities.version();
+        (!chain.is_empty()).then(|| Self { chain, ca_version, identity: RefCell::default() })
     }
 
     /// The identity under the current configuration; `None` when the certificate is not a
@@ -86,9 +95,10 @@ impl Certificate {
         now: Now,
     ) -> Option<Arc<Verified>> {
         let mut named = self.identity.borrow_mut();
-        if named.0 != Some(config.generation) {
-            let listener = config.listeners.named(&peer.listener().name);
-            let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
+        let listener = config.listeners.named(&peer.listener().name);
+        let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
+        let basis = (config.generation, authorities.map(|authorities| *authorities.version()));
+        if named.0 != Some(basis) {
             let vouched = authorities.is_some_and(|authorities| self.is_trusted_by(authorities, now));
             let [leaf, ..] = &*self.chain else { return None };
             let verified = vouched.then(|| authenticator.certificate(leaf, now));
@@ -96,7 +106,7 @@ impl Certificate {
                 // The chain is valid but maps to no identity: it is not a credential.
                 tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
             }
-            *named = (Some(config.generation), verified.and_then(Result::ok));
+            *named = (Some(basis), verified.and_then(Result::ok));
         }
         named.1.clone()
     }
@@ -104,7 +114,7 @@ impl Certificate {
     /// Whether these CAs trust the certificate, if they differ from those of the handshake. A CA
     /// that was added changes nothing for certificates that the others trust.
     fn is_trusted_by(&self, authorities: &ClientCas, now: Now) -> bool {
-        if *self.ca_version == *authorities.version() {
+        if self.ca_version == *authorities.version() {
             return true;
         }
         matches!(&*self.chain, [leaf, rest @ ..] if authorities.accepts(leaf, rest, now.wall))

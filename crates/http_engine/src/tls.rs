@@ -306,7 +306,7 @@ fn server_config_with(
         .map_err(|e| TlsError::Refused(e.to_string()))?;
     let builder = match clients {
         None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(clients.verifier.clone()),
+        Some(clients) => builder.with_client_cert_verifier(clients.handshake_verifier()),
     };
     let mut config = builder.with_cert_resolver(certificates.clone());
     config.ticketer = provider::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
@@ -339,8 +339,9 @@ pub struct ClientAuthorities<'a> {
     pub name: &'a str,
     /// The certificates, one text for each source.
     pub pem: &'a [Arc<[u8]>],
-    /// Whether a client without a certificate is accepted.
-    pub is_optional: bool,
+    /// Whether a client without a certificate, or with one that these authorities do not vouch for,
+    /// is accepted. It then counts as one without a certificate.
+    pub admits_others: bool,
 }
 
 /// TLS configuration of a socket with several listeners, each with its host and certificates. A

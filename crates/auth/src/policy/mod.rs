@@ -222,6 +222,10 @@ fn check_methods(methods: &[String], path: &str, faults: &mut Faults) {
             faults.add(path, PolicyProblem::MethodCase(method.clone()));
         }
     }
+}
+
+/// Refuses `HEAD` without `GET`, where `GET` includes it: who may not GET may not HEAD.
+fn check_head(methods: &[String], path: &str, faults: &mut Faults) {
     if methods.iter().any(|m| m == "HEAD") && !methods.iter().any(|m| m == "GET") {
         faults.add(path, PolicyProblem::HeadAlone);
     }

@@ -71,8 +71,11 @@ pub struct RouteMatch {
     pub hosts: Vec<String>,
     /// The condition on the path.
     pub path: PathMatch,
-    /// Methods, any of which suffices; empty means any method. `GET` includes `HEAD`.
+    /// Methods, any of which suffices; empty means any method. `GET` includes `HEAD`, unless
+    /// `exact_methods`.
     pub methods: Vec<String>,
+    /// Whether `GET` does not include `HEAD`, as the Gateway API has it.
+    pub exact_methods: bool,
     /// Header conditions, all of which must hold.
     pub headers: Vec<HeaderMatch>,
     /// Conditions on the query, all of which must hold.
@@ -118,6 +121,10 @@ pub struct QueryMatch {
     pub name: String,
     /// The exact value, decoded; `None` when the parameter only has to be present.
     pub value: Option<String>,
+    /// Names that differ from `name` in their letter case only, and that the author of the route
+    /// distinguishes from it, because he has conditions on both. A parameter of any other such name
+    /// makes the request ambiguous.
+    pub distinct: Vec<String>,
 }
 
 /// A set of hosts with their routes, which a lookup searches by itself.
@@ -197,6 +204,7 @@ struct PlacedRoute {
 #[derive(Debug)]
 struct Conditions {
     methods: Box<[Box<str>]>,
+    exact_methods: bool,
     headers: Box<[HeaderCondition]>,
     query: Box<[QueryMatch]>,
 }
@@ -223,7 +231,8 @@ struct Probe<'t, 'r> {
 impl<'t> Holds<'t> for Probe<'t, '_> {
     fn holds(&self, route: u32) -> bool {
         let conditions = &self.table.routes[route as usize].conditions;
-        let right = self.request.required_method();
+        let (request, exact) = (self.request, conditions.exact_methods);
+        let right = if exact { request.method() } else { request.required_method() };
         (conditions.methods.is_empty() || conditions.methods.iter().any(|method| **method == *right))
             && conditions.headers.iter().all(|header| self.header_matches(header))
             && conditions.query.iter().all(|parameter| self.parameter_matches(parameter))
@@ -255,11 +264,12 @@ impl<'t> Probe<'t, '_> {
         }
     }
 
-    fn parameter_matches(&self, QueryMatch { name, value }: &'t QueryMatch) -> bool {
+    fn parameter_matches(&self, QueryMatch { name, value, distinct }: &'t QueryMatch) -> bool {
         let query = self.request.query();
         // As for the parameters that rules read: servers take the first of two, or the last, ignore
         // case, take `a[]` for `a`, or split at `;`.
-        let mut alike = pairs(query).filter(|(found, _)| found.resembles(name));
+        let alike = pairs(query).filter(|(found, _)| found.resembles(name));
+        let mut alike = alike.filter(|(found, _)| !distinct.iter().any(|other| found.decodes_to(other)));
         let (first, second) = (alike.next(), alike.next());
         let is_clear = match (first, second) {
             (None, _) => true,

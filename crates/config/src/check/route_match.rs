@@ -25,7 +25,7 @@ pub(super) fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<
     let headers = headers.collect();
     let query = route.query.iter().map(|(name, wanted)| {
         let value = value(wanted, path.key("query").key(name), "query parameter");
-        QueryMatch { name: name.clone(), value }
+        QueryMatch { name: name.clone(), value, distinct: Vec::new() }
     });
     let query = query.collect();
     RouteMatch {
@@ -33,6 +33,7 @@ pub(super) fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<
         hosts: route.hosts.clone(),
         headers,
         query,
+        exact_methods: false,
         methods: route.methods.iter().map(|method| method.0.clone()).collect(),
         path: path_match(route.path.as_ref(), path, context),
     }

@@ -101,6 +101,9 @@ pub struct MatchPlan {
     /// Names are lower case. All must match.
     pub headers: Box<[ValueMatch]>,
     pub query: Box<[ValueMatch]>,
+    /// Parameters that other matches of the route read, and whose names differ from those in `query`
+    /// in their letter case only. The route distinguishes them.
+    pub other_parameters: Box<[Name]>,
     /// Present for rules of a GRPCRoute, whose `path` is then unused.
     pub grpc: Option<GrpcMethodMatch>,
 }

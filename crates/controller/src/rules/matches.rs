@@ -4,6 +4,7 @@
 //! Does not own: filters.
 //! Flow: spec of a match → [`MatchPlan`], or the reason to refuse the route.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::unsupported;
@@ -23,8 +24,22 @@ pub(super) fn http(spec: &HttpMatch) -> Result<MatchPlan, Fault> {
         method: spec.method.clone(),
         headers: headers(&spec.headers)?,
         query: values("queryParams", &spec.query_params, Name::clone)?,
-        grpc: None,
+        ..MatchPlan::default()
     })
+}
+
+/// Fills in the parameters that a route distinguishes by letter case.
+pub(super) fn distinguish_parameters<'m>(matches: impl Iterator<Item = &'m mut MatchPlan>) {
+    let mut matches: Vec<&mut MatchPlan> = matches.filter(|one| !one.query.is_empty()).collect();
+    let read = matches.iter().flat_map(|one| &one.query).map(|parameter| parameter.name.clone());
+    let read: BTreeSet<Name> = read.collect();
+    for one in &mut matches {
+        let differs_in_case = |name: &&Name| {
+            let known = |parameter: &ValueMatch| parameter.name.eq_ignore_ascii_case(name);
+            one.query.iter().any(known) && !one.query.iter().any(|parameter| parameter.name == **name)
+        };
+        one.other_parameters = read.iter().filter(differs_in_case).cloned().collect();
+    }
 }
 
 pub(super) fn grpc(spec: &GrpcMatch) -> Result<MatchPlan, Fault> {

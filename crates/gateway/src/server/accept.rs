@@ -348,7 +348,9 @@ impl Incoming {
         self.setup_done(began);
         let (_, session) = stream.get_ref();
         let certificate = match (session.peer_certificates(), &tls.client_authorities) {
-            (Some(chain), Some(authorities)) => Certificate::new(chain, authorities).map(Box::new),
+            (Some(chain), Some(authorities)) => {
+                Certificate::new(chain, authorities, self.worker.clock.now()).map(Box::new)
+            }
             _ => None,
         };
         let http2 = session.alpn_protocol() == Some(b"h2");

@@ -30,6 +30,8 @@ use super::{ClientAuthorities, TlsError, TlsWarning, contains, read};
 #[derive(Debug, Clone)]
 pub struct ClientCas {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// Whether the handshake also accepts certificates that the verifier refuses.
+    admits_others: bool,
     version: [u8; digest::SHA256_OUTPUT_LEN],
 }
 
@@ -56,8 +58,24 @@ impl ClientCas {
         let certificates = texts.collect::<Result<Vec<_>, _>>()?.concat();
         // Nothing of it depends on the time without revocation lists.
         let now = Timestamp::from_secs(0);
-        Self::with_roots(roots(name, certificates)?, &[], clients.is_optional, provider, now)
-            .map(|(authorities, _)| authorities)
+        let (authorities, _) =
+            Self::with_roots(roots(name, certificates)?, &[], clients.admits_others, provider, now)?;
+        Ok(Self { admits_others: clients.admits_others, ..authorities })
+    }
+
+    /// What the handshake uses.
+    pub(super) fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        if self.admits_others {
+            Arc::new(AnyCertificate(self.verifier.clone()))
+        } else {
+            self.verifier.clone()
+        }
+    }
+
+    /// Whether a certificate that passed the handshake may be one that these authorities do not
+    /// vouch for.
+    pub fn admits_others(&self) -> bool {
+        self.admits_others
     }
 
     fn with_roots(
@@ -103,11 +121,11 @@ impl ClientCas {
             let lists = lists.with_effect("certificates of its issuer are refused");
             Arc::new(RevocationVerifier { inner, lists })
         };
-        Ok((Self { verifier, version }, warnings))
+        Ok((Self { verifier, admits_others: false, version }, warnings))
     }
 
     /// Identifies the set: two with the same version accept the same certificates.
-    pub fn version(&self) -> &[u8] {
+    pub fn version(&self) -> &[u8; digest::SHA256_OUTPUT_LEN] {
         &self.version
     }
 
@@ -166,6 +184,56 @@ fn expiry_warning(
     let next = parsed.next_update().ok_or_else(|| bad("it does not say when the next list is due".into()))?;
     let next = Timestamp::from_secs(u64::try_from(next.timestamp()).unwrap_or(0));
     Ok((now >= next).then(|| TlsWarning::RevocationListExpired { path: path.to_owned() }))
+}
+
+/// Accepts every certificate whose key the client has. Whoever uses a certificate has to ask
+/// [`ClientCas::accepts`] first.
+#[derive(Debug)]
+struct AnyCertificate(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// Verifies client certificates with revocation lists, and reports lists that have expired.

@@ -11,7 +11,8 @@ use http_engine::tls::{
     PresentedCertificate, TlsError, TlsWarning, TrustAnchors,
 };
 use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, NamedGroup, ProtocolVersion, ServerConfig, ServerConnection,
 };
@@ -396,18 +397,32 @@ fn listeners_ask_for_client_certificates_of_authorities_in_memory() {
     let server_files = bench.issue("server", &["localhost"]);
     let client_files = bench.issue("client", &["client"]);
     let pem: [Arc<[u8]>; 1] = [std::fs::read(&bench.ca).unwrap().into()];
-    let with = |is_optional| {
-        let clients = ClientAuthorities { name: "team/ca", pem: &pem, is_optional };
+    let stranger = Bench::new();
+    let foreign_files = stranger.issue("client", &["client"]);
+    let with = |admits_others| {
+        let clients = ClientAuthorities { name: "team/ca", pem: &pem, admits_others };
         let listeners = vec![(None, vec![presented(&server_files)])];
         tls::listeners_config(listeners, Some(clients), &TlsPolicy::default(), BOTH).unwrap()
     };
-    for (is_optional, identity, passes) in
-        [(false, Some(&client_files), true), (false, None, false), (true, None, true)]
-    {
-        let built = with(is_optional);
-        assert!(built.clients.is_some());
+    for (admits_others, identity, passes) in [
+        (false, Some(&client_files), true),
+        (false, Some(&foreign_files), false),
+        (false, None, false),
+        (true, Some(&client_files), true),
+        (true, Some(&foreign_files), true),
+        (true, None, true),
+    ] {
+        let built = with(admits_others);
+        let clients = built.clients.expect("authorities");
+        assert_eq!(clients.admits_others(), admits_others);
         let done = shake(&bench.client(identity), &built.config);
-        assert_eq!(done.is_ok(), passes, "optional {is_optional}");
+        assert_eq!(done.is_ok(), passes, "{admits_others} {identity:?}");
+        if let Some((certificate, _)) = identity {
+            // Whoever uses the certificate learns that it is a stranger's.
+            let text = std::fs::read(certificate).unwrap();
+            let leaf = CertificateDer::from_pem_slice(&text).unwrap();
+            assert_eq!(clients.accepts(&leaf, &[], TODAY), *identity.unwrap() == client_files);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     RouteTable, Scope,
 };
 use crate::headers::is_per_hop;
-use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
+use crate::policy::{Faults, PolicyFault, PolicyProblem, check_head, check_methods};
 use crate::request::{canonical_host, canonical_path, is_token};
 
 /// A route that has been checked and normalised, without its hosts.
@@ -122,6 +122,7 @@ impl Conditions {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
+        let methods = methods && (self.methods.is_empty() || self.exact_methods == other.exact_methods);
         methods && self.headers == other.headers && self.query == other.query
     }
 }
@@ -168,10 +169,14 @@ fn check(route: RouteMatch, order: Order, at: &str, faults: &mut Faults) -> Chec
         // A placeholder until the faults are reported; it is like no other route's path.
         Path::Exact(format!("{at}{}", order.position).into())
     });
+    let exact_methods = route.exact_methods;
     check_methods(&route.methods, &format!("{at}methods"), faults);
-    // GET includes HEAD, so HEAD adds nothing.
-    let mut methods: Vec<Box<str>> =
-        route.methods.into_iter().filter(|m| m != "HEAD").map(Into::into).collect();
+    if !exact_methods {
+        check_head(&route.methods, &format!("{at}methods"), faults);
+    }
+    // Otherwise GET includes HEAD, so HEAD adds nothing.
+    let methods = route.methods.into_iter().filter(|method| exact_methods || method != "HEAD");
+    let mut methods: Vec<Box<str>> = methods.map(Into::into).collect();
     methods.sort_unstable();
     methods.dedup();
     let headers = route.headers.into_iter().enumerate();
@@ -193,7 +198,8 @@ fn check(route: RouteMatch, order: Order, at: &str, faults: &mut Faults) -> Chec
         query: Reverse(query.len()),
         order,
     };
-    let conditions = Conditions { methods: methods.into(), headers: headers.into(), query: query.into() };
+    let conditions =
+        Conditions { methods: methods.into(), exact_methods, headers: headers.into(), query: query.into() };
     CheckedRoute { path, conditions, rank }
 }
 

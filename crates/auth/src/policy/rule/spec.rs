@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::{Attribute, Condition, Rule, RuleSet, Test, TimeWindow, Values, WindowSpec};
 use crate::identity::CredentialKind;
-use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
+use crate::policy::{Faults, PolicyFault, PolicyProblem, check_head, check_methods};
 use crate::request::canonical_host;
 
 /// A rule as configured.
@@ -173,7 +173,8 @@ fn check_values(
         faults.add(path, PolicyProblem::EmptyList);
     }
     if *attribute == Attribute::Methods {
-        return check_methods(values, path, faults);
+        check_methods(values, path, faults);
+        return check_head(values, path, faults);
     }
     for value in values {
         if let Some(problem) = check_value(attribute, value, known) {

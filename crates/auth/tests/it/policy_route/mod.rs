@@ -230,6 +230,23 @@ fn head_matches_where_get_is_listed() {
 }
 
 #[test]
+fn exact_methods_do_not_include_head() {
+    let exact = |name: &str, method: &str| RouteMatch {
+        methods: strings(&[method]),
+        exact_methods: true,
+        ..route(name, PathMatch::Any)
+    };
+    let routes = Routes::new(vec![exact("get", "GET"), exact("head", "HEAD")]);
+    assert_eq!(routes.at("GET", "example.com", "/", &[]), "get");
+    assert_eq!(routes.at("HEAD", "example.com", "/", &[]), "head");
+    let only_get = Routes::new(vec![exact("get", "GET")]);
+    assert_eq!(only_get.at("HEAD", "example.com", "/", &[]), "none");
+    let only_head = Routes::new(vec![exact("head", "HEAD")]);
+    assert_eq!(only_head.at("GET", "example.com", "/", &[]), "none");
+    assert_eq!(only_head.at("POST", "example.com", "/", &[]), "none");
+}
+
+#[test]
 fn an_unknown_method_does_not_match_a_list_that_lacks_it() {
     let routes = Routes::new(vec![RouteMatch {
         methods: strings(&["GET", "POST", "PURGE"]),
@@ -360,7 +377,8 @@ fn no_route_rests_on_what_each_hop_writes_anew() {
 #[test]
 fn a_method_list_comes_before_headers_before_parameters_before_the_order_of_the_file() {
     let headers = |names: &[&str]| names.iter().map(|name| header(name, None)).collect::<Vec<_>>();
-    let parameter = |name: &str| auth::policy::route::QueryMatch { name: name.into(), value: None };
+    let parameter =
+        |name: &str| auth::policy::route::QueryMatch { name: name.into(), value: None, distinct: Vec::new() };
     let routes = Routes::new(vec![
         route("plain", prefix("/x")),
         RouteMatch { query: vec![parameter("p")], ..route("parameter", prefix("/x")) },

@@ -8,7 +8,7 @@ use super::{Routes, faults, route};
 use crate::fixtures::get;
 
 fn parameter(name: &str, value: Option<&str>) -> QueryMatch {
-    QueryMatch { name: name.into(), value: value.map(Into::into) }
+    QueryMatch { name: name.into(), value: value.map(Into::into), distinct: Vec::new() }
 }
 
 fn with_query(name: &str, query: Vec<QueryMatch>) -> RouteMatch {
@@ -44,6 +44,31 @@ fn parameters_are_exact_or_present_and_read_as_a_form() {
         ("/", "plain"),
     ] {
         assert_eq!(routes.path(target), expected, "{target}");
+    }
+}
+
+#[test]
+fn names_that_the_author_distinguishes_by_case_are_different_parameters() {
+    let distinct = |name: &str, value: &str, other: &str| QueryMatch {
+        distinct: vec![other.into()],
+        ..parameter(name, Some(value))
+    };
+    let routes = Routes::new(vec![
+        with_query("lower", vec![distinct("animal", "whale", "ANIMAL")]),
+        with_query("upper", vec![distinct("ANIMAL", "Whale", "animal")]),
+    ]);
+    for (target, expected) in [
+        ("/?animal=whale", "lower"),
+        ("/?ANIMAL=Whale", "upper"),
+        ("/?animal=dog", "none"),
+        ("/?animal=dog&ANIMAL=Whale", "upper"),
+        ("/?%41NIMAL=Whale", "upper"),
+    ] {
+        assert_eq!(routes.path(target), expected, "{target}");
+    }
+    let lookup = |target: &str| routes.table.lookup(Scope::FILE, &get(target), &[], Repeats::Separate);
+    for target in ["/?Animal=whale", "/?animal=whale&Animal=dog", "/?ANIMAL=Whale&ANIMAL=Dog"] {
+        assert!(matches!(lookup(target), Err(AmbiguousRoute::Parameter(_))), "{target}");
     }
 }
 
