@@ -44,7 +44,7 @@ class Cluster:
         self.ca = stage.authority.certificate
         self._stage = stage
         self.admin = secrets.token_urlsafe(24)
-        self._context = ssl.create_default_context(cafile=str(self.ca))
+        self.context = ssl.create_default_context(cafile=str(self.ca))
         self._key, public = self.folder / "accounts.key", self.folder / "accounts.pub"
         openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(self._key))
         openssl("rsa", "-in", str(self._key), "-pubout", "-out", str(public))
@@ -102,7 +102,7 @@ class Cluster:
         headers = {"Authorization": f"Bearer {token or self.admin}", "Content-Type": kind, "Accept": JSON}
         request = urllib.request.Request(self.base + path, data=body, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:
+            with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
                 status, text = answer.status, answer.read()
         except urllib.error.HTTPError as refused:
             status, text = refused.code, refused.read()

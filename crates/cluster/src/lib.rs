@@ -1,8 +1,9 @@
 //! The desired state of a Kubernetes cluster, in force at a gateway.
 //!
-//! Owns: the body of an AccessPolicy ([`policy`]), the translation of a rule into a raw route
-//! (`raw_route`), sockets with their certificates (`sockets`), upstreams with their endpoints
-//! (`upstreams`), and the routing that all of this becomes ([`Compiler`]).
+//! Owns: the body of an AccessPolicy ([`policy`]) and the definition of that kind ([`crd`]), the
+//! translation of a rule into a raw route (`raw_route`), sockets with their certificates
+//! (`sockets`), upstreams with their endpoints (`upstreams`), and the routing that all of this
+//! becomes ([`Compiler`]).
 //! With the feature `connection` also: watching the objects, and writing status ([`connection`]).
 //! Does not own: what the objects of the cluster mean (`controller`), the checks of a route
 //! (`config`), how a version of the routing is put in force (`gateway::server`).
@@ -13,6 +14,7 @@
 mod compiler;
 #[cfg(feature = "connection")]
 pub mod connection;
+pub mod crd;
 mod features;
 mod numbers;
 pub mod policy;

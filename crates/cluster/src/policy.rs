@@ -1,38 +1,24 @@
 //! Body of an AccessPolicy (`spec.defaults` or `spec.overrides`): who may pass, and how they prove
 //! who they are.
 //!
-//! Owns: the fields, and placing them into a raw route. Does not own: which policy applies
-//! (`controller::policies`), what a field means (`config`).
+//! Owns: reading a body ([`PolicyBody`]), its faults, and placing it into a raw route. Does not own:
+//! which policy applies (`controller::policies`), what a field means (`config`).
 //!
 //! The fields are keys of a route in the configuration file, with the same names and values. Keys
 //! that say which requests a route matches or where they go are those of the HTTPRoute, so they are
-//! not here. A field that names a file of the gateway is refused.
+//! not here. No field names a file of the gateway.
 
-use serde::{Deserialize, Serialize};
+mod body;
+
+use std::sync::LazyLock;
+
+pub use body::PolicyBody;
+use config::Fault;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-/// Keys of a route that a policy may set.
-const ROUTE_KEYS: [&str; 19] = [
-    "public",
-    "policy",
-    "denied_detail",
-    "authorizer",
-    "access_review",
-    "access_reviews",
-    "login",
-    "login_redirect",
-    "basic_auth",
-    "forward_access_token",
-    "forward_authorization",
-    "application_authorization",
-    "security_headers",
-    "on_expiry",
-    "websocket_bearer",
-    "websocket_origins",
-    "paths",
-    "body_size",
-    "idle_timeout",
-];
+/// The JSON schema of a body, without the definition's conversions.
+pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(config::schema::of::<PolicyBody>);
 
 /// Why a body is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +26,34 @@ pub enum BodyFault {
     /// The body is no object.
     #[error("it is not an object")]
     NotAnObject,
-    /// A field is not known.
-    #[error("unknown field `{0}`; known fields: allow, deny, {known}", known = ROUTE_KEYS.join(", "))]
-    Unknown(String),
+    /// Fields are not known, or have values that they cannot have.
+    #[error("{}", lines(.0))]
+    Fields(Vec<Fault>),
+    /// The body cannot be read, although no field of it has a fault.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
     /// The rules are written twice.
     #[error(
         "`policy` names a policy of the operator, so `allow` and `deny` cannot stand beside it; keep one"
     )]
     Twice,
+    /// There are rules that refuse, and none that permits.
+    #[error("`deny` stands alone, and nothing permits a request; add `allow`")]
+    OnlyDeny,
+    /// Everybody may pass, and this field says who.
+    #[error("a public policy checks nothing, so `{0}` has no effect; remove it, or `public`")]
+    Public(&'static str),
+    /// Reviews are written twice.
+    #[error("`access_review` and `access_reviews` exclude each other; move the review into the list")]
+    BothReviews,
+    /// Nothing says who may pass.
+    #[error(
+        "nothing says who may pass; set `allow`, `policy`, `access_review`, `access_reviews`, or `public` if no credential is needed"
+    )]
+    Nobody,
+    /// The field means something only with a login.
+    #[error("`{0}` has no effect without a login; add `login: true`, or remove it")]
+    NeedsLogin(&'static str),
     /// A placeholder of the route has no value.
     #[error("the route has no label {0:?}, which the access review reads; add it, or change the review")]
     NoLabel(String),
@@ -56,6 +62,10 @@ pub enum BodyFault {
         "there is no placeholder {{route.{0}}}; write {{route.namespace}}, {{route.name}} or {{route.labels.KEY}}"
     )]
     Placeholder(String),
+}
+
+fn lines(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The route that a policy is placed into.
@@ -68,13 +78,13 @@ pub trait RouteFacts {
     fn label(&self, key: &str) -> Option<&str>;
 }
 
-/// Rules of a policy, as the file has them under `policy`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Rules {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allow: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deny: Option<Value>,
+/// Whether a body is a policy, whatever route it is placed into. For
+/// [`controller::settings::Settings::policy_check`].
+///
+/// # Errors
+/// A phrase for the status of the policy.
+pub fn check(body: &Value) -> Result<(), String> {
+    place(body, &AnyRoute, &mut Map::new()).map_err(|fault| fault.to_string())
 }
 
 /// Adds the body of a policy to a raw route in JSON.
@@ -82,31 +92,52 @@ struct Rules {
 /// # Errors
 /// [`BodyFault`] for a body that is not a policy, or that does not fit the route.
 pub fn place(body: &Value, facts: &impl RouteFacts, route: &mut Map<String, Value>) -> Result<(), BodyFault> {
-    let body = body.as_object().ok_or(BodyFault::NotAnObject)?;
-    let mut rules = Rules::default();
-    for (key, value) in body {
-        match &**key {
-            "allow" => rules.allow = Some(value.clone()),
-            "deny" => rules.deny = Some(value.clone()),
-            "access_review" | "access_reviews" => {
-                let mut value = value.clone();
-                fill(&mut value, facts)?;
-                route.insert(key.clone(), value);
-            }
-            known if ROUTE_KEYS.contains(&known) => _ = route.insert(key.clone(), value.clone()),
-            unknown => return Err(BodyFault::Unknown(unknown.into())),
-        }
+    let body = read(body)?;
+    let unreadable = |error: serde_json::Error| BodyFault::Unreadable(error.to_string());
+    let Value::Object(mut fields) = serde_json::to_value(&body).map_err(unreadable)? else {
+        return Err(BodyFault::NotAnObject);
+    };
+    for review in ["access_review", "access_reviews"] {
+        fields.get_mut(review).map_or(Ok(()), |review| fill(review, facts))?;
     }
-    if rules.allow.is_some() || rules.deny.is_some() {
-        if body.contains_key("policy") {
-            return Err(BodyFault::Twice);
-        }
-        let mut inline = Map::new();
-        inline.extend(rules.allow.map(|allow| ("allow".to_owned(), allow)));
-        inline.extend(rules.deny.map(|deny| ("deny".to_owned(), deny)));
+    let inline = ["allow", "deny"].into_iter().filter_map(|rules| fields.remove_entry(rules));
+    let inline: Map<String, Value> = inline.collect();
+    route.append(&mut fields);
+    if !inline.is_empty() {
         route.insert("policy".into(), Value::Object(inline));
     }
     Ok(())
+}
+
+/// Reads a body.
+fn read(body: &Value) -> Result<PolicyBody, BodyFault> {
+    if !body.is_object() {
+        return Err(BodyFault::NotAnObject);
+    }
+    let faults = config::json::faults(&SCHEMA, body);
+    if !faults.is_empty() {
+        return Err(BodyFault::Fields(faults));
+    }
+    let body = PolicyBody::deserialize(body).map_err(|error| BodyFault::Unreadable(error.to_string()))?;
+    body.check()?;
+    Ok(body)
+}
+
+/// A route that has every label.
+struct AnyRoute;
+
+impl RouteFacts for AnyRoute {
+    fn namespace(&self) -> &'static str {
+        "namespace"
+    }
+
+    fn name(&self) -> &'static str {
+        "name"
+    }
+
+    fn label(&self, _: &str) -> Option<&str> {
+        Some("value")
+    }
 }
 
 /// Replaces the placeholders of the route in every text.
@@ -190,6 +221,7 @@ mod tests {
             { "namespace": "{route.labels.notebook-namespace}", "name": "{route.labels.notebook-name}" },
             { "namespace": "{route.namespace}", "name": "x-{route.name}-{path.id}" },
         ] } });
+        assert_eq!(check(&body), Ok(()));
         assert_eq!(
             placed(&body).unwrap(),
             json!({ "access_reviews": { "any": [
@@ -204,14 +236,57 @@ mod tests {
         let review = |name: &str| json!({ "access_review": { "name": name } });
         for (body, fault) in [
             (json!([]), "it is not an object"),
-            (json!({ "upstream": "x" }), "unknown field `upstream`; known fields: allow, deny, public"),
-            (json!({ "policy": "staff", "allow": [] }), "keep one"),
+            (json!({ "upstream": "x" }), "upstream: unknown key `upstream`; known keys: access_review"),
+            (json!({ "alow": [{}], "public": true }), "alow: unknown key `alow`; did you mean `allow`?"),
+            (json!({ "allow": [] }), "allow: the list is empty; write at least one element"),
+            (
+                json!({ "allow": [{ "authenticated": true, "users": [] }] }),
+                "allow[0].users: the list is empty",
+            ),
+            (
+                json!({ "allow": [{ "groups": 1 }] }),
+                "allow[0].groups: expected a list of strings, or a table",
+            ),
+            (json!({ "login": "yes" }), "login: expected true or false, found a string"),
+            (json!({ "body_size": "1MB" }), "unknown unit `MB` (B, KiB, MiB, GiB)"),
+            (json!({ "policy": { "allow": [] } }), "policy: expected a string, found a table"),
+            (json!({ "policy": "staff", "allow": [{ "authenticated": true }] }), "keep one"),
+            (json!({ "deny": [{ "users": ["eve"] }] }), "add `allow`"),
+            (json!({ "public": true, "policy": "staff" }), "so `policy` has no effect"),
+            (json!({ "public": true, "login": true }), "so `login` has no effect"),
+            (json!({ "public": false, "login": true }), "nothing says who may pass"),
+            (json!({}), "nothing says who may pass"),
+            (json!({ "policy": "a", "login_redirect": "all" }), "add `login: true`"),
+            (json!({ "access_review": {}, "access_reviews": { "any": [{}] } }), "exclude each other"),
             (review("{route.labels.team}"), "the route has no label \"team\""),
             (review("{route.uid}"), "there is no placeholder {route.uid}"),
             (review("{route.name"), "there is no placeholder"),
         ] {
             let found = placed(&body).unwrap_err();
             assert!(found.contains(fault), "{body}: {found}");
+        }
+    }
+    /// The keys of the file and of the objects are one vocabulary.
+    #[test]
+    fn fields_are_keys_of_a_route_with_the_same_values() {
+        let file: Value = serde_json::from_str(&config::schema::text()).unwrap();
+        let keys = &file["$defs"]["Route"]["properties"];
+        let kind = |value: &Value| {
+            let mut value = value.clone();
+            let members = value.as_object_mut().unwrap();
+            members.remove("description");
+            members.remove("default");
+            value
+        };
+        for (field, value) in SCHEMA["properties"].as_object().unwrap() {
+            match &**field {
+                "allow" | "deny" => assert_eq!(value["items"]["$ref"], "#/$defs/Rule"),
+                "policy" => assert_eq!(value["type"], "string"),
+                other => assert_eq!(kind(value), kind(&keys[other]), "{other}"),
+            }
+        }
+        for (name, definition) in SCHEMA["$defs"].as_object().unwrap() {
+            assert_eq!(*definition, file["$defs"][name], "{name}");
         }
     }
 }

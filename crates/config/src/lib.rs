@@ -14,6 +14,7 @@
 mod check;
 mod fault;
 mod files;
+pub mod json;
 mod partial;
 pub mod raw;
 mod renamed;
@@ -43,6 +44,7 @@ use http_engine::tls::{ServerCertificates, TrustAnchors};
 use partial::Partial;
 pub use restart_only::{EffectiveConfig, RestartOnly};
 use scalar::Word as _;
+pub use scalar::{Bound, ByteSize, Name, Timespan};
 use text::Document;
 
 /// A configuration file and the files that it may read.

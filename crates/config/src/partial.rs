@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::fault::{Faults, KeyPath, Step};
 use super::raw;
+use super::schema::SCHEMA;
 use super::shape::{self, Shape};
 use super::text::Document;
 
@@ -34,7 +35,7 @@ impl Partial {
     /// Reads the tables of a document. This consumes the document: find positions with another
     /// parse of the same text.
     pub(super) fn read(mut document: Document<'_>, faults: &mut Faults) -> Option<Self> {
-        let Shape { unknown, invalid: wrong } = shape::check(document.root(), faults);
+        let Shape { unknown, invalid: wrong } = shape::check(&SCHEMA, document.root(), faults);
         let unfit_paths: BTreeSet<KeyPath> = wrong.iter().map(enclosing_table).collect();
         let mut unfit = BTreeMap::<String, NotUsable>::new();
         for path in &unfit_paths {

@@ -49,8 +49,8 @@ mod tests {
         for (former, _) in RENAMED {
             let mut at = schema;
             let known = former.split('.').all(|key| {
-                let table = crate::schema::resolve(at);
-                let table = crate::schema::resolve(table.get("items").unwrap_or(table));
+                let table = crate::schema::resolve(schema, at);
+                let table = crate::schema::resolve(schema, table.get("items").unwrap_or(table));
                 match table.get("properties").and_then(|keys| keys.get(key)) {
                     Some(found) => {
                         at = found;

@@ -5,9 +5,9 @@
 
 use std::sync::LazyLock;
 
-use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
+use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
 use super::raw;
@@ -19,11 +19,16 @@ pub fn text() -> String {
 
 /// The schema of the whole file as JSON.
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let settings = SchemaSettings::draft2020_12().with_transform(NoNull).with_transform(OneLine);
-    let mut schema = settings.into_generator().into_root_schema_for::<raw::File>();
-    schema.insert("title".into(), "postern.toml".into());
-    schema.into()
+    let mut schema = of::<raw::File>();
+    schema["title"] = "postern.toml".into();
+    schema
 });
+
+/// The schema of a type that is made of raw types, in the form that [`crate::json::faults`] expects.
+pub fn of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with_transform(NoNull).with_transform(OneLine);
+    settings.into_generator().into_root_schema_for::<T>().into()
+}
 
 /// Removes `null` from the schema, because TOML has no null: an optional key is absent.
 #[derive(Debug, Clone)]
@@ -68,10 +73,10 @@ impl Transform for OneLine {
     }
 }
 
-/// Resolves the `$ref` of a schema. Returns the schema itself when it has none.
-pub(super) fn resolve(schema: &Value) -> &Value {
+/// Resolves the `$ref` of a part of the schema `root`. Returns the part itself when it has none.
+pub fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     match schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
-        Some(pointer) => SCHEMA.pointer(pointer).unwrap_or(schema),
+        Some(pointer) => root.pointer(pointer).unwrap_or(schema),
         None => schema,
     }
 }

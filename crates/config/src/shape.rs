@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::fault::{Faults, KeyPath, nearest, one_of};
 use super::renamed;
 use super::scalar;
-use super::schema::{SCHEMA, resolve};
+use super::schema::resolve;
 
 /// Result of [`check`]: the paths of the faults.
 #[derive(Debug, Default)]
@@ -23,14 +23,16 @@ pub(super) struct Shape {
     pub(super) invalid: Vec<KeyPath>,
 }
 
-/// Compares a whole file with the schema.
-pub(super) fn check(root: &DeTable<'_>, faults: &mut Faults) -> Shape {
-    let mut checker = Checker { faults, shape: Shape::default() };
-    checker.check_table(&SCHEMA, root, &KeyPath::default());
+/// Compares a whole text with its schema.
+pub(super) fn check(schema: &Value, text: &DeTable<'_>, faults: &mut Faults) -> Shape {
+    let mut checker = Checker { root: schema, faults, shape: Shape::default() };
+    checker.check_table(schema, text, &KeyPath::default());
     checker.shape
 }
 
 struct Checker<'f> {
+    /// The schema of the whole text, which has the definitions.
+    root: &'f Value,
     faults: &'f mut Faults,
     shape: Shape,
 }
@@ -43,12 +45,13 @@ impl Checker<'_> {
 
     fn check_value(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
         let description = schema.get("description").and_then(Value::as_str).unwrap_or("");
-        let schema = resolve(schema);
+        let schema = resolve(self.root, schema);
         if let Some(branches) = alternatives(schema) {
             return self.check_alternatives(branches, value, path, description);
         }
         if !type_matches(schema, value) {
-            let message = format!("expected {}, found {}", expected_type(schema), actual_type(value));
+            let message =
+                format!("expected {}, found {}", expected_type(self.root, schema), actual_type(value));
             let wants_list = schema.get("type").is_some_and(|t| t == "array");
             let hint = match (value, path.last_key()) {
                 (DeValue::String(_), _) if wants_list => "put it in brackets: [\"…\"]".into(),
@@ -93,10 +96,11 @@ impl Checker<'_> {
             let message = format!("expected {}, found {}", one_of(words), actual_type(value));
             return self.add_invalid(path, message, key_hint(path, description));
         }
-        if let Some(branch) = branches.iter().find(|b| type_matches(resolve(b), value)) {
+        if let Some(branch) = branches.iter().find(|b| type_matches(resolve(self.root, b), value)) {
             return self.check_value(branch, value, path);
         }
-        let kinds: Vec<String> = branches.iter().map(|b| expected_type(resolve(b))).collect();
+        let kinds: Vec<String> =
+            branches.iter().map(|b| expected_type(self.root, resolve(self.root, b))).collect();
         let message = format!("expected {}, found {}", kinds.join(", or "), actual_type(value));
         self.add_invalid(path, message, key_hint(path, description));
     }
@@ -205,7 +209,7 @@ fn type_matches(schema: &Value, value: &DeValue<'_>) -> bool {
 }
 
 /// Names the type that the schema expects.
-fn expected_type(schema: &Value) -> String {
+fn expected_type(root: &Value, schema: &Value) -> String {
     let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
         return one_of(words.iter().filter_map(Value::as_str));
@@ -216,7 +220,7 @@ fn expected_type(schema: &Value) -> String {
         ("integer", _) => "a whole number".into(),
         ("number", _) => "a number".into(),
         ("boolean", _) => "true or false".into(),
-        ("array", _) => match schema.get("items").map(resolve) {
+        ("array", _) => match schema.get("items").map(|items| resolve(root, items)) {
             Some(items) if items.get("type").is_some_and(|t| t == "string") => "a list of strings".into(),
             Some(items) if items.get("type").is_some_and(|t| t == "object") => "a list of tables".into(),
             _ => "a list".into(),

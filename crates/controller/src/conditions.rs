@@ -155,9 +155,12 @@ struct Entry {
     conditions: Vec<Condition>,
 }
 
-/// Most entries of a status (`maxItems` of `parents` is 32, of `ancestors` 16).
+/// Most entries of the status of a policy (`maxItems` of `ancestors`).
+pub const MOST_ANCESTORS: usize = 16;
+
+/// Most entries of a status (`maxItems` of `parents` is 32).
 fn most_entries(list: &str) -> usize {
-    if list == "ancestors" { 16 } else { 32 }
+    if list == "ancestors" { MOST_ANCESTORS } else { 32 }
 }
 
 /// The document of an object whose status is a list of entries by controller: `parents` of routes or

@@ -52,6 +52,8 @@ enum Command {
     /// Measure: run topologies under load; import, report, compare, merge, gate and audit
     /// measurements.
     Lab(cmd::lab::Arguments),
+    /// Print the definition of the kind AccessPolicy for a Kubernetes cluster.
+    Crd(cmd::crd::Arguments),
     /// Print the completions of the command line for a shell.
     Completions(cmd::completions::Arguments),
     /// Write the manual pages.
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Init(arguments) => cmd::init::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Health(arguments) => cmd::health::run(&arguments),
+        Command::Crd(arguments) => cmd::crd::run(&arguments),
         Command::Completions(arguments) => cmd::completions::run(&arguments, Cli::command()),
         Command::Man(arguments) => cmd::man::run(&arguments, Cli::command()),
         Command::Migrate(arguments) => cmd::migrate::run(arguments),

@@ -112,7 +112,10 @@ fn a_policy_that_names_a_file_of_the_gateway_closes_its_route() {
     cluster.apply(&policy("files", "app", body));
     let faults = cluster.publish();
     assert_eq!(cluster.get("app.test", "/", "").status, 403);
-    assert!(faults.contains("AccessPolicy team/files: unknown field `request_headers`"), "{faults}");
+    assert!(
+        faults.contains("AccessPolicy team/files: request_headers: unknown key `request_headers`"),
+        "{faults}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod check;
 pub mod completions;
+pub mod crd;
 pub mod demo;
 pub mod echo;
 pub mod health;

@@ -55,8 +55,10 @@ const ARROWS: [(&str, &[&str]); 22] = [
         "postern",
         &[
             "auth",
+            "cluster",
             "coherence",
             "config",
+            "controller",
             "credentials",
             "dataplane",
             "gateway",

@@ -8,9 +8,14 @@ use serde_json::Value;
 
 use crate::support::{FILES, difference, load, repository};
 
+/// A definition of a schema; the schema itself for the name of its own type.
+fn table<'s>(schema: &'s Value, definition: &str) -> &'s Value {
+    schema["$defs"].get(definition).unwrap_or(schema)
+}
+
 /// Reference text of one definition: its description, its keys, and the meaning of their words.
 fn reference(schema: &Value, definition: &str) -> String {
-    let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
+    let table = table(schema, definition);
     let description = table["description"].as_str().unwrap_or_default();
     format!("{description}\n\n{}{}", keys(schema, definition), words(schema, table))
 }
@@ -45,7 +50,7 @@ fn words(schema: &Value, table: &Value) -> String {
 
 /// Table of the keys of one definition.
 fn keys(schema: &Value, definition: &str) -> String {
-    let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
+    let table = table(schema, definition);
     let required = |key: &str| table["required"].as_array().is_some_and(|list| list.iter().any(|k| k == key));
     let mut out = "| key | value | default | meaning |\n|---|---|---|---|\n".to_owned();
     for (key, value) in table["properties"].as_object().unwrap_or_else(|| panic!("no table {definition}")) {
@@ -97,13 +102,22 @@ fn kind(schema: &Value, value: &Value) -> String {
 
 #[test]
 fn the_reference_lists_every_key() {
-    let schema: Value = serde_json::from_str(&config::schema::text()).unwrap();
-    let path = repository().join("docs/reference/configuration.md");
+    lists_every_key(&serde_json::from_str(&config::schema::text()).unwrap(), "configuration.md");
+}
+
+#[test]
+fn the_reference_of_a_policy_lists_every_field() {
+    lists_every_key(cluster::crd::body_schema(), "access-policy.md");
+}
+
+/// Every key of a schema is on its page, as the schema describes it.
+fn lists_every_key(schema: &Value, page: &str) {
+    let path = repository().join("docs/reference").join(page);
     let text = std::fs::read_to_string(&path).unwrap();
     let (mut written, mut seen, mut inside) = (String::new(), Vec::new(), false);
     for line in text.lines() {
         if let Some(definition) = line.strip_prefix("<!-- keys of ").and_then(|l| l.strip_suffix(" -->")) {
-            let _ = write!(written, "{line}\n{}", reference(&schema, definition));
+            let _ = write!(written, "{line}\n{}", reference(schema, definition));
             seen.push(definition.to_owned());
             inside = true;
         } else if line == "<!-- end of keys -->" {
@@ -117,7 +131,7 @@ fn the_reference_lists_every_key() {
         assert!(table.get("properties").is_none() || seen.contains(definition), "no keys of {definition}");
     }
     if written != text {
-        let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration.md");
+        let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(page);
         std::fs::write(&copy, &written).unwrap();
         panic!("{}\nif that is right: cp {} {}", difference(&text, &written), copy.display(), path.display());
     }

@@ -13,6 +13,7 @@
 mod addresses;
 mod admin;
 mod check;
+mod crd;
 mod demo;
 mod dependencies;
 mod docs;
