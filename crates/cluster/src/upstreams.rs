@@ -15,7 +15,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use controller::plan::{CaSource, EndpointPlan, UpstreamKey, UpstreamPlan, UpstreamProtocol, UpstreamTls};
 use gateway::config::Routing;
-use http_engine::config::{self, Endpoint, Upstream, UpstreamEndpoint, UpstreamTimeouts};
+use http_engine::config::{self, Endpoint, Retries, Upstream, UpstreamEndpoint, UpstreamTimeouts};
 use http_engine::tls::{self, Protocols, TrustAnchors};
 use http_engine::upstream::endpoints::{ActiveEndpoint, EndpointList, Health};
 use tokio::sync::watch;
@@ -28,6 +28,17 @@ const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
     response_header: Duration::from_secs(30),
     stall: Duration::from_secs(30),
     idle: Duration::from_secs(30),
+};
+/// Pods come and go: a request that one of them had no time to answer goes to another one, if it may
+/// be sent twice.
+const RETRIES: Retries = Retries {
+    attempts: 2,
+    on_connect_failure: true,
+    on_reset: true,
+    on_statuses: Vec::new(),
+    budget_percent: 20,
+    min_per_second: 10,
+    per_try_timeout: None,
 };
 const IDLE_CONNECTIONS: usize = 128;
 const MAX_REQUESTS: usize = 1024;
@@ -139,7 +150,7 @@ fn upstream(plan: &UpstreamPlan, now: Timestamp) -> Result<Upstream, String> {
         unhealthy_after: UNHEALTHY_AFTER,
         unhealthy_for: UNHEALTHY_FOR,
         health_check: None,
-        retries: None,
+        retries: Some(RETRIES),
     })
 }
 

@@ -17,6 +17,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 from clients.cluster import Cluster
@@ -149,15 +151,19 @@ class Pod(threading.Thread):
         return server | environment(self._pod, spec, read)
 
     def _keep_status(self) -> None:
-        """Reports the status whenever it changes."""
+        """Reports the status whenever it changes. Without the API server containers are started again
+        all the same, and the status is reported later."""
         address = self._pod["status"]["podIP"]
         changed = True
         while not self._deleted.is_set():
             for container in self.containers:
                 changed = container.check(address) or changed
             if changed:
-                self._patch(self._status())
-            changed = False
+                try:
+                    self._patch(self._status(), self._cluster.call)
+                    changed = False
+                except (OSError, HTTPException):
+                    pass
             self._deleted.wait(CHECK_S)
 
     def _status(self) -> dict:
@@ -184,9 +190,10 @@ class Pod(threading.Thread):
             "containerStatuses": [one.status() | waiting for one in self.containers],
         })  # fmt: skip
 
-    def _patch(self, status: dict) -> None:
+    def _patch(self, status: dict, send: Callable[..., tuple[int, dict]] | None = None) -> None:
         """Writes the status. A pod that is gone needs none."""
-        code, answer = call(self._cluster, "PATCH", f"{self._path}/status", {"status": status}, MERGE)
+        send = send or partial(call, self._cluster)
+        code, answer = send("PATCH", f"{self._path}/status", {"status": status}, kind=MERGE)
         if code not in (200, 404, 409):
             why = answer.get("message", code)
             print(f"pod {self.namespace}/{self.pod_name}: its status was refused: {why}", flush=True)

@@ -157,10 +157,13 @@ fn connection_settings(
     })
 }
 
-/// Name of this replica: that of the machine, which is the pod's, and random digits, since a process
-/// that was started again is another one.
+/// Name of this replica: that of the pod, and random digits, since a process that was started again
+/// is another one.
 fn identity() -> Result<String, Failure> {
-    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    // Kubernetes sets it to the pod's name, also where the pod has the network of its machine.
+    let machine = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    let machine =
+        machine.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok()).unwrap_or_default();
     let mut bytes = [0; 4];
     SystemRandom::new().fill(&mut bytes).map_err(|_| no_randomness())?;
     Ok(format!("{}_{:08x}", machine.trim(), u32::from_be_bytes(bytes)))
