@@ -128,6 +128,11 @@ impl Compiler {
         })
     }
 
+    /// Checks routes against the configuration file.
+    pub fn checker(&self) -> &RouteChecker {
+        &self.base.checker
+    }
+
     /// Carries out changes. `address` finds the address on which a port of a Gateway is served.
     pub fn apply(
         &mut self,

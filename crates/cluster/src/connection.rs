@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use controller::names::Kind;
-use controller::settings::Settings;
+use controller::settings::{PolicyCheck, Settings};
 use controller::world::World;
 use gateway::server::{GatewayListeners, PendingRoutes, RoutesUpdate, StaleRoutes};
 use http_engine::clock::Clock;
@@ -52,6 +52,7 @@ use self::watch::{Notice, Notices, Watch, Watches};
 pub use self::watch::{WatchId, WatchProblem, WatchState};
 use self::watched::describe;
 use crate::compiler::{Compiled, Compiler, FileBase, RuleFault};
+use crate::policy::BodyChecker;
 
 /// Notices that wait for the thread of the connection. Watches wait while it is full.
 const NOTICES: usize = 4096;
@@ -190,6 +191,7 @@ pub struct Connection {
     election: Mutex<Option<tokio::task::JoinHandle<()>>>,
     tasks: Vec<tokio::task::AbortHandle>,
     thread: Option<JoinHandle<()>>,
+    notices: Notices,
     clock: Arc<dyn Clock>,
 }
 
@@ -207,9 +209,12 @@ impl Connection {
         runtime: &Handle,
     ) -> std::io::Result<Self> {
         let ids = watch_ids(&settings.namespaces);
+        let bodies = BodyChecker::default();
+        bodies.set_file(compiler.checker().clone());
+        let world = World::new(with_policy_check(settings.controller, &bodies, &settings.clock));
         let state = State::new(
-            World::new(settings.controller),
-            compiler,
+            world,
+            (compiler, bodies),
             (settings.exposure, settings.bind),
             generation,
             ids.clone(),
@@ -227,7 +232,7 @@ impl Connection {
             tasks.push(runtime.spawn(watch.run(client.clone())).abort_handle());
         }
         tasks.push(runtime.spawn(follow_bundle(client.clone(), notices.clone())).abort_handle());
-        tasks.push(runtime.spawn(forward_lead(leading.clone(), notices)).abort_handle());
+        tasks.push(runtime.spawn(forward_lead(leading.clone(), notices.clone())).abort_handle());
         tasks.push(runtime.spawn(queue.clone().run(client.clone())).abort_handle());
         let services =
             services_writer::run(state.clone(), watches.clone(), services_changed.clone(), client.clone());
@@ -246,13 +251,13 @@ impl Connection {
         let thread = std::thread::Builder::new().name("gateway-api".into());
         let thread = Some(thread.spawn(move || worker.run(received))?);
         let (leads, clock) = (leading, settings.clock);
-        Ok(Self { state, watches, queue, figures, leads, stop, election, tasks, thread, clock })
+        Ok(Self { state, watches, queue, figures, leads, stop, election, tasks, thread, notices, clock })
     }
 
     /// Holds the connection: no version is published until the answer is dropped. For a change of the
     /// configuration file.
     pub fn hold(&self) -> HeldConnection<'_> {
-        HeldConnection { former: None, state: self.state.lock(), clock: &*self.clock }
+        HeldConnection { former: None, notices: &self.notices, state: self.state.lock(), clock: &*self.clock }
     }
 
     /// Why no routes of the cluster are served yet; `None`: they are.
@@ -316,7 +321,7 @@ impl Drop for Connection {
         if let Some(election) = self.election.lock().take() {
             election.abort();
         }
-        // The thread ends with the last sender of notices.
+        // The thread ends with the last sender of notices, which is dropped next.
         self.tasks.drain(..).for_each(|task| task.abort());
         drop(self.thread.take());
     }
@@ -326,6 +331,7 @@ impl Drop for Connection {
 /// goes back to the former configuration file when it is dropped.
 pub struct HeldConnection<'c> {
     former: Option<FileBase>,
+    notices: &'c Notices,
     state: MutexGuard<'c, State>,
     clock: &'c dyn Clock,
 }
@@ -346,6 +352,9 @@ impl HeldConnection<'_> {
     pub fn committed(mut self, generation: u64) {
         self.state.generation = generation;
         self.former = None;
+        // Policies may be valid now that were not, and the other way round. If the queue is full, the
+        // thread looks in any case.
+        let _ = self.notices.try_send((Instant::now(), Notice::FileChanged));
     }
 }
 
@@ -438,6 +447,13 @@ impl Worker {
             self.queue.clear();
         }
     }
+}
+
+/// The settings with a check of policies against the configuration file.
+fn with_policy_check(settings: Settings, bodies: &BodyChecker, clock: &Arc<dyn Clock>) -> Settings {
+    let (bodies, clock) = (bodies.clone(), clock.clone());
+    let policy_check = PolicyCheck::new(move |body| bodies.check(body, clock.now().wall));
+    Settings { policy_check, ..settings }
 }
 
 /// Logs what is not carried out. Answers how much that is.

@@ -10,12 +10,13 @@
 
 mod body;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
+use auth::time::Timestamp;
 pub use body::PolicyBody;
-use config::Fault;
+use config::{Fault, RouteChecker, raw};
 use serde::Deserialize as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The JSON schema of a body, without the definition's conversions.
 pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(config::schema::of::<PolicyBody>);
@@ -85,6 +86,34 @@ pub trait RouteFacts {
 /// A phrase for the status of the policy.
 pub fn check(body: &Value) -> Result<(), String> {
     place(body, &AnyRoute, &mut Map::new()).map_err(|fault| fault.to_string())
+}
+
+/// Checks bodies against the operator's file: the issuers, authorizers and policies that they name.
+#[derive(Clone, Default)]
+pub struct BodyChecker(Arc<RwLock<Option<RouteChecker>>>);
+
+impl BodyChecker {
+    /// Uses another file from now on.
+    pub fn set_file(&self, checker: RouteChecker) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(checker);
+    }
+
+    /// Whether a body is a policy that the file permits, whatever route it is placed into.
+    ///
+    /// # Errors
+    /// A phrase for the status of the policy.
+    pub fn check(&self, body: &Value, now: Timestamp) -> Result<(), String> {
+        let mut route = Map::from_iter([
+            ("name".to_owned(), json!("route")),
+            ("upstreams".to_owned(), json!([{ "status": 500 }])),
+        ]);
+        place(body, &AnyRoute, &mut route).map_err(|fault| fault.to_string())?;
+        let checker = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(checker) = checker else { return Ok(()) };
+        let raw: Result<raw::Route, _> = serde_json::from_value(Value::Object(route));
+        let raw = raw.map_err(|error| error.to_string())?;
+        checker.check(&raw, &|_| None, now).map(drop).map_err(|faults| lines(&faults))
+    }
 }
 
 /// Adds the body of a policy to a raw route in JSON.
@@ -175,8 +204,6 @@ fn filled(text: &str, facts: &impl RouteFacts) -> Result<String, BodyFault> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     struct Notebook;

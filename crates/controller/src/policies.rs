@@ -87,7 +87,7 @@ pub fn fault(settings: &Settings, policy: &AccessPolicy) -> Option<Fault> {
         (Some(_), Some(_)) => return invalid("defaults and overrides exclude each other: remove one".into()),
         (None, None) => return invalid("the policy has neither defaults nor overrides: set one".into()),
     };
-    (settings.policy_check)(body).err().and_then(invalid)
+    settings.policy_check.check(body).err().and_then(invalid)
 }
 
 /// Why a policy does not apply to one of its targets, although it is valid. `None` for a target that

@@ -5,6 +5,9 @@
 //! Does not own: where these come from.
 //! Flow: [`Settings`] → every function that derives state.
 
+use std::fmt;
+use std::sync::Arc;
+
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
@@ -19,8 +22,32 @@ pub const GATEWAY_API_VERSION: &str = "v1.6.3";
 pub type CertificateCheck = fn(chain: &[u8], key: &[u8]) -> Result<(), String>;
 
 /// Whether the body of an AccessPolicy (`defaults` or `overrides`) is valid. The error is a phrase
-/// for the condition of the policy.
-pub type PolicyCheck = fn(body: &Value) -> Result<(), String>;
+/// for the condition of the policy. What it answers may change with [`Event::PolicyCheckChanged`].
+///
+/// [`Event::PolicyCheckChanged`]: crate::world::Event::PolicyCheckChanged
+#[derive(Clone)]
+pub struct PolicyCheck(Arc<dyn Fn(&Value) -> Result<(), String> + Send + Sync>);
+
+impl PolicyCheck {
+    /// A check by a function.
+    pub fn new(check: impl Fn(&Value) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// Why it is not valid.
+    pub fn check(&self, body: &Value) -> Result<(), String> {
+        (self.0)(body)
+    }
+}
+
+impl fmt::Debug for PolicyCheck {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("PolicyCheck")
+    }
+}
 
 /// Settings of the controller. They do not change while it runs.
 #[derive(Clone, Debug)]
@@ -45,7 +72,7 @@ impl Settings {
             experimental: false,
             supported_features: Vec::new(),
             certificate_check: is_pem_pair,
-            policy_check: |_| Ok(()),
+            policy_check: PolicyCheck::new(|_| Ok(())),
         }
     }
 }

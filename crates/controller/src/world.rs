@@ -39,6 +39,8 @@ pub enum Event {
     Addresses(NamespacedName, GatewayAddresses),
     /// The definitions in the cluster are of this version of the Gateway API.
     BundleVersion(Option<Name>),
+    /// The check of policies may answer something else for the policies that are known.
+    PolicyCheckChanged,
 }
 
 /// The objects of the cluster with the derived state.

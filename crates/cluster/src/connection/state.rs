@@ -21,6 +21,7 @@ use http_engine::config::ListenAddress;
 use super::services::{NoPortLeft, ServiceSettings, Services, WantedService};
 use super::watch::{Notice, WatchId};
 use crate::compiler::{Compiled, Compiler, FileBase, RuleFault};
+use crate::policy::BodyChecker;
 
 /// How clients reach the Gateways.
 #[derive(Debug, Clone)]
@@ -36,6 +37,8 @@ pub(super) struct State {
     pub(super) world: World,
     interner: Interner,
     compiler: Compiler,
+    /// Checks bodies of policies; the world has it too.
+    bodies: BodyChecker,
     exposed: Exposed,
     bind: IpAddr,
     /// The configuration whose file the routing begins with.
@@ -76,7 +79,7 @@ pub(super) enum ServiceTask {
 impl State {
     pub(super) fn new(
         world: World,
-        compiler: Compiler,
+        (compiler, bodies): (Compiler, BodyChecker),
         (exposure, bind): (Exposure, IpAddr),
         generation: u64,
         missing: BTreeSet<WatchId>,
@@ -89,6 +92,7 @@ impl State {
             world,
             interner: Interner::default(),
             compiler,
+            bodies,
             exposed,
             bind,
             generation,
@@ -138,6 +142,8 @@ impl State {
             Notice::BundleVersion(version) => {
                 self.world.apply(Event::BundleVersion(version.map(Name::from)));
             }
+            // The world was told by `rebase`.
+            Notice::FileChanged => {}
             Notice::Leads(leads) => {
                 self.leads = leads;
                 self.unchecked_services.extend(self.gateways.keys().cloned());
@@ -245,7 +251,11 @@ impl State {
         now: Timestamp,
     ) -> Result<(Compiled, FileBase), RuleFault> {
         let address = address_of(&self.exposed, self.bind);
-        self.compiler.rebase(base, &address, now)
+        let checker = base.checker.clone();
+        let rebased = self.compiler.rebase(base, &address, now)?;
+        self.bodies.set_file(checker);
+        self.world.apply(Event::PolicyCheckChanged);
+        Ok(rebased)
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) enum Notice {
     BundleVersion(Option<String>),
     /// Whether this replica leads.
     Leads(bool),
+    /// Another configuration file is in force.
+    FileChanged,
 }
 
 /// Where notices go, with the time at which they arrived.

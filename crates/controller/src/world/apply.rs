@@ -48,6 +48,7 @@ impl World {
                 let classes = classes.map(|name| ObjectKey::new(Kind::GatewayClass, "", name.clone()));
                 self.stale.statuses.extend(classes);
             }
+            Event::PolicyCheckChanged => self.check_policies(),
         }
     }
 
@@ -201,6 +202,23 @@ impl World {
             }
         }
         self.stale.statuses.insert(key);
+    }
+
+    /// Checks all policies again.
+    fn check_policies(&mut self) {
+        let policies: Vec<_> = self.known.access_policies.values().cloned().collect();
+        for policy in policies {
+            let (at, fault) = (&policy.meta.at, policies::fault(&self.settings, &policy));
+            if self.known.access_faults.get(at) == fault.as_ref() {
+                continue;
+            }
+            put(&mut self.known.access_faults, at.clone(), fault);
+            for object in edges::access_targets(&policy) {
+                self.policies_of_target_stale(&object);
+                self.routes_below_stale(&object);
+            }
+            self.stale.statuses.insert(at.clone().of(Kind::AccessPolicy));
+        }
     }
 
     fn access_policy(&mut self, at: &NamespacedName, policy: Option<&Arc<AccessPolicy>>) {

@@ -1,21 +1,25 @@
 //! AccessPolicies: inheritance, conflicts, validity and status.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use controller::names::Kind;
 use controller::plan::PolicyOutcome;
-use controller::settings::Settings;
+use controller::settings::{PolicyCheck, Settings};
 
 use crate::cluster::{CONTROLLER, Cluster, gateway, service};
 
 /// A Gateway `gw` with the listeners `http` and `alt`, and a ListenerSet `ls` with `extra`. The route
 /// `route` has a rule named `named` and one without a name, and attaches to both.
 fn cluster() -> Cluster {
-    let settings = Settings {
-        policy_check: |body| match body.get("bad") {
-            None => Ok(()),
-            Some(_) => Err("bad is not known".to_owned()),
-        },
-        ..Settings::new(CONTROLLER)
-    };
+    with_check(PolicyCheck::new(|body| match body.get("bad") {
+        None => Ok(()),
+        Some(_) => Err("bad is not known".to_owned()),
+    }))
+}
+
+fn with_check(policy_check: PolicyCheck) -> Cluster {
+    let settings = Settings { policy_check, ..Settings::new(CONTROLLER) };
     let mut cluster = Cluster::with(settings);
     cluster.apply(&format!(
         "{}  - {{name: alt, port: 81, protocol: HTTP}}\n  allowedListeners: {{namespaces: {{from: All}}}}\n",
@@ -118,6 +122,32 @@ fn an_invalid_policy_closes_what_it_reaches() {
         let applied = "access.postern.dev/PolicyApplied";
         assert_eq!(cluster.parent(Kind::HttpRoute, "route", 0, applied), "False InvalidPolicy", "{body}");
     }
+}
+
+#[test]
+fn policies_are_checked_again_when_the_check_has_changed() {
+    let permits = Arc::new(AtomicBool::new(true));
+    let answer = permits.clone();
+    let check = move |body: &serde_json::Value| match body.get("issuer") {
+        Some(_) if !answer.load(Relaxed) => Err("there is no such issuer".to_owned()),
+        _ => Ok(()),
+    };
+    let mut cluster = with_check(PolicyCheck::new(check));
+    cluster.apply(&policy("r", ROUTE, "defaults: {issuer: corp}"));
+    cluster.settle();
+    assert_eq!(outcome(&cluster), ["r r r", "r r r"]);
+    permits.store(false, Relaxed);
+    assert!(cluster.settle().plans.is_empty(), "nothing was said");
+    cluster.policy_check_changed();
+    let changes = cluster.settle();
+    assert_eq!((changes.plans.len(), outcome(&cluster)), (2, ["!r !r !r".to_owned(), "!r !r !r".to_owned()]));
+    assert_eq!(cluster.ancestor(Kind::AccessPolicy, "r", 0, "Accepted"), "False Invalid");
+    permits.store(true, Relaxed);
+    cluster.policy_check_changed();
+    cluster.settle();
+    assert_eq!(outcome(&cluster), ["r r r", "r r r"]);
+    cluster.policy_check_changed();
+    assert!(cluster.settle().plans.is_empty(), "it answers the same");
 }
 
 #[test]

@@ -103,6 +103,10 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
     }
 
     /// Settles, and writes the status documents. What comes back from the API server changes nothing.
+    pub(crate) fn policy_check_changed(&mut self) {
+        self.world.apply(Event::PolicyCheckChanged);
+    }
+
     pub(crate) fn settle(&mut self) -> Changes {
         self.now += 1;
         let changes = self.world.settle(self.now);
