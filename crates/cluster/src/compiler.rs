@@ -9,6 +9,8 @@
 //! matches and refuses its requests: no less specific route takes them. A rule that is faulty
 //! otherwise answers 500.
 
+mod inspect;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use gateway::config::{Listener, Route, Routing};
 use http_engine::config::ListenAddress;
 use http_engine::tls::policy::TlsPolicy;
 use serde_json::{Map, Value, json};
+
+pub use inspect::rule_match;
 
 use crate::numbers::Numbers;
 use crate::policy::{self, RouteFacts};
@@ -273,7 +277,7 @@ impl Compiler {
         match policy {
             None => _ = raw.insert("public".into(), json!(true)),
             Some(PolicyPlan { body, policy, .. }) => {
-                if let Err(fault) = policy::place(body, &Facts(plan), &mut raw) {
+                if let Err(fault) = policy::place(body, plan, &mut raw) {
                     note(format!("AccessPolicy {policy}: {fault}"));
                     return self.closed(name);
                 }
@@ -368,7 +372,7 @@ fn failing() -> Map<String, Value> {
 }
 
 /// The name of a rule in logs: kind, namespace, name, and the positions of the rule and its match.
-fn rule_name(id: &PlanId) -> String {
+pub fn rule_name(id: &PlanId) -> String {
     format!("{} {} rule {} match {}", id.route.kind.name(), id.route.at, id.rule, id.matched)
 }
 
@@ -383,18 +387,16 @@ fn checked(conditions: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, Str
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-struct Facts<'p>(&'p RoutePlan);
-
-impl RouteFacts for Facts<'_> {
+impl RouteFacts for RoutePlan {
     fn namespace(&self) -> &str {
-        &self.0.id.route.at.namespace
+        &self.id.route.at.namespace
     }
 
     fn name(&self) -> &str {
-        &self.0.id.route.at.name
+        &self.id.route.at.name
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.0.labels.as_ref()?.get(key).map(|value| &**value)
+        self.labels.as_ref()?.get(key).map(|value| &**value)
     }
 }

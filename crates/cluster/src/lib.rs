@@ -22,6 +22,8 @@ mod raw_route;
 mod sockets;
 mod upstreams;
 
-pub use compiler::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault};
+pub use compiler::{
+    Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault, rule_match, rule_name,
+};
 pub use features::SUPPORTED_FEATURES;
 pub use sockets::SocketFault;

@@ -85,7 +85,15 @@ pub trait RouteFacts {
 /// # Errors
 /// A phrase for the status of the policy.
 pub fn check(body: &Value) -> Result<(), String> {
-    place(body, &AnyRoute, &mut Map::new()).map_err(|fault| fault.to_string())
+    check_fields(body).map_err(|fault| fault.to_string())
+}
+
+/// Like [`check`], with each fault by itself.
+///
+/// # Errors
+/// Why the body is not a policy.
+pub fn check_fields(body: &Value) -> Result<(), BodyFault> {
+    place(body, &AnyRoute, &mut Map::new())
 }
 
 /// Checks bodies against the operator's file: the issuers, authorizers and policies that they name.

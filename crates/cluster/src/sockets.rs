@@ -75,6 +75,18 @@ impl Sockets {
         self.by_id.get(socket)?.scopes.get(listener).copied()
     }
 
+    /// The listener of a socket that takes a host, with its scope.
+    pub(crate) fn find(
+        &self,
+        socket: &plan::SocketId,
+        host: &str,
+        routing: &Routing,
+    ) -> Option<(&ListenerId, Scope)> {
+        let Socket { id, scopes, .. } = self.by_id.get(socket)?;
+        let scope = routing.scope_of(Some(*id), host)?;
+        scopes.iter().find(|(_, own)| **own == scope).map(|(listener, own)| (listener, *own))
+    }
+
     /// The listeners of all sockets.
     pub(crate) fn listeners(&self) -> Vec<Arc<Listener>> {
         self.by_id.values().filter_map(|socket| socket.listener.clone()).collect()

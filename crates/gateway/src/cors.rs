@@ -56,10 +56,15 @@ pub(crate) fn preflight(
     Some((index, reply))
 }
 
-/// Index of the route that a preflight is about, and whether the answer permits the request; for
-/// explanations.
-pub fn preview(config: &Config, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<(usize, bool)> {
-    let preflight = find(config, Scope::FILE, request, fields, Repeats::Separate)?;
+/// Index of the route in a scope that a preflight is about, and whether the answer permits the
+/// request; for explanations.
+pub fn preview(
+    config: &Config,
+    scope: Scope,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+) -> Option<(usize, bool)> {
+    let preflight = find(config, scope, request, fields, Repeats::Separate)?;
     Some((preflight.index, preflight.is_allowed()))
 }
 

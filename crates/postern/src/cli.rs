@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
         Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
         Command::Init(arguments) => cmd::init::run(&arguments),
-        Command::Check(arguments) => cmd::check::run(arguments),
+        Command::Check(arguments) => cmd::check::run(&arguments),
         Command::Health(arguments) => cmd::health::run(&arguments),
         Command::Crd(arguments) => cmd::crd::run(&arguments),
         Command::Completions(arguments) => cmd::completions::run(&arguments, Cli::command()),

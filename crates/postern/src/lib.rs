@@ -8,6 +8,7 @@
 
 pub mod cli;
 mod client;
+mod cluster_settings;
 pub mod cmd;
 pub mod events;
 pub mod exit;

@@ -11,16 +11,15 @@ use cluster::connection::{
     ApiServer, Connection, ConnectionSettings, ConnectionStatus, DurationTotals, Exposure, HeldConnection,
     Publish, ServiceSettings,
 };
-use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, SUPPORTED_FEATURES};
-use config::{GatewayApiSettings, GatewayExposure, RouteChecker, raw};
-use controller::settings::Settings;
+use cluster::{Compiled, Compiler, FileBase};
+use config::{GatewayApiSettings, GatewayExposure, RouteChecker};
 use gateway::config::{Config, Listener};
 use gateway::server::{Gateway, GatewayListeners, RoutesUpdate};
 use http_engine::clock::{Clock as _, SystemClock};
-use http_engine::tls::PresentedCertificate;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 
 use super::{Process, ProcessState, no_randomness};
+use crate::cluster_settings;
 use crate::exit::Failure;
 
 /// A cluster that is watched.
@@ -38,7 +37,7 @@ impl GatewayApi {
         let api = control.block_on(ApiServer::find(settings.kubeconfig.as_deref()));
         let api = api.map_err(|error| failed(&error))?;
         let namespace = settings.namespace.clone().unwrap_or_else(|| api.namespace().to_owned());
-        let compiler = Compiler::new(compiler_settings(&settings), base, SystemClock.now().wall);
+        let compiler = Compiler::new(cluster_settings::compiler(&settings), base, SystemClock.now().wall);
         let compiler = compiler.map_err(|error| failed(&error))?;
         let settings = connection_settings(settings, namespace)?;
         let compiler = (compiler, generation);
@@ -116,29 +115,11 @@ fn publish(shared: &Arc<ProcessState>) -> Publish {
     Box::new(move |update| Some(shared.gateway.lock().as_ref()?.update_routes(update)))
 }
 
-fn compiler_settings(settings: &GatewayApiSettings) -> CompilerSettings {
-    CompilerSettings {
-        default_policy: match settings.default_policy {
-            raw::DefaultPolicy::Deny => DefaultPolicy::Deny,
-            raw::DefaultPolicy::Public => DefaultPolicy::Public,
-        },
-        listener: settings.listener.clone(),
-        tls: settings.tls.clone(),
-        zone: settings.zone.as_deref().map(Box::from),
-    }
-}
-
 fn connection_settings(
     settings: GatewayApiSettings,
     namespace: String,
 ) -> Result<ConnectionSettings, Failure> {
-    let mut controller = Settings::new(&settings.controller_name);
-    controller.experimental = settings.experimental;
-    controller.supported_features = SUPPORTED_FEATURES.to_vec();
-    controller.certificate_check = |chain, key| {
-        let certificate = PresentedCertificate::from_pem("the Secret", chain, key, SystemClock.now().wall);
-        certificate.map(drop).map_err(|error| error.to_string())
-    };
+    let controller = cluster_settings::controller(&settings);
     let exposure = match settings.exposure {
         GatewayExposure::Services { selector, ports } => {
             Exposure::Services(ServiceSettings { namespace: namespace.clone(), selector, ports })

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, environment, output_text, postern, repository};
+use crate::support::{FILES, Folder, Running, environment, output_text, postern, repository, sources};
 use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -91,6 +91,16 @@ impl Place {
         folder.write("deployment.yaml", include_str!("../../../migrate/tests/it/notebook.yaml"));
         folder.write("policies.yaml", include_str!("../../../migrate/tests/it/istio.yaml"));
         folder.write("envoy.yaml", include_str!("../../../migrate/tests/it/envoy-jwt.yaml"));
+        std::fs::create_dir(folder.0.join("manifests")).unwrap();
+        for name in ["gateway.yaml", "routes.yaml", "policies.yaml"] {
+            let file = sources().join("manifests/sound").join(name);
+            std::fs::copy(file, folder.0.join("manifests").join(name)).unwrap();
+        }
+        let operator = std::fs::read_to_string(sources().join("manifests/postern.toml")).unwrap();
+        folder.write("gateway.toml", operator);
+        for name in ["jwks.json", "token"] {
+            std::fs::copy(FILES.0.join(name), folder.0.join(name)).unwrap();
+        }
         std::fs::create_dir(folder.0.join("export")).unwrap();
         for name in ["shop-realm.json", "shop-users-0.json", "shop-users-1.json", "shop-users-2.json"] {
             let file = repository().join("crates/migrate/tests/it/keycloak").join(name);

@@ -30,6 +30,7 @@ mod init;
 #[cfg(feature = "lab")]
 mod lab;
 mod login;
+mod manifests;
 mod migrations;
 mod outages;
 mod provider;

@@ -5,12 +5,13 @@ use std::path::Path;
 use config::{Report, Severity};
 use serde::Serialize;
 
+use crate::cmd::check::manifests::Manifests;
 use crate::cmd::check::outline::Outline;
 use crate::cmd::check::overview::Overview;
 use crate::exit::Failure;
 
 /// The whole result.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(super) struct CheckResult<'a> {
     file: String,
     /// Whether `postern serve` accepts the file.
@@ -20,6 +21,9 @@ pub(super) struct CheckResult<'a> {
     /// What the configuration means. Absent if it is not valid, or if a request is explained.
     #[serde(skip_serializing_if = "Option::is_none")]
     overview: Option<&'a Overview>,
+    /// What follows from the manifests of `-f`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manifests: Option<&'a Manifests>,
     /// What happens to the request of `--request`.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<&'a Outline>,
@@ -59,12 +63,17 @@ impl<'a> CheckResult<'a> {
             valid: !report.has_faults(),
             findings: report.excerpts().map(finding).collect(),
             overview: None,
+            manifests: None,
             request: None,
         }
     }
 
     pub(super) fn with_overview(self, overview: &'a Overview) -> Self {
         Self { overview: Some(overview), ..self }
+    }
+
+    pub(super) fn with_manifests(self, manifests: Option<&'a Manifests>) -> Self {
+        Self { manifests, ..self }
     }
 
     pub(super) fn with_request(self, request: &'a Outline) -> Self {

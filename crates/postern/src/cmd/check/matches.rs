@@ -31,12 +31,12 @@ pub(super) fn explain_routes(
 }
 
 /// Whether a route takes the request if it is the only one.
-fn route_matches(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+pub(super) fn route_matches(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
     RouteTable::build(vec![matcher]).is_ok_and(|table| table.find(request, fields).is_some())
 }
 
 /// First condition of a route that the request does not meet.
-fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
+pub(super) fn first_mismatch(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
     let bare = RouteMatch { name: matcher.name.clone(), ..RouteMatch::default() };
     let hosts = RouteMatch { hosts: matcher.hosts.clone(), ..bare.clone() };
     if !route_matches(hosts, request, fields) {

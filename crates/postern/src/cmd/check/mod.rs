@@ -6,6 +6,7 @@
 mod auth_response;
 mod explain;
 mod json;
+mod manifests;
 mod matches;
 mod outline;
 mod overview;
@@ -13,13 +14,15 @@ mod request;
 mod token;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use auth::time::Timestamp;
-use config::Severity;
+use config::{LoadedConfig, Severity};
+use controller::names::NamespacedName;
 use http_engine::clock::{Clock as _, SystemClock};
 
 use crate::cmd::check::json::CheckResult;
+use crate::cmd::check::manifests::{GatewayLookup, Manifests};
 use crate::cmd::check::outline::OutlineVerdict;
 use crate::cmd::check::overview::Overview;
 use crate::exit::{Failure, Outcome};
@@ -35,9 +38,11 @@ Examples:
   postern token --issuer https://id.example --client-id me --client-secret @secret \\
     | postern check postern.toml --as - --request 'GET https://app.example/'
   postern check postern.toml --output json
+  postern check gateway.toml -f manifests/
+  postern check gateway.toml -f manifests/ --request 'GET https://orders.shop.example/healthz'
 
-Exit codes: 0 the configuration is valid (and the request would pass), 1 it is not,
-3 the result is unknown.")]
+Exit codes: 0 the configuration and the manifests are valid (and the request would pass),
+1 they are not, 3 the result is unknown.")]
 pub struct Arguments {
     /// The configuration file.
     #[arg(value_name = "FILE", required_unless_present_any = ["config", "print_schema", "print_messages"])]
@@ -51,6 +56,34 @@ pub struct Arguments {
     /// Print the English messages of the pages, as a file for `[pages.languages]`, and exit.
     #[arg(long, conflicts_with_all = ["file", "config", "request", "print_schema"])]
     print_messages: bool,
+    /// Check manifests of Kubernetes too: a file, a folder with .yaml, .yml and .json files, or - for
+    /// standard input; can be given several times. Needs the table `[gateway_api]`.
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "PATH",
+        conflicts_with_all = ["print_schema", "print_messages"],
+        help_heading = "Manifests"
+    )]
+    manifests: Vec<PathBuf>,
+    /// Namespace of objects that name none.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "default",
+        requires = "manifests",
+        help_heading = "Manifests"
+    )]
+    namespace: String,
+    /// Gateway that receives the request, if several have its port.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        requires = "manifests",
+        requires = "request",
+        help_heading = "Manifests"
+    )]
+    gateway: Option<String>,
     /// Form of the output. JSON has findings, overview and explanation in one object, on standard
     /// output.
     #[arg(long, value_name = "FORM", default_value = "text", conflicts_with_all = ["print_schema", "print_messages"])]
@@ -104,7 +137,7 @@ enum OutputForm {
 }
 
 /// Runs `postern check`.
-pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
+pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.print_messages {
         anstream::print!("{}", config::messages());
         return Ok(Outcome::Success);
@@ -132,27 +165,68 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     if !is_json {
         anstream::eprint!("{}", Findings(&loaded.report));
     }
-    let Some(request) = &arguments.request else {
-        let overview = Overview::new(&loaded);
-        if is_json {
-            CheckResult::new(file, &loaded.report).with_overview(&overview).print()?;
-        } else {
-            anstream::print!("{}", overview.text());
-            anstream::println!("{SUCCESS}{}{SUCCESS:#} is valid", file.display());
-        }
-        return Ok(Outcome::Success);
+    let manifests = if arguments.manifests.is_empty() {
+        None
+    } else {
+        Some(manifests::check(&loaded, &arguments.manifests, &arguments.namespace, now)?)
     };
+    if let Some(manifests) = manifests.as_ref().filter(|_| !is_json) {
+        anstream::eprint!("{}", manifests.findings());
+    }
+    match &arguments.request {
+        None => show(file, &loaded, manifests.as_ref(), is_json),
+        Some(request) => explain(request, arguments, *loaded, manifests.as_ref(), now),
+    }
+}
+
+/// Shows what the configuration means, or what follows from manifests.
+fn show(
+    file: &Path,
+    loaded: &LoadedConfig,
+    manifests: Option<&Manifests>,
+    is_json: bool,
+) -> Result<Outcome, Failure> {
+    if is_json {
+        let overview = Overview::new(loaded);
+        CheckResult::new(file, &loaded.report).with_overview(&overview).with_manifests(manifests).print()?;
+    } else if let Some(manifests) = manifests {
+        anstream::print!("{}", manifests.text());
+        let (style, verdict) = if manifests.is_valid() { (SUCCESS, "valid") } else { (ERROR, "not valid") };
+        anstream::println!("{style}manifests{style:#} are {verdict}: {}", manifests.summary());
+    } else {
+        anstream::print!("{}", Overview::new(loaded).text());
+        anstream::println!("{SUCCESS}{}{SUCCESS:#} is valid", file.display());
+    }
+    Ok(if manifests.is_none_or(Manifests::is_valid) { Outcome::Success } else { Outcome::Negative })
+}
+
+/// Explains a request.
+fn explain(
+    request: &str,
+    arguments: &Arguments,
+    mut loaded: LoadedConfig,
+    manifests: Option<&Manifests>,
+    now: Timestamp,
+) -> Result<Outcome, Failure> {
     let question = request::RequestedRequest::new(request, &arguments.headers, arguments.token.as_deref())?;
     let certificate = arguments.certificate.as_deref().map(request::certificate).transpose()?;
     if let Some(file) = &arguments.jwks {
         std::fs::metadata(file)
             .map_err(|error| Failure::new(format!("--jwks {}: {error}", file.display())))?;
     }
-    let caller = explain::CallerInput { certificate, address: arguments.client, jwks: arguments.jwks };
+    let jwks = arguments.jwks.clone();
+    let caller = explain::CallerInput { certificate, address: arguments.client, jwks };
     let report = loaded.report.clone();
-    let story = explain::explain(*loaded, &question, caller, now)?;
-    if is_json {
-        CheckResult::new(file, &report).with_request(&story).print()?;
+    let gateway = arguments.gateway.as_deref().map(gateway_name).transpose()?;
+    let lookup = manifests.map(|manifests| GatewayLookup { manifests, gateway });
+    if let Some(manifests) = manifests {
+        loaded.config.routing = manifests.routing();
+    }
+    let story = explain::explain(loaded, lookup.as_ref(), &question, caller, now)?;
+    if arguments.output == OutputForm::Json {
+        let file = arguments.file.as_ref().or(arguments.config.as_ref());
+        let file = file.map_or(Path::new(""), PathBuf::as_path);
+        CheckResult::new(file, &report).with_manifests(manifests).with_request(&story).print()?;
     } else {
         anstream::print!("{}", story.text());
     }
@@ -165,5 +239,15 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         OutlineVerdict::Unknown => {
             Err(Failure::new("the result is unknown; check the connection to the issuer, or use --jwks"))
         }
+    }
+}
+
+/// The Gateway of `--gateway`.
+fn gateway_name(text: &str) -> Result<NamespacedName, Failure> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(NamespacedName::new(namespace, name))
+        }
+        _ => Err(Failure::usage(format!("--gateway {text:?}: write it like namespace/name"))),
     }
 }

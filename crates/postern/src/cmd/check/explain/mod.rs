@@ -36,6 +36,7 @@ use login::preview::{self, Preview};
 use rustls::pki_types::CertificateDer;
 
 use super::auth_response::QueryProtocols;
+use super::manifests::{GatewayLookup, Place};
 use super::matches;
 use super::request::RequestedRequest;
 use crate::cmd::check::outline::Outline;
@@ -51,13 +52,14 @@ pub(super) struct CallerInput {
     pub(super) jwks: Option<PathBuf>,
 }
 
-/// Explains what happens to a request.
+/// Explains what happens to a request. With manifests it may come to a listener of a Gateway.
 ///
 /// # Errors
 ///
 /// Returns a failure when the explanation cannot be made.
 pub(super) fn explain(
     mut loaded: LoadedConfig,
+    manifests: Option<&GatewayLookup<'_>>,
     question: &RequestedRequest,
     input: CallerInput,
     now: Timestamp,
@@ -81,14 +83,19 @@ pub(super) fn explain(
     explain_request(&mut story, question, &request);
     let fields = question.fields();
     let is_queried = QueryProtocols::from_config(&loaded.config).is_some();
-    if explain_local_reply(&mut story, &loaded, &request, &fields) {
+    let place = match manifests {
+        None => Place::File,
+        Some(lookup) => lookup.explain_listener(&mut story, &request)?,
+    };
+    let scope = match place {
+        Place::File => Scope::FILE,
+        Place::Listener(scope) => scope,
+        Place::Nowhere => return Ok(story),
+    };
+    if explain_local_reply(&mut story, &loaded, scope, &request, &fields) {
         return Ok(story);
     }
-    let Some(index) = matches::explain_routes(&mut story, &loaded, &request, &fields) else {
-        match loaded.config.routing.table().lookup(Scope::FILE, &request, &fields, Repeats::Separate) {
-            Err(disputed) => explain_ambiguous_route(&mut story, &disputed),
-            Ok(_) => story.refuse(404, "no_route", "no route matches this host and path"),
-        }
+    let Some(index) = explain_route(&mut story, &loaded, (manifests, scope), &request, &fields) else {
         return Ok(story);
     };
     if let Err(fault) = forward_filter::check_path(loaded.config.route(index), &request) {
@@ -123,6 +130,30 @@ pub(super) fn explain(
     let bench = RouteExplainer::new(&loaded, &fields, (now, client), &runtime)?;
     bench.decision(&mut story, index, &request, caller.as_deref());
     Ok(story)
+}
+
+/// Explains which route takes the request. `None`: none does, or the one that does is closed.
+fn explain_route(
+    story: &mut Outline,
+    loaded: &LoadedConfig,
+    (manifests, scope): (Option<&GatewayLookup<'_>>, Scope),
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+) -> Option<usize> {
+    let found = match manifests.filter(|_| scope != Scope::FILE) {
+        Some(lookup) => lookup.explain_routes(story, scope, request, fields),
+        None => match matches::explain_routes(story, loaded, request, fields) {
+            Some(index) => Ok(Some(index)),
+            None => loaded.config.routing.table().lookup(scope, request, fields, Repeats::Separate),
+        },
+    };
+    match found {
+        Err(disputed) => explain_ambiguous_route(story, &disputed),
+        Ok(None) => story.refuse(404, "no_route", "no route matches this host and path"),
+        Ok(Some(index)) if loaded.config.route(index).is_closed => {}
+        Ok(Some(index)) => return Some(index),
+    }
+    None
 }
 
 /// Runtime of the authenticator, as the process would create it.
@@ -183,6 +214,7 @@ fn explain_request(story: &mut Outline, question: &RequestedRequest, request: &C
 fn explain_local_reply(
     story: &mut Outline,
     loaded: &LoadedConfig,
+    scope: Scope,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
 ) -> bool {
@@ -200,12 +232,12 @@ fn explain_local_reply(
     }
     if let Some(login) = &config.login
         && let Some(own) = preview::own_response(login, request, fields, is_queried)
-        && (is_queried || !is_login_auth(config, request, fields))
+        && (is_queried || !is_login_auth(config, scope, request, fields))
     {
         explain_login_response(story, &own);
         return true;
     }
-    if !is_queried && let Some((index, allowed)) = cors::preview(config, request, fields) {
+    if !is_queried && let Some((index, allowed)) = cors::preview(config, scope, request, fields) {
         let name = &config.route(index).name;
         let what = if allowed { "permits" } else { "does not permit" };
         story.serve(format_args!(
@@ -217,8 +249,8 @@ fn explain_local_reply(
 }
 
 /// Whether a route answers in place of the login's `auth`.
-fn is_login_auth(config: &Config, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
-    let matched = config.routing.table().lookup(Scope::FILE, request, fields, Repeats::Separate);
+fn is_login_auth(config: &Config, scope: Scope, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+    let matched = config.routing.table().lookup(scope, request, fields, Repeats::Separate);
     matches!(matched, Ok(Some(index)) if config.route(index).is_login_auth)
 }
 

@@ -12,6 +12,7 @@ use config::LoadedConfig;
 use serde::Serialize;
 
 use crate::cmd::check::overview::routes::RouteRow;
+pub(super) use crate::cmd::check::overview::routes::{new_table, who_may};
 use crate::cmd::check::overview::settings::Setting;
 use crate::terminal::{BOLD, DIM};
 

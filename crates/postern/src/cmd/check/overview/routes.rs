@@ -37,7 +37,7 @@ pub(super) fn describe(loaded: &LoadedConfig) -> Vec<RouteRow> {
         let is_public = matches!(route.policy, Policy::Public);
         let mut who_may = match authorizer {
             Some(name) if is_public => vec![format!("whom {name} permits")],
-            _ => who_may(&route.policy, raw),
+            _ => who_may(&route.policy, (raw.access_review.as_ref(), raw.access_reviews.as_ref())),
         };
         if route.login {
             who_may.push(match route.login_redirect {
@@ -63,13 +63,7 @@ pub(super) fn describe(loaded: &LoadedConfig) -> Vec<RouteRow> {
 
 /// The routes in a table, as wide as the terminal.
 pub(super) fn table(rows: &[RouteRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
-    if !table.is_tty() {
-        table.set_width(WIDTH);
-    }
-    let heading = |text| Cell::new(text).add_attribute(Attribute::Bold);
-    table.set_header(["route", "requests", "who may", "upstream", "limits"].map(heading));
+    let mut table = new_table(["route", "requests", "who may", "upstream", "limits"]);
     for row in rows {
         let who = Cell::new(row.who_may.join("\n"));
         table.add_row([
@@ -80,6 +74,17 @@ pub(super) fn table(rows: &[RouteRow]) -> Table {
             Cell::new(row.limits.join("\n")),
         ]);
     }
+    table
+}
+
+/// A table with these headings, as wide as the terminal.
+pub(in crate::cmd::check) fn new_table(headings: [&str; 5]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
+    if !table.is_tty() {
+        table.set_width(WIDTH);
+    }
+    table.set_header(headings.map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
     table
 }
 
@@ -109,8 +114,11 @@ fn requests(route: &raw::Route) -> Vec<String> {
     lines
 }
 
-/// Callers that a route permits, with one line for each rule.
-fn who_may(policy: &Policy, route: &raw::Route) -> Vec<String> {
+/// Callers that a policy permits, with one line for each rule and each of its access reviews.
+pub(in crate::cmd::check) fn who_may(
+    policy: &Policy,
+    (review, reviews): (Option<&raw::AccessReview>, Option<&raw::AccessReviews>),
+) -> Vec<String> {
     let rules = match policy {
         Policy::Public => return vec!["everyone, without a credential".into()],
         Policy::Rules(rules) => rules,
@@ -119,10 +127,10 @@ fn who_may(policy: &Policy, route: &raw::Route) -> Vec<String> {
     let mut lines: Vec<_> =
         allow.map(|(index, rule)| format!("{}{rule}", if index == 0 { "" } else { "or " })).collect();
     let or = if lines.is_empty() { "" } else { "or " };
-    if let Some(review) = &route.access_review {
+    if let Some(review) = review {
         lines.push(format!("{or}whom Kubernetes permits {}", review_in_words(review)));
     }
-    if let Some(reviews) = &route.access_reviews {
+    if let Some(reviews) = reviews {
         let (which, several) =
             if reviews.any.is_empty() { ("all", &reviews.all) } else { ("one", &reviews.any) };
         lines.push(format!("{or}whom Kubernetes permits {which} of"));
