@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use controller::names::Kind;
-use controller::settings::{PolicyCheck, Settings};
+use controller::settings::Settings;
 use controller::world::World;
 use gateway::server::{GatewayListeners, PendingRoutes, RoutesUpdate, StaleRoutes};
 use http_engine::clock::Clock;
@@ -131,7 +131,7 @@ impl ApiServer {
 
 /// What a connection needs.
 pub struct ConnectionSettings {
-    /// Settings of the controller.
+    /// Settings of the controller. Its check of policies is replaced by one against the file.
     pub controller: Settings,
     /// Namespaces of the objects that count; empty: all.
     pub namespaces: Vec<String>,
@@ -209,9 +209,10 @@ impl Connection {
         runtime: &Handle,
     ) -> std::io::Result<Self> {
         let ids = watch_ids(&settings.namespaces);
-        let bodies = BodyChecker::default();
-        bodies.set_file(compiler.checker().clone());
-        let world = World::new(with_policy_check(settings.controller, &bodies, &settings.clock));
+        let bodies = BodyChecker::new(compiler.checker().clone());
+        let clock = settings.clock.clone();
+        let policy_check = bodies.policy_check(move || clock.now().wall);
+        let world = World::new(Settings { policy_check, ..settings.controller });
         let state = State::new(
             world,
             (compiler, bodies),
@@ -447,13 +448,6 @@ impl Worker {
             self.queue.clear();
         }
     }
-}
-
-/// The settings with a check of policies against the configuration file.
-fn with_policy_check(settings: Settings, bodies: &BodyChecker, clock: &Arc<dyn Clock>) -> Settings {
-    let (bodies, clock) = (bodies.clone(), clock.clone());
-    let policy_check = PolicyCheck::new(move |body| bodies.check(body, clock.now().wall));
-    Settings { policy_check, ..settings }
 }
 
 /// Logs what is not carried out. Answers how much that is.

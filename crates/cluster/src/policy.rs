@@ -15,6 +15,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use auth::time::Timestamp;
 pub use body::PolicyBody;
 use config::{Fault, RouteChecker, raw};
+use controller::settings::PolicyCheck;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
@@ -79,16 +80,7 @@ pub trait RouteFacts {
     fn label(&self, key: &str) -> Option<&str>;
 }
 
-/// Whether a body is a policy, whatever route it is placed into. For
-/// [`controller::settings::Settings::policy_check`].
-///
-/// # Errors
-/// A phrase for the status of the policy.
-pub fn check(body: &Value) -> Result<(), String> {
-    check_fields(body).map_err(|fault| fault.to_string())
-}
-
-/// Like [`check`], with each fault by itself.
+/// Whether a body is a policy, whatever the operator's file has and whatever route it is placed into.
 ///
 /// # Errors
 /// Why the body is not a policy.
@@ -97,13 +89,24 @@ pub fn check_fields(body: &Value) -> Result<(), BodyFault> {
 }
 
 /// Checks bodies against the operator's file: the issuers, authorizers and policies that they name.
-#[derive(Clone, Default)]
-pub struct BodyChecker(Arc<RwLock<Option<RouteChecker>>>);
+#[derive(Clone)]
+pub struct BodyChecker(Arc<RwLock<RouteChecker>>);
 
 impl BodyChecker {
+    /// A check against a file.
+    pub fn new(file: RouteChecker) -> Self {
+        Self(Arc::new(RwLock::new(file)))
+    }
+
+    /// The check as the controller needs it.
+    pub fn policy_check(&self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> PolicyCheck {
+        let bodies = self.clone();
+        PolicyCheck::new(move |body| bodies.check(body, now()))
+    }
+
     /// Uses another file from now on.
     pub fn set_file(&self, checker: RouteChecker) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(checker);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = checker;
     }
 
     /// Whether a body is a policy that the file permits, whatever route it is placed into.
@@ -117,7 +120,6 @@ impl BodyChecker {
         ]);
         place(body, &AnyRoute, &mut route).map_err(|fault| fault.to_string())?;
         let checker = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(checker) = checker else { return Ok(()) };
         let raw: Result<raw::Route, _> = serde_json::from_value(Value::Object(route));
         let raw = raw.map_err(|error| error.to_string())?;
         checker.check(&raw, &|_| None, now).map(drop).map_err(|faults| lines(&faults))

@@ -22,13 +22,12 @@ pub(crate) fn compiler(settings: &GatewayApiSettings) -> CompilerSettings {
     }
 }
 
-/// What the operator decides about objects, with the checks of certificates and policies.
+/// What the operator decides about objects, with the check of certificates.
 pub(crate) fn controller(settings: &GatewayApiSettings) -> Settings {
     Settings {
         experimental: settings.experimental,
         supported_features: SUPPORTED_FEATURES.to_vec(),
         certificate_check: check_certificate,
-        policy_check: cluster::policy::check,
         ..Settings::new(&settings.controller_name)
     }
 }

@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use auth::time::Timestamp;
+use cluster::policy::BodyChecker;
 use cluster::{Compiled, Compiler, FileBase};
 use config::{GatewayApiSettings, LoadedConfig};
 use controller::known::GatewayAddresses;
@@ -51,6 +52,8 @@ pub(super) fn derive(
             cluster_settings::check_certificate(chain, key)
         }
     };
+    let bodies = BodyChecker::new(loaded.route_checker.clone());
+    controller.policy_check = bodies.policy_check(move || now);
     let mut world = World::new(controller);
     world.apply(Event::BundleVersion(Some(Name::from(GATEWAY_API_VERSION))));
     objects.read.iter().for_each(|object| world.apply(Event::Set(object.clone())));
