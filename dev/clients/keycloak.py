@@ -24,8 +24,9 @@ ALGORITHMS = ["RS256", "PS256", "RS512", "ES256", "ES512", "EdDSA"]
 class Keycloak(Administration):
     """The Keycloak server."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(f"http://127.0.0.1:{stage.port('keycloak')}", secrets.token_urlsafe(16))
+    def __init__(self, stage: Stage, address: str = "127.0.0.1") -> None:
+        super().__init__(f"http://{address}:{stage.port('keycloak')}", secrets.token_urlsafe(16))
+        self._address = address
         self.issuer = f"{self.base}/realms/{REALM}"
         self.server: Server | None = None
 
@@ -36,7 +37,7 @@ class Keycloak(Administration):
         program("java")
         port, management = stage.port("keycloak"), stage.port("keycloak-management")
         command = [
-            str(KEYCLOAK / "bin/kc.sh"), "start-dev", "--db=dev-mem", "--http-host=127.0.0.1", f"--http-port={port}",
+            str(KEYCLOAK / "bin/kc.sh"), "start-dev", "--db=dev-mem", f"--http-host={self._address}", f"--http-port={port}",
             f"--http-management-port={management}", f"--hostname={self.base}", "--cache=local", "--log-level=warn",
         ]  # fmt: skip
         environment = {

@@ -15,6 +15,8 @@ from clients.cluster import Cluster
 
 from .watch import key
 
+# Permission bits of files in volumes.
+DEFAULT_MODE = 0o644
 ACCOUNT_FILES = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_S = 7 * 24 * 3600
 
@@ -72,11 +74,13 @@ class Volumes:
         if account and self._pod["spec"].get("automountServiceAccountToken") is not False:
             contents["-account"] = self._account(account) | self._trust()
             mounts.setdefault(ACCOUNT_FILES, "-account/")
+        modes = {volume["name"]: _mode(volume) for volume in self._pod["spec"].get("volumes") or []}
         for name, files in contents.items():
             for path, data in files.items():
                 file = self._folder / name / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
+                file.chmod(modes.get(name, DEFAULT_MODE))
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         return self._mounts({path: self._folder / source for path, source in mounts.items()})
 
@@ -142,3 +146,8 @@ class Volumes:
             options = f"lowerdir={existing},upperdir={layer}/upper,workdir={layer}/work"
             layered.append(f"mount -t overlay -o {shlex.quote(options)} overlay {shlex.quote(str(existing))}")
         return "".join(f"{line}\n" for line in layered + places + binds)
+
+
+def _mode(volume: dict) -> int:
+    sources = (volume.get(kind) for kind in ("secret", "configMap", "projected"))
+    return next((one["defaultMode"] for one in sources if one and "defaultMode" in one), DEFAULT_MODE)
