@@ -7,7 +7,8 @@
 //! certificate identifies which caller.
 //!
 //! Everything here is a function of files and the current time; a reload builds again and replaces.
-//! Verification of peer certificates cannot be switched off: there is no such parameter.
+//! Verification of peer certificates cannot be switched off: there is no such parameter. Only the name
+//! in them may be without meaning ([`TrustAnchors::for_any_name`]).
 //!
 //! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
 //! [`ClientCas`] later decide whether a certificate is still accepted.

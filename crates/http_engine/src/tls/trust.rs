@@ -6,12 +6,15 @@
 //! A CA file may contain a server's own self-signed certificate, as `openssl req -x509` makes it.
 //! It is accepted when a server presents exactly this certificate, which webpki alone refuses: it
 //! says `CA:TRUE`. Name, dates and purpose are verified as for any other certificate.
+//!
+//! Where the authorities issue certificates for one backend alone, and nobody knows its name, the
+//! name does not count ([`TrustAnchors::for_any_name`]). Issuer, dates and purpose always do.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
@@ -26,6 +29,14 @@ pub struct TrustAnchors {
     roots: Arc<RootCertStore>,
     pinned: Arc<[PinnedCertificate]>,
     certificates: usize,
+    names: Names,
+}
+
+/// Whether the name in a certificate must be the server's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Verified,
+    Any,
 }
 
 /// A self-signed server certificate in a CA file. A server may present exactly this one.
@@ -76,7 +87,15 @@ impl TrustAnchors {
             }
             pinned.extend(own);
         }
-        Ok(Self { roots: Arc::new(roots), pinned: pinned.into(), certificates: count })
+        let (roots, pinned, names) = (Arc::new(roots), pinned.into(), Names::Verified);
+        Ok(Self { roots, pinned, certificates: count, names })
+    }
+
+    /// The same certificates, for a server whose name is not known. Whoever these authorities issue a
+    /// certificate for can then answer for the server: use it with authorities of that server alone.
+    #[must_use]
+    pub fn for_any_name(self) -> Self {
+        Self { names: Names::Any, ..self }
     }
 
     /// The certificate authorities among them.
@@ -106,10 +125,12 @@ impl TrustAnchors {
             Some(builder.build().map_err(|error| TlsError::Refused(error.to_string()))?)
         };
         match authorities {
-            Some(authorities) if self.pinned.is_empty() => Ok(authorities),
+            Some(authorities) if self.pinned.is_empty() && self.names == Names::Verified => Ok(authorities),
             authorities => Ok(Arc::new(PinningVerifier {
                 pinned: self.pinned.clone(),
                 authorities,
+                roots: self.roots.clone(),
+                names: self.names,
                 provider: provider.clone(),
             })),
         }
@@ -119,7 +140,8 @@ impl TrustAnchors {
 /// Certificate authorities only.
 impl From<RootCertStore> for TrustAnchors {
     fn from(roots: RootCertStore) -> Self {
-        Self { certificates: roots.len(), roots: Arc::new(roots), pinned: Arc::default() }
+        let (certificates, names) = (roots.len(), Names::Verified);
+        Self { certificates, roots: Arc::new(roots), pinned: Arc::default(), names }
     }
 }
 
@@ -184,6 +206,9 @@ struct PinningVerifier {
     pinned: Arc<[PinnedCertificate]>,
     /// `None`: there are no authorities.
     authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// The same authorities.
+    roots: Arc<RootCertStore>,
+    names: Names,
     provider: Arc<CryptoProvider>,
 }
 
@@ -198,7 +223,21 @@ impl ServerCertVerifier for PinningVerifier {
     ) -> Result<ServerCertVerified, Error> {
         if let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *end_entity) {
             pinned.check(now)?;
-            verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+            if self.names == Names::Verified {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+            }
+            return Ok(ServerCertVerified::assertion());
+        }
+        if self.names == Names::Any {
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            let certificate = ParsedCertificate::try_from(end_entity)?;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &self.roots,
+                intermediates,
+                now,
+                algorithms,
+            )?;
             return Ok(ServerCertVerified::assertion());
         }
         match &self.authorities {

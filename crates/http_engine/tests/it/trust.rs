@@ -42,12 +42,17 @@ fn self_signed(folder: &Folder, file: &str, params: &CertificateParams) -> (Path
 }
 
 /// A handshake with the server `localhost`, which presents this certificate.
-fn presented((certificate, key): &(PathBuf, PathBuf), ca: &Path) -> Result<(), Error> {
+fn presented(pair: &(PathBuf, PathBuf), ca: &Path) -> Result<(), Error> {
+    presented_to(pair, &TrustAnchors::from_file(ca).unwrap())
+}
+
+/// The same with a client that trusts these certificates.
+fn presented_to((certificate, key): &(PathBuf, PathBuf), trusted: &TrustAnchors) -> Result<(), Error> {
     let files = CertificateFiles { certificate, key };
     let policy = TlsPolicy::default();
     let server =
         tls::server_config(&[files], ClientCertificates::Ignored, &policy, BOTH, NOW).unwrap().config;
-    let client = tls::client_config(&TrustAnchors::from_file(ca).unwrap(), None, BOTH, NOW).unwrap().config;
+    let client = tls::client_config(trusted, None, BOTH, NOW).unwrap().config;
     for versions in [vec![&rustls::version::TLS12], vec![&rustls::version::TLS13]] {
         // The same verifier for each version.
         let mut client = (*client).clone();
@@ -86,6 +91,35 @@ fn the_name_must_match_a_pinned_certificate_too() {
         matches!(error, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
         "{error:?}"
     );
+}
+
+#[test]
+fn without_a_name_issuer_dates_and_purpose_still_count() {
+    let (folder, authority, other) = (Folder::new(), TestCa::new(), TestCa::new());
+    let ca = folder.write("ca.crt", &authority.pem);
+    let any_name = TrustAnchors::from_file(&ca).unwrap().for_any_name();
+    let params = || certificate_params("some.pod");
+    let issued = authority.files(&folder, "issued", &params());
+    assert!(presented(&issued, &ca).is_err(), "it is not for localhost");
+    assert_eq!(presented_to(&issued, &any_name), Ok(()));
+    let refused = |authority: &TestCa, file: &str, params: &CertificateParams| {
+        presented_to(&authority.files(&folder, file, params), &any_name).unwrap_err()
+    };
+    let strange = refused(&other, "strange", &params());
+    assert!(matches!(strange, Error::InvalidCertificate(_)), "{strange:?}");
+    let mut old = params();
+    old.not_after = date_time_ymd(2020, 1, 1);
+    let old = refused(&authority, "old", &old);
+    assert!(matches!(old, Error::InvalidCertificate(CertificateError::ExpiredContext { .. })), "{old:?}");
+    let mut client = params();
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let client = refused(&authority, "client", &client);
+    assert!(matches!(client, Error::InvalidCertificate(_)), "{client:?}");
+    // A self-signed certificate is accepted for itself.
+    let own = openssl(&folder, "own", "some.pod");
+    let pinned = TrustAnchors::from_file(&own.0).unwrap().for_any_name();
+    assert_eq!(presented_to(&own, &pinned), Ok(()));
+    assert!(presented_to(&openssl(&folder, "same", "some.pod"), &pinned).is_err());
 }
 
 #[test]
