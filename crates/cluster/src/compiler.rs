@@ -269,6 +269,7 @@ impl Compiler {
         }
         let policy = match group.policy {
             PolicyOutcome::None if self.settings.default_policy == DefaultPolicy::Public => None,
+            PolicyOutcome::Exempt => None,
             PolicyOutcome::None | PolicyOutcome::Invalid(_) => return self.closed(name),
             PolicyOutcome::Applied(policy) => Some(policy),
         };

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use controller::names::Kind;
+use controller::plan::ObjectFaults;
 use controller::settings::Settings;
 use controller::world::World;
 use gateway::server::{GatewayListeners, PendingRoutes, RoutesUpdate, StaleRoutes};
@@ -399,6 +400,7 @@ impl Worker {
             self.figures.is_synced.store(state.is_synced(), Relaxed);
             *self.figures.objects.lock() = state.world.known().counts();
             let (leads, generation) = (state.leads, state.generation);
+            log_object_faults(&step.faults);
             let pending = step.compiled.take().and_then(|compiled| {
                 self.figures.rebuild.record(began.elapsed());
                 self.publish(compiled, generation)
@@ -465,6 +467,18 @@ fn log_faults(compiled: &Compiled) -> u64 {
     all.len() as u64
 }
 
+/// Logs what is wrong with objects whose status has no room for it.
+fn log_object_faults(changed: &[ObjectFaults]) {
+    let faulty = changed.iter().filter(|one| !one.faults.is_empty());
+    for one in faulty.clone().take(FAULTS_LOGGED) {
+        tracing::warn!("{} is not carried out as it is written: {one}", one.object);
+    }
+    let count = faulty.count();
+    if count > FAULTS_LOGGED {
+        tracing::warn!("and {} more objects like these", count - FAULTS_LOGGED);
+    }
+}
+
 /// One watch for each kind, and for each namespace if some are named.
 fn watch_ids(namespaces: &[String]) -> BTreeSet<WatchId> {
     let of_kind = |kind: Kind| -> Vec<WatchId> {
@@ -525,6 +539,6 @@ mod tests {
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         assert!(names.contains(&"gatewayclasses".to_owned()), "{names:?}");
         assert!(names.contains(&"httproutes in b".to_owned()), "{names:?}");
-        assert_eq!(names.len(), 2 + 2 * (Kind::ALL.len() - 2));
+        assert_eq!(names.len(), 3 + 2 * (Kind::ALL.len() - 3));
     }
 }

@@ -11,7 +11,7 @@
 mod structural;
 
 use controller::conditions::MOST_ANCESTORS;
-use controller::names::{ACCESS_GROUP, ACCESS_VERSION, GATEWAY_GROUP, Kind};
+use controller::names::{ACCESS_GROUP, ACCESS_VERSION, Kind};
 use controller::policies::TARGETS;
 use serde_json::{Value, json};
 
@@ -170,6 +170,8 @@ fn targets() -> Value {
     let is_same = "other.kind == one.kind && other.name == one.name \
                    && (has(other.sectionName) ? other.sectionName : '') \
                    == (has(one.sectionName) ? one.sectionName : '')";
+    let mut groups = TARGETS.map(Kind::group).to_vec();
+    groups.dedup();
     json!({
         "type": "array",
         "description": "What the policy applies to, in the namespace of the policy.",
@@ -182,11 +184,12 @@ fn targets() -> Value {
         )]),
         "items": {
             "type": "object",
-            "description": "A Gateway, ListenerSet, HTTPRoute or GRPCRoute, or a section of one.",
+            "description": "A Gateway, ListenerSet, HTTPRoute or GRPCRoute, or a section of one; an Ingress, or a \
+                            Route of OpenShift.",
             "required": ["group", "kind", "name"],
             "x-kubernetes-preserve-unknown-fields": true,
             "properties": {
-                "group": { "type": "string", "description": "API group of the target.", "enum": [GATEWAY_GROUP] },
+                "group": { "type": "string", "description": "API group of the target.", "enum": groups },
                 "kind": {
                     "type": "string",
                     "description": "Kind of the target.",

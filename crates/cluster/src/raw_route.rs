@@ -1,4 +1,4 @@
-//! Raw route: a rule of an HTTPRoute or GRPCRoute in the terms of the configuration file.
+//! Raw route: a rule of an HTTPRoute or GRPCRoute, or a path of an Ingress or Route, in the terms of the configuration file.
 //!
 //! Owns: the translation of matches, filters, backends and timeouts. Does not own: whether the result
 //! is valid (`config::RouteChecker`).
@@ -75,6 +75,10 @@ pub(crate) fn route(plan: &RoutePlan, upstream: &FindUpstream<'_>) -> Map<String
         RuleAction::Forward(backends) => Some(&**backends),
         RuleAction::Fail => Some(&[][..]),
         RuleAction::Redirect => None,
+        RuleAction::NotFound => {
+            route.insert("respond".into(), json!({ "status": 404, "body": "not found\n" }));
+            None
+        }
     };
     if let Some(backends) = backends {
         let none = || vec![json!({ "status": 500 })];

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use auth::policy::route::{HostSet, Scope, ScopeIndex};
 use auth::time::Timestamp;
 use controller::names::NamespacedName;
-use controller::plan::{self, GatewayPlan, KeyPair, ListenerId, ListenerPlan, SocketPlan};
+use controller::plan::{self, GatewayPlan, HostCertificate, KeyPair, ListenerId, ListenerPlan, SocketPlan};
 use gateway::config::{Listener, ListenerTls, Routing, SocketId};
 use http_engine::config::ListenAddress;
 use http_engine::tls::policy::TlsPolicy;
@@ -213,25 +213,28 @@ fn listener_tls(
     faults: &mut Vec<SocketFault>,
 ) -> Option<ListenerTls> {
     let mut certified = Vec::new();
+    let mut read = |listener: &dyn Fn() -> String, pair: &KeyPair| {
+        let secret = pair.secret.to_string();
+        let certificate = PresentedCertificate::from_pem(&secret, &pair.chain, pair.key.pem(), template.now);
+        let note = |error: &tls::TlsError| {
+            faults.push(SocketFault { listener: listener(), problem: error.to_string() });
+        };
+        certificate.inspect_err(note).ok()
+    };
     for listener in &plan.listeners {
         let Some(tls) = &listener.tls else { continue };
-        let mut read = |pair: &KeyPair| {
-            let secret = pair.secret.to_string();
-            let certificate =
-                PresentedCertificate::from_pem(&secret, &pair.chain, pair.key.pem(), template.now);
-            let note = |error: &tls::TlsError| {
-                let listener = scope_name(&listener.id);
-                faults.push(SocketFault { listener, problem: error.to_string() });
-            };
-            certificate.inspect_err(note).ok()
-        };
-        let certificates: Vec<_> = tls.certificates.iter().filter_map(&mut read).collect();
+        let name = || scope_name(&listener.id);
+        let certificates: Vec<_> = tls.certificates.iter().filter_map(|pair| read(&name, pair)).collect();
         if !certificates.is_empty() {
             certified.push((listener.hostname.as_deref().map(Box::from), certificates));
         }
     }
     if certified.is_empty() {
         return None;
+    }
+    for HostCertificate { host, pair } in &plan.certificates {
+        let at = || format!("{name} host {host}");
+        certified.extend(read(&at, pair).map(|certificate| (Some(Box::from(&**host)), vec![certificate])));
     }
     let validation = plan.listeners.iter().find_map(client_validation);
     let authorities = validation.map(|validation| ClientAuthorities {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use controller::plan::{CaSource, EndpointPlan, UpstreamKey, UpstreamPlan, UpstreamProtocol, UpstreamTls};
+use controller::plan::{
+    CaSource, EndpointPlan, NameCheck, UpstreamKey, UpstreamPlan, UpstreamProtocol, UpstreamTls,
+};
 use gateway::config::Routing;
 use http_engine::config::{self, Endpoint, Retries, Upstream, UpstreamEndpoint, UpstreamTimeouts};
 use http_engine::tls::{self, Protocols, TrustAnchors};
@@ -154,16 +156,20 @@ fn upstream(plan: &UpstreamPlan, now: Timestamp) -> Result<Upstream, String> {
     })
 }
 
-/// TLS as a BackendTLSPolicy says.
+/// TLS as a BackendTLSPolicy says, or a Route of OpenShift with the termination `reencrypt`.
 fn client_tls(plan: &UpstreamTls, is_http2: bool, now: Timestamp) -> Result<config::UpstreamTls, String> {
     if !plan.subject_alt_names.is_empty() {
         return Err("subjectAltNames of a BackendTLSPolicy are not supported; use its hostname".into());
     }
     let trusted = match &plan.authorities {
         CaSource::System => tls::system_roots().map(|(roots, _)| roots),
-        CaSource::Bundles(bundles) => TrustAnchors::from_pem("BackendTLSPolicy", bundles),
+        CaSource::Bundles(bundles) => TrustAnchors::from_pem("authorities of the backend", bundles),
     };
     let trusted = trusted.map_err(|error| error.to_string())?;
+    let trusted = match plan.name_check {
+        NameCheck::Required => trusted,
+        NameCheck::AnyName => trusted.for_any_name(),
+    };
     let protocols = Protocols { http1: !is_http2, http2: is_http2 };
     let client = tls::client_config(&trusted, None, protocols, now).map_err(|error| error.to_string())?;
     let server_name = plan.hostname.to_string().try_into();

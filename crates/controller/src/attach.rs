@@ -1,16 +1,18 @@
 //! Attachment of routes to listeners.
 //!
 //! Owns: for each parent of a route, the listeners that take it and the hosts on which it is served
-//! there, or the reason why none does.
+//! there, or the reason why none does; the namespaces to which hosts of Ingresses and Routes belong.
 //! Does not own: the rules of the route ([`crate::rules`]), the state of listeners
 //! ([`crate::listeners`]).
-//! Flow: `parentRefs → GatewayState → ParentOutcome → HostClaims`.
+//! Flow: `parentRefs → GatewayState → ParentOutcome → HostClaims, HostOwners`.
 
 mod claims;
+mod owners;
 
 use std::sync::Arc;
 
 pub use self::claims::{HostClaim, HostClaims};
+pub use self::owners::{ANY_HOST, HostDemands, HostOwners};
 use crate::fault::Fault;
 use crate::known::Known;
 use crate::listeners::{GatewayState, Offer, in_scope};
@@ -167,6 +169,62 @@ pub fn yield_to_older(claims: &HostClaims, route: &ObjectKey, outcomes: &mut [Pa
             outcome.fault = Some(Fault::new("HostnameConflict", message));
         }
     }
+}
+
+/// The hosts that a route has of its own on the listeners of `gateway` itself.
+pub fn demands_of(gateway: &NamespacedName, outcomes: &[ParentOutcome]) -> HostDemands {
+    let own = outcomes.iter().flat_map(|outcome| &outcome.listeners);
+    let own = own.filter(|attached| is_own(gateway, attached));
+    let mut hosts: Vec<Name> =
+        own.flat_map(|attached| attached.hosts.iter().flat_map(|hosts| hosts.to_vec())).collect();
+    hosts.sort();
+    hosts.dedup();
+    HostDemands { hosts, path: None }
+}
+
+/// Takes from a route the hosts on the listeners of `gateway` that belong to an Ingress or Route of
+/// another namespace.
+pub fn yield_to_owners(
+    owners: &HostOwners,
+    gateway: &NamespacedName,
+    route: &ObjectKey,
+    outcomes: &mut [ParentOutcome],
+) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.fault.is_none()) {
+        let mut winner = None;
+        outcome.listeners.retain_mut(|attached| {
+            let Some(hosts) = attached.hosts.as_ref().filter(|_| is_own(gateway, attached)) else {
+                return true;
+            };
+            let is_left = |host: &&Name| match owners.owner(route, host) {
+                None => true,
+                Some(owner) => {
+                    winner.get_or_insert(owner);
+                    false
+                }
+            };
+            let left: Vec<Name> = hosts.iter().filter(is_left).cloned().collect();
+            if left.len() < hosts.len() {
+                attached.hosts = Some(Arc::from(left));
+            }
+            attached.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty())
+        });
+        if let Some(owner) = winner.filter(|_| outcome.listeners.is_empty()) {
+            let message = format!("{owner} is older and has the same hostnames: use other hostnames");
+            outcome.fault = Some(Fault::new("HostnameConflict", message));
+        }
+    }
+}
+
+/// Whether a listener is one of the Gateway itself.
+fn is_own(gateway: &NamespacedName, attached: &Attached) -> bool {
+    let parent = &attached.listener.parent;
+    parent.kind == Kind::Gateway && parent.at == *gateway
+}
+
+/// Patterns of listeners that include `host`, from the most specific to any host (`None`).
+pub fn patterns_of(host: &str) -> impl Iterator<Item = Option<Name>> {
+    claims::above(host).into_iter().map(|pattern| (pattern != ANY_HOST).then(|| Name::from(pattern)))
 }
 
 fn is_selected(reference: &ParentReference, offer: &Offer) -> bool {

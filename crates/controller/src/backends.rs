@@ -6,13 +6,15 @@
 //! Flow: `backendRef → Service port → UpstreamKey → endpoints of EndpointSlices`.
 
 mod endpoints;
+mod reencrypt;
 mod tls_policy;
 
 pub use self::endpoints::endpoints;
+pub use self::reencrypt::{SERVICE_AUTHORITIES, tls as reencrypt_tls};
 pub use self::tls_policy::{TlsVerdict, conflicts_with, evaluate, policy_for};
 use crate::fault::Fault;
 use crate::known::Known;
-use crate::names::{Kind, Name};
+use crate::names::{Kind, Name, NamespacedName};
 use crate::objects::core::ServicePort;
 use crate::objects::reference::BackendObjectReference;
 use crate::plan::{UpstreamKey, UpstreamPlan, UpstreamProtocol};
@@ -24,6 +26,17 @@ pub fn resolve(
     kind: Kind,
     namespace: &Name,
     reference: &BackendObjectReference,
+) -> Result<UpstreamKey, Fault> {
+    resolve_for(known, kind, namespace, reference, None)
+}
+
+/// As [`resolve`], with TLS as the Route `reencrypt` says, if there is one.
+pub fn resolve_for(
+    known: &Known,
+    kind: Kind,
+    namespace: &Name,
+    reference: &BackendObjectReference,
+    reencrypt: Option<&NamespacedName>,
 ) -> Result<UpstreamKey, Fault> {
     let service = reference.service(namespace).ok_or_else(|| {
         let kind = reference.kind.as_deref().unwrap_or("Service");
@@ -56,6 +69,10 @@ pub fn resolve(
             format!("appProtocol {protocol} of port {number} of Service {service} is not supported");
         Fault::new("UnsupportedProtocol", message)
     })?;
+    if reencrypt.is_some() {
+        let reencrypt = reencrypt.cloned();
+        return Ok(UpstreamKey { service, port: number, protocol, tls_policy: None, reencrypt });
+    }
     let policy = policy_for(known, &service, &port.name);
     if policy.is_none() && needs_tls(port) {
         let message = format!(
@@ -64,7 +81,7 @@ pub fn resolve(
         return Err(Fault::new("UnsupportedProtocol", message));
     }
     let tls_policy = policy.map(|policy| policy.meta.at.clone());
-    Ok(UpstreamKey { service, port: number, protocol, tls_policy })
+    Ok(UpstreamKey { service, port: number, protocol, tls_policy, reencrypt: None })
 }
 
 fn not_found(message: String) -> Fault {
@@ -100,9 +117,10 @@ fn app_protocol(port: &ServicePort) -> String {
 /// The upstream of a key with its TLS. Without TLS in spite of a policy in the key, the policy is
 /// invalid and the upstream must not be used: `None`.
 pub fn upstream(known: &Known, key: &UpstreamKey) -> Option<UpstreamPlan> {
-    let tls = match &key.tls_policy {
-        None => None,
-        Some(policy) => {
+    let tls = match (&key.reencrypt, &key.tls_policy) {
+        (Some(route), _) => Some(reencrypt::tls(known, route, &key.service).ok()?),
+        (None, None) => None,
+        (None, Some(policy)) => {
             let policy = known.backend_tls.get(policy)?;
             Some(evaluate(known, policy).tls?)
         }

@@ -1,18 +1,20 @@
 //! Status documents of objects.
 //!
-//! Owns: the conditions of every kind with their reasons, and whether a document differs from the
+//! Owns: the conditions of every kind with their reasons, the addresses of Ingresses, and whether a document differs from the
 //! status that the object has. Times of conditions are kept while their `status` is the same. Entries
 //! of other controllers stay as they are.
 //! Does not own: writing them, and when they are derived ([`crate::world`]).
 //! Flow: `derived state + seen status + now → StatusDocument`, if something differs.
 
 mod gateway;
+mod ingress;
 mod policy;
 mod route;
 
 use serde_json::{Value, json};
 
 pub use self::gateway::{ListenerCounts, class, depends_on_gateway, gateway, listener_set};
+pub use self::ingress::{IngressOutcome, ingress, openshift_route};
 pub use self::policy::{ServiceGateways, access_policy, backend_tls_policy};
 pub use self::route::{PolicyReach, route};
 use crate::fault::Fault;
@@ -24,8 +26,9 @@ use crate::plan::StatusDocument;
 pub const POLICY_APPLIED: &str = "access.postern.dev/PolicyApplied";
 
 /// Every type of condition that is written here. Others in the same list belong to somebody else.
-const TYPES: [&str; 9] = [
+const TYPES: [&str; 10] = [
     "Accepted",
+    "Admitted",
     "Programmed",
     "ResolvedRefs",
     "Conflicted",

@@ -13,7 +13,8 @@ use crate::fault::Fault;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::core::{ConfigMapData, EndpointSliceSpec, Labels, SecretData, ServiceSpec};
 use crate::objects::{
-    AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, ListenerSet, ReferenceGrant, Route,
+    AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, Ingress, IngressClass, ListenerSet,
+    OpenShiftRoute, ReferenceGrant, Route,
 };
 
 /// Objects of one kind in one place, by name.
@@ -54,6 +55,9 @@ pub struct Known {
     pub access_faults: HashMap<NamespacedName, Fault>,
     /// The AccessPolicies that name an object as target, with a section or without.
     pub access_targets: HashMap<ObjectKey, BTreeSet<NamespacedName>>,
+    pub ingresses: HashMap<NamespacedName, Arc<Ingress>>,
+    pub ingress_classes: HashMap<Name, Arc<IngressClass>>,
+    pub openshift_routes: HashMap<NamespacedName, Arc<OpenShiftRoute>>,
     /// Addresses of Gateways.
     pub addresses: HashMap<NamespacedName, GatewayAddresses>,
     /// The version of the Gateway API's definitions in the cluster.
@@ -99,6 +103,9 @@ impl Known {
             (Kind::ConfigMap, self.config_maps.len()),
             (Kind::Namespace, self.namespaces.len()),
             (Kind::AccessPolicy, self.access_policies.len()),
+            (Kind::Ingress, self.ingresses.len()),
+            (Kind::IngressClass, self.ingress_classes.len()),
+            (Kind::OpenShiftRoute, self.openshift_routes.len()),
         ]);
         counts
     }

@@ -7,6 +7,7 @@
 //! - listeners of Gateways and ListenerSets ([`listeners`]), the attachment of routes to them
 //!   ([`attach`]), backends and their endpoints ([`backends`]), rules of routes ([`rules`]) and the
 //!   policies that reach them ([`policies`]);
+//! - Ingresses and the Routes of OpenShift, which one Gateway serves ([`ingress`]);
 //! - the desired state as values ([`plan`]), and the status documents of objects ([`conditions`]).
 //!
 //! Does not own: the client and the watches of Kubernetes, the leader that writes status, the
@@ -47,6 +48,7 @@ pub mod attach;
 pub mod backends;
 pub mod conditions;
 pub mod fault;
+pub mod ingress;
 pub mod known;
 pub mod listeners;
 pub mod names;

@@ -41,6 +41,8 @@ pub struct GatewayState {
     pub sets: BTreeMap<NamespacedName, Option<Fault>>,
     /// What routes see of the listeners, by the object that has them.
     pub offers: BTreeMap<ObjectKey, Arc<[Offer]>>,
+    /// Hostnames of accepted listeners of ListenerSets, with their port. `None` includes every host.
+    pub set_hostnames: BTreeMap<(u16, Option<Name>), NamespacedName>,
     /// What it shows upstreams (`spec.tls.backend`).
     pub client_certificate: Option<KeyPair>,
     /// Whether a listener also serves clients without a valid certificate.
@@ -100,7 +102,10 @@ pub struct Offer {
     pub port: u16,
     pub hostname: Option<Name>,
     pub is_accepted: bool,
+    pub protocol: Option<SocketProtocol>,
     pub kinds: Vec<Kind>,
+    /// Whether it takes Ingresses and Routes, if its Gateway is theirs: it names no kinds.
+    pub takes_ingresses: bool,
     pub namespaces: Option<NamespaceScope>,
 }
 
@@ -149,12 +154,18 @@ pub fn derive(
         (group.parent.clone(), offers.collect())
     });
     let offers = offers.collect();
+    let of_sets = derived.iter().flatten().filter(|one| one.id.parent.kind == Kind::ListenerSet);
+    let set_hostnames = of_sets
+        .filter(|listener| listener.fault.is_none())
+        .map(|listener| ((listener.port, listener.hostname.clone()), listener.id.parent.at.clone()));
+    let set_hostnames = set_hostnames.collect();
     let (client_certificate, unresolved) = tls::client_certificate(known, settings, gateway);
     GatewayState {
         fault,
         unresolved,
         sets: set_faults,
         offers,
+        set_hostnames,
         is_insecure: derived.iter().flatten().any(is_insecure),
         listeners: derived.into_iter().flatten().collect(),
         ranges,
@@ -268,13 +279,16 @@ pub fn in_scope(
 }
 
 fn offer(listener: &Listener, state: &ListenerState) -> Offer {
+    let allowed = listener.allowed_routes.as_ref();
     Offer {
         section: listener.name.clone(),
         port: listener.port,
         hostname: state.hostname.clone(),
         is_accepted: state.fault.is_none(),
+        protocol: state.protocol,
         kinds: state.kinds.clone(),
-        namespaces: listener.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.clone()),
+        takes_ingresses: allowed.is_none_or(|allowed| allowed.kinds.is_empty()),
+        namespaces: allowed.and_then(|allowed| allowed.namespaces.clone()),
     }
 }
 
@@ -397,7 +411,12 @@ pub fn plan(gateway: &Gateway, state: &GatewayState) -> GatewayPlan {
         let Some(protocol) = listener.protocol else { continue };
         let id = SocketId { gateway: at.clone(), port: listener.port };
         let socket = sockets.entry(listener.port);
-        let socket = socket.or_insert_with(|| SocketPlan { id, protocol, listeners: Vec::new() });
+        let socket = socket.or_insert_with(|| SocketPlan {
+            id,
+            protocol,
+            listeners: Vec::new(),
+            certificates: Vec::new(),
+        });
         socket.listeners.push(ListenerPlan {
             id: listener.id.clone(),
             hostname: listener.hostname.clone(),

@@ -124,6 +124,12 @@ pub const ACCESS_GROUP: &str = "access.postern.dev";
 /// The version of Postern's own kinds.
 pub const ACCESS_VERSION: &str = "v1alpha1";
 
+/// The API group of Ingress and IngressClass.
+pub const INGRESS_GROUP: &str = "networking.k8s.io";
+
+/// The API group of the Routes of OpenShift.
+pub const OPENSHIFT_ROUTE_GROUP: &str = "route.openshift.io";
+
 /// The kinds of objects that are read.
 #[allow(missing_docs, reason = "the names that the API has for them")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,11 +147,14 @@ pub enum Kind {
     ConfigMap,
     Namespace,
     AccessPolicy,
+    Ingress,
+    IngressClass,
+    OpenShiftRoute,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::GatewayClass,
         Self::Gateway,
         Self::ListenerSet,
@@ -159,6 +168,9 @@ impl Kind {
         Self::ConfigMap,
         Self::Namespace,
         Self::AccessPolicy,
+        Self::Ingress,
+        Self::IngressClass,
+        Self::OpenShiftRoute,
     ];
 
     /// The API group; empty for the core group.
@@ -174,6 +186,8 @@ impl Kind {
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Service | Self::Secret | Self::ConfigMap | Self::Namespace => "",
             Self::AccessPolicy => ACCESS_GROUP,
+            Self::Ingress | Self::IngressClass => INGRESS_GROUP,
+            Self::OpenShiftRoute => OPENSHIFT_ROUTE_GROUP,
         }
     }
 
@@ -198,6 +212,9 @@ impl Kind {
             Self::ConfigMap => "ConfigMap",
             Self::Namespace => "Namespace",
             Self::AccessPolicy => "AccessPolicy",
+            Self::Ingress => "Ingress",
+            Self::IngressClass => "IngressClass",
+            Self::OpenShiftRoute => "Route",
         }
     }
 
@@ -217,12 +234,15 @@ impl Kind {
             Self::ConfigMap => "configmaps",
             Self::Namespace => "namespaces",
             Self::AccessPolicy => "accesspolicies",
+            Self::Ingress => "ingresses",
+            Self::IngressClass => "ingressclasses",
+            Self::OpenShiftRoute => "routes",
         }
     }
 
     /// Whether objects of this kind belong to a namespace.
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::GatewayClass | Self::Namespace)
+        !matches!(self, Self::GatewayClass | Self::Namespace | Self::IngressClass)
     }
 
     /// The `apiVersion` of objects of this kind.
@@ -238,9 +258,14 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.group() == group && kind.name() == name)
     }
 
-    /// Whether objects of this kind are routes.
+    /// Whether objects of this kind are routes of the Gateway API.
     pub fn is_route(self) -> bool {
         matches!(self, Self::HttpRoute | Self::GrpcRoute)
+    }
+
+    /// Whether objects of this kind have rules, but name no listener: Ingress, and Route of OpenShift.
+    pub fn is_ingress(self) -> bool {
+        matches!(self, Self::Ingress | Self::OpenShiftRoute)
     }
 }
 
@@ -306,6 +331,7 @@ mod tests {
             assert_eq!(Kind::of(kind.group(), kind.name()), Some(kind));
         }
         assert_eq!(Kind::of("", "Gateway"), None);
+        assert_eq!(Kind::of("route.openshift.io", "Route"), Some(Kind::OpenShiftRoute));
         assert_eq!(Kind::AccessPolicy.api_version(), "access.postern.dev/v1alpha1");
         assert_eq!(Kind::Secret.api_version(), "v1");
     }

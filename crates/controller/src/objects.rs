@@ -1,14 +1,16 @@
 //! Objects of the cluster as typed values.
 //!
-//! Owns: the types of all kinds, and reading them from JSON. Kinds of the Gateway API and of Postern
-//! are read strictly: an object with a field or value that its type does not have keeps what was
+//! Owns: the types of all kinds, and reading them from JSON. Kinds of the Gateway API and of Postern,
+//! Ingress and Route are read strictly: an object with a field or value that its type does not have keeps what was
 //! understood, with the reason ([`NotUnderstood`]). It is then refused by a condition, never used
-//! without that field. `managedFields` and annotations are dropped.
+//! without that field. `managedFields` and most annotations are dropped.
 //! Does not own: relations between objects ([`crate::world`]).
 //! Flow: JSON → [`read`] → [`Object`].
 
 pub mod core;
 pub mod gateway;
+pub mod ingress;
+pub mod openshift;
 pub mod policy;
 pub mod reference;
 pub mod route;
@@ -21,6 +23,8 @@ use serde_json::{Map, Value};
 
 use self::core::{ConfigMapData, EndpointSliceSpec, Labels, SecretData, ServiceSpec};
 use self::gateway::{GatewayClassSpec, GatewaySpec, ListenerSetSpec};
+use self::ingress::{IngressClassSpec, IngressSpec};
+use self::openshift::OpenShiftRouteSpec;
 use self::policy::{AccessPolicySpec, BackendTlsPolicySpec, ReferenceGrantSpec};
 use self::route::RouteSpec;
 pub use self::time_text::{Seconds, parse_time, time_text};
@@ -99,6 +103,12 @@ pub type ReferenceGrant = Resource<ReferenceGrantSpec>;
 pub type BackendTlsPolicy = Resource<BackendTlsPolicySpec>;
 /// An AccessPolicy.
 pub type AccessPolicy = Resource<AccessPolicySpec>;
+/// An Ingress.
+pub type Ingress = Resource<IngressSpec>;
+/// An IngressClass.
+pub type IngressClass = Resource<IngressClassSpec>;
+/// A Route of OpenShift.
+pub type OpenShiftRoute = Resource<OpenShiftRouteSpec>;
 
 /// An object of any kind.
 #[allow(missing_docs, reason = "one variant for each kind")]
@@ -117,6 +127,9 @@ pub enum Object {
     ConfigMap(NamespacedName, Arc<ConfigMapData>),
     Namespace(Name, Arc<Labels>),
     AccessPolicy(Arc<AccessPolicy>),
+    Ingress(Arc<Ingress>),
+    IngressClass(Arc<IngressClass>),
+    OpenShiftRoute(Arc<OpenShiftRoute>),
 }
 
 impl Object {
@@ -135,6 +148,9 @@ impl Object {
             Self::ConfigMap(at, _) => at.clone().of(Kind::ConfigMap),
             Self::Namespace(name, _) => ObjectKey::new(Kind::Namespace, "", name.clone()),
             Self::AccessPolicy(object) => object.meta.at.clone().of(Kind::AccessPolicy),
+            Self::Ingress(object) => object.meta.at.clone().of(Kind::Ingress),
+            Self::IngressClass(object) => object.meta.at.clone().of(Kind::IngressClass),
+            Self::OpenShiftRoute(object) => object.meta.at.clone().of(Kind::OpenShiftRoute),
         }
     }
 }
@@ -169,6 +185,24 @@ pub fn read(kind: Kind, object: &Value, interner: &mut Interner) -> Result<Objec
             Object::BackendTlsPolicy(strict(meta, object, &["targetRefs"], |spec| spec))
         }
         Kind::AccessPolicy => Object::AccessPolicy(strict(meta, object, &["targetRefs"], |spec| spec)),
+        Kind::Ingress => {
+            let annotations = ingress::annotations(object);
+            let wrap = |spec: IngressSpec| IngressSpec { annotations: annotations.clone(), ..spec };
+            Object::Ingress(strict(meta, object, &["ingressClassName"], wrap))
+        }
+        Kind::IngressClass => {
+            let annotations = ingress::annotations(object);
+            let wrap = |spec: IngressClassSpec| IngressClassSpec { annotations: annotations.clone(), ..spec };
+            Object::IngressClass(strict(meta, object, &["controller"], wrap))
+        }
+        Kind::OpenShiftRoute => {
+            let annotations = ingress::annotations(object);
+            let wrap = |mut spec: OpenShiftRouteSpec| {
+                spec.tls.iter_mut().for_each(|tls| tls.join());
+                OpenShiftRouteSpec { annotations: annotations.clone(), ..spec }
+            };
+            Object::OpenShiftRoute(strict(meta, object, &["host", "wildcardPolicy"], wrap))
+        }
         Kind::Service => Object::Service(meta.at, lenient(object.get("spec"))),
         Kind::EndpointSlice => {
             let service = meta.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
@@ -189,7 +223,8 @@ fn metadata(kind: Kind, object: &Value, interner: &mut Interner) -> Result<Metad
     let namespace = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let labels = meta.get("labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
     // Only these kinds' labels are used: in selectors, in rules, and to find a Service.
-    let has_labels = kind.is_route() || matches!(kind, Kind::Namespace | Kind::EndpointSlice);
+    let has_labels =
+        kind.is_route() || kind.is_ingress() || matches!(kind, Kind::Namespace | Kind::EndpointSlice);
     let labels = labels.filter(|_| has_labels).map(|labels| {
         let label =
             |(key, value): (&String, &Value)| Some((interner.shared(key), Name::from(value.as_str()?)));

@@ -10,11 +10,12 @@ mod route;
 mod upstream;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 pub use self::listener::{
-    ClientValidation, GatewayPlan, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan,
-    SocketProtocol,
+    ClientValidation, GatewayPlan, HostCertificate, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId,
+    SocketPlan, SocketProtocol,
 };
 pub use self::route::{
     Attachment, CorsFilter, ExternalAuthFilter, ExternalAuthProtocol, FilterPlan, GrpcMethodMatch,
@@ -22,9 +23,10 @@ pub use self::route::{
     PolicyPlan, RedirectFilter, RetryPlan, RewriteFilter, RoutePlan, RuleAction, ValueMatch, WeightedBackend,
 };
 pub use self::upstream::{
-    BackendTarget, CaSource, EndpointPlan, SubjectAltName, UpstreamKey, UpstreamPlan, UpstreamProtocol,
-    UpstreamTls,
+    BackendTarget, CaSource, EndpointPlan, NameCheck, SubjectAltName, UpstreamKey, UpstreamPlan,
+    UpstreamProtocol, UpstreamTls,
 };
+use crate::fault::Fault;
 use crate::names::{NamespacedName, ObjectKey};
 
 /// What differs from the state after the previous settling. Each list has an entry at most once.
@@ -50,6 +52,8 @@ pub struct Changes {
     pub endpoints: BTreeMap<UpstreamKey, Arc<[EndpointPlan]>>,
     /// Status documents that differ from what the objects have.
     pub statuses: Vec<StatusDocument>,
+    /// Objects with other faults than before that their status has no room for.
+    pub faults: Vec<ObjectFaults>,
     /// How much was computed, for tests and metrics.
     pub recomputed: Recomputed,
 }
@@ -77,6 +81,27 @@ pub struct Recomputed {
     pub upstreams: usize,
     pub endpoints: usize,
     pub statuses: usize,
+}
+
+/// What is wrong with an Ingress or Route that its status cannot say: an Ingress has no conditions,
+/// and the conditions of a Route say only whether it is admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFaults {
+    /// Whose faults they are.
+    pub object: ObjectKey,
+    /// All of them. Empty: there are none any more.
+    pub faults: Vec<Fault>,
+}
+
+/// The messages of the faults.
+impl fmt::Display for ObjectFaults {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, fault) in self.faults.iter().enumerate() {
+            let separator = if number == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{}", fault.message)?;
+        }
+        Ok(())
+    }
 }
 
 /// The status of one object, as the body of a server-side apply to its `status` subresource:

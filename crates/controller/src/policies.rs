@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use crate::fault::Fault;
+use crate::ingress::class::{self, Class};
 use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::reference::PolicyTarget;
@@ -17,12 +18,14 @@ use crate::plan::{ListenerId, PolicyOutcome, PolicyPlan};
 use crate::settings::Settings;
 
 /// The kinds of objects that a policy may target.
-pub const TARGETS: [Kind; 4] = [Kind::Gateway, Kind::ListenerSet, Kind::HttpRoute, Kind::GrpcRoute];
+pub const TARGETS: [Kind; 6] =
+    [Kind::Gateway, Kind::ListenerSet, Kind::HttpRoute, Kind::GrpcRoute, Kind::Ingress, Kind::OpenShiftRoute];
 
 /// The policy of a rule on a listener of `gateway`.
 ///
 /// Targets are, from broad to specific: the Gateway, the listener of the Gateway, the ListenerSet,
-/// the listener of the ListenerSet, the route, the rule. Overrides of a broader target win over all
+/// the listener of the ListenerSet, the route, the rule; an Ingress or Route is in the place of a
+/// route, and has no sections. Overrides of a broader target win over all
 /// that is more specific; without overrides the defaults of the most specific target apply. If one of
 /// the policies in this chain is not valid, none applies: it may have been the strictest.
 pub fn resolve(
@@ -92,7 +95,12 @@ pub fn fault(settings: &Settings, policy: &AccessPolicy) -> Option<Fault> {
 
 /// Why a policy does not apply to one of its targets, although it is valid. `None` for a target that
 /// is not ours as well: it has no status.
-pub fn target_fault(known: &Known, policy: &AccessPolicy, target: &PolicyTarget) -> Option<Fault> {
+pub fn target_fault(
+    known: &Known,
+    settings: &Settings,
+    policy: &AccessPolicy,
+    target: &PolicyTarget,
+) -> Option<Fault> {
     let not_found = |message: String| Some(Fault::new("TargetNotFound", message));
     let key = target.target(&policy.meta.at.namespace).filter(|key| TARGETS.contains(&key.kind));
     let Some(key) = key else {
@@ -100,24 +108,10 @@ pub fn target_fault(known: &Known, policy: &AccessPolicy, target: &PolicyTarget)
             format!("policies for {} are not supported: target a Gateway, ListenerSet or route", target.kind);
         return Some(Fault::new("Invalid", message));
     };
-    let section = target.section_name.as_ref();
-    let has_section = match key.kind {
-        Kind::Gateway => known.gateways.get(&key.at).map(|gateway| {
-            section.is_none_or(|name| gateway.spec.listeners.iter().any(|one| one.name == *name))
-        }),
-        Kind::ListenerSet => known
-            .listener_sets
-            .get(&key.at)
-            .map(|set| section.is_none_or(|name| set.spec.listeners.iter().any(|one| one.name == *name))),
-        _ => known
-            .routes
-            .get(&key)
-            .map(|route: &Arc<Route>| section.is_none_or(|name| route.spec.has_rule(name))),
-    };
-    match has_section {
+    match has_section(known, &key, target.section_name.as_ref()) {
         None => return not_found(format!("{key} does not exist")),
         Some(false) => {
-            let section = section.map(Name::as_str).unwrap_or_default();
+            let section = target.section_name.as_ref().map(Name::as_str).unwrap_or_default();
             return not_found(format!("{key} has no section named {section}"));
         }
         Some(true) => {}
@@ -125,9 +119,37 @@ pub fn target_fault(known: &Known, policy: &AccessPolicy, target: &PolicyTarget)
     if let Some(fault) = known.access_faults.get(&policy.meta.at) {
         return Some(fault.clone());
     }
-    let winner = winner(known, &key, section)?;
+    let ingress = known.ingresses.get(&key.at).filter(|_| key.kind == Kind::Ingress);
+    if ingress.is_some_and(|ingress| class::of_ingress(known, settings, ingress) == Class::Foreign) {
+        let controller = &settings.controller_name;
+        let message = format!(
+            "{key} is not of a class of {controller}, so the policy does not protect it: set its \
+             spec.ingressClassName"
+        );
+        return Some(Fault::new("Invalid", message));
+    }
+    let winner = winner(known, &key, target.section_name.as_ref())?;
     (winner.meta.at != policy.meta.at).then(|| {
         let message = format!("AccessPolicy {} has the same target and is older", winner.meta.at);
         Fault::new("Conflicted", message)
     })
+}
+
+/// Whether an object has a section, if it exists.
+fn has_section(known: &Known, key: &ObjectKey, section: Option<&Name>) -> Option<bool> {
+    match key.kind {
+        Kind::Gateway => known.gateways.get(&key.at).map(|gateway| {
+            section.is_none_or(|name| gateway.spec.listeners.iter().any(|one| one.name == *name))
+        }),
+        Kind::ListenerSet => known
+            .listener_sets
+            .get(&key.at)
+            .map(|set| section.is_none_or(|name| set.spec.listeners.iter().any(|one| one.name == *name))),
+        Kind::Ingress => known.ingresses.get(&key.at).map(|_| section.is_none()),
+        Kind::OpenShiftRoute => known.openshift_routes.get(&key.at).map(|_| section.is_none()),
+        _ => known
+            .routes
+            .get(key)
+            .map(|route: &Arc<Route>| section.is_none_or(|name| route.spec.has_rule(name))),
+    }
 }

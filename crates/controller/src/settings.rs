@@ -1,10 +1,11 @@
 //! What the operator decides about the controller, and the checks that other crates provide.
 //!
-//! Owns: the controller's name, the experimental channel, the standard's version, the two functions
-//! that look into certificates and policies.
+//! Owns: the controller's name, the experimental channel, the standard's version, the Gateway of
+//! Ingresses and Routes, the two functions that look into certificates and policies.
 //! Does not own: where these come from.
 //! Flow: [`Settings`] → every function that derives state.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
-use crate::names::Name;
+use crate::names::{Name, NamespacedName};
 
 /// The version of the Gateway API whose fields are read, and for which conformance is claimed.
 pub const GATEWAY_API_VERSION: &str = "v1.6.3";
@@ -58,6 +59,12 @@ pub struct Settings {
     pub experimental: bool,
     /// Features of the data plane, by the names of the conformance suite, sorted.
     pub supported_features: Vec<&'static str>,
+    /// The Gateway whose listeners serve Ingresses and the Routes of OpenShift, which name no listener
+    /// themselves. `None`: they are not served.
+    pub ingress_gateway: Option<NamespacedName>,
+    /// Labels that a Route of OpenShift must have, as the `routeSelector` of a router. Empty: all
+    /// Routes of the namespaces that the listeners allow are served.
+    pub route_labels: BTreeMap<Name, Name>,
     /// See [`CertificateCheck`].
     pub certificate_check: CertificateCheck,
     /// See [`PolicyCheck`].
@@ -71,6 +78,8 @@ impl Settings {
             controller_name: Name::from(controller_name),
             experimental: false,
             supported_features: Vec::new(),
+            ingress_gateway: None,
+            route_labels: BTreeMap::new(),
             certificate_check: is_pem_pair,
             policy_check: PolicyCheck::new(|_| Ok(())),
         }

@@ -7,7 +7,9 @@
 //! next one.
 
 mod apply;
+mod certificates;
 mod edges;
+mod ingress_state;
 mod route_state;
 mod settle;
 mod status;
@@ -16,16 +18,17 @@ mod upstreams;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use self::certificates::Certificates;
 use self::edges::Edges;
 use self::route_state::RouteState;
 use self::upstreams::Upstreams;
-use crate::attach::{Gateways, HostClaims};
+use crate::attach::{Gateways, HostClaims, HostOwners};
 use crate::conditions::{ListenerCounts, ServiceGateways};
 use crate::known::{GatewayAddresses, Known};
 use crate::listeners::GatewayState;
 use crate::names::{Name, NamespacedName, ObjectKey};
 use crate::objects::Object;
-use crate::plan::{EndpointPlan, GatewayPlan, PlanId, RoutePlan, UpstreamKey, UpstreamPlan};
+use crate::plan::{EndpointPlan, GatewayPlan, ObjectFaults, PlanId, RoutePlan, UpstreamKey, UpstreamPlan};
 use crate::settings::Settings;
 
 /// Something that happened.
@@ -54,6 +57,8 @@ pub struct World {
     routes: HashMap<ObjectKey, RouteState>,
     upstreams: Upstreams,
     claims: HostClaims,
+    owners: HostOwners,
+    certificates: Certificates,
     /// Routes attached to each listener.
     counts: ListenerCounts,
     service_gateways: ServiceGateways,
@@ -79,7 +84,10 @@ impl Gateways for GatewayEntries {
 #[derive(Debug, Default)]
 struct Stale {
     gateways: BTreeSet<NamespacedName>,
+    /// HTTPRoutes, GRPCRoutes, Ingresses and Routes of OpenShift.
     routes: BTreeSet<ObjectKey>,
+    /// Whether the certificates of Ingresses and Routes may differ.
+    certificates: bool,
     /// Upstreams whose TLS may differ.
     upstreams: BTreeSet<UpstreamKey>,
     /// Services whose endpoints may differ.
@@ -109,6 +117,8 @@ impl World {
             routes: HashMap::new(),
             upstreams: Upstreams::default(),
             claims: HostClaims::default(),
+            owners: HostOwners::default(),
+            certificates: Certificates::default(),
             counts: ListenerCounts::new(),
             service_gateways: ServiceGateways::new(),
         }
@@ -117,6 +127,17 @@ impl World {
     /// The objects as they are known.
     pub fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// Every Ingress and Route with faults that its status has no room for, as of the last settling.
+    pub fn faults(&self) -> Vec<ObjectFaults> {
+        let of_object = |(object, state): (&ObjectKey, &RouteState)| {
+            let faults = state.unsaid(object.kind);
+            (!faults.is_empty()).then(|| ObjectFaults { object: object.clone(), faults })
+        };
+        let mut all: Vec<_> = self.routes.iter().filter_map(of_object).collect();
+        all.sort_by(|one, other| one.object.cmp(&other.object));
+        all
     }
 
     /// The desired state as of the last settling.

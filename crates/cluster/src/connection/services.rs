@@ -251,6 +251,7 @@ mod tests {
             id: SocketId { gateway: gateway.clone(), port: *port },
             protocol: SocketProtocol::Http,
             listeners: Vec::new(),
+            certificates: Vec::new(),
         };
         GatewayPlan {
             sockets: ports.iter().map(socket).collect(),

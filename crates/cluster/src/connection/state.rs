@@ -14,7 +14,7 @@ use auth::time::Timestamp;
 use controller::known::GatewayAddresses;
 use controller::names::{Interner, Kind, Name, NamespacedName};
 use controller::objects;
-use controller::plan::{Changes, GatewayPlan, SocketId, StatusDocument};
+use controller::plan::{Changes, GatewayPlan, ObjectFaults, SocketId, StatusDocument};
 use controller::world::{Event, World};
 use http_engine::config::ListenAddress;
 
@@ -66,6 +66,8 @@ pub(super) struct Step {
     pub(super) compiled: Option<Compiled>,
     /// Status documents to write, if this replica leads.
     pub(super) statuses: Vec<StatusDocument>,
+    /// Faults of objects that their status has no room for, among those that have changed.
+    pub(super) faults: Vec<ObjectFaults>,
 }
 
 /// What the leader has to do with a Service.
@@ -177,12 +179,13 @@ impl State {
         let mut changes = self.world.settle(now.as_secs().cast_signed());
         self.take_gateways(&mut changes);
         let statuses = std::mem::take(&mut changes.statuses);
+        let faults = std::mem::take(&mut changes.faults);
         if changes.is_empty() {
-            return Step { compiled: None, statuses };
+            return Step { compiled: None, statuses, faults };
         }
         let address = address_of(&self.exposed, self.bind);
         let compiled = self.compiler.apply(&changes, &address, now);
-        Step { compiled: Some(compiled), statuses }
+        Step { compiled: Some(compiled), statuses, faults }
     }
 
     /// Takes note of the Gateways in changes, and adds those whose ports have moved.

@@ -1,5 +1,6 @@
 //! Objects of a cluster, served by a gateway in this process.
 
+mod ingress;
 mod objects;
 
 use dataplane::harness::{Upstream, until};

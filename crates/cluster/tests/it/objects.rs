@@ -24,8 +24,9 @@ pub(crate) struct Cluster {
     interner: Interner,
     generations: BTreeMap<ObjectKey, i64>,
     compiler: Compiler,
-    /// Where port 80 of the Gateways is served.
+    /// Where the ports 80 and 443 of the Gateways are served.
     address: SocketAddr,
+    secure: SocketAddr,
     created: i64,
     answered: Cell<usize>,
 }
@@ -51,6 +52,10 @@ endpoints: [{{addresses: ['{ip}'], conditions: {{ready: true}}}}]
 
 impl Cluster {
     pub(crate) fn start() -> Self {
+        Self::with(Settings::new("postern.dev/gateway-controller"))
+    }
+
+    pub(crate) fn with(controller: Settings) -> Self {
         let fixture = Fixture::with(Setup::default(), Upstream::start());
         let loaded = load_all(fixture.dir.path(), &file(&fixture));
         let config = fixture.gateway().config();
@@ -69,11 +74,12 @@ impl Cluster {
         );
         let mut cluster = Self {
             fixture,
-            world: World::new(Settings::new("postern.dev/gateway-controller")),
+            world: World::new(controller),
             interner: Interner::default(),
             generations: BTreeMap::new(),
             compiler: compiler.expect("a compiler"),
             address: ports::free().parse().expect("an address"),
+            secure: ports::free().parse().expect("an address"),
             created: 1_000_000,
             answered: Cell::new(0),
         };
@@ -96,7 +102,7 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
         for manifest in manifests.split("\n---\n").filter(|text| !text.trim().is_empty()) {
             let mut object: Value = serde_saphyr::from_str(manifest).expect(manifest);
             let kind = kind(object["kind"].as_str().expect("a kind"));
-            if !matches!(kind, Kind::GatewayClass | Kind::Namespace) {
+            if kind.is_namespaced() {
                 object["metadata"]["namespace"] = json!("team");
             }
             self.created += 1;
@@ -118,8 +124,8 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     pub(crate) fn publish(&mut self) -> String {
         let changes = self.world.settle(self.created);
         let time = Timestamp::from_secs(now());
-        let address = self.address;
-        let compiled = self.compiler.apply(&changes, &|port| at(port, address), time);
+        let addresses = (self.address, self.secure);
+        let compiled = self.compiler.apply(&changes, &|port| at(port, addresses), time);
         let faults: Vec<_> = compiled.rules.iter().map(ToString::to_string).collect();
         let Compiled { routing, listeners, .. } = compiled;
         let update = RoutesUpdate {
@@ -137,9 +143,9 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     pub(crate) fn reload(&mut self) {
         let mut loaded = load_all(self.fixture.dir.path(), &file(&self.fixture));
         let base = FileBase { checker: loaded.route_checker, routing: loaded.config.routing.clone() };
-        let address = self.address;
+        let addresses = (self.address, self.secure);
         let time = Timestamp::from_secs(now());
-        let compiled = self.compiler.rebase(base, &|port| at(port, address), time);
+        let compiled = self.compiler.rebase(base, &|port| at(port, addresses), time);
         let (compiled, _) = compiled.expect("a sound file");
         let of_gateways = compiled.listeners.into_iter().flatten();
         loaded.config.listeners = loaded.config.listeners.iter().cloned().chain(of_gateways).collect();
@@ -149,6 +155,11 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
 
     pub(crate) fn connect(&self) -> TestClient {
         TestClient::connect(self.address)
+    }
+
+    /// Where port 443 of the Gateways is served.
+    pub(crate) fn secure(&self) -> SocketAddr {
+        self.secure
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -183,6 +194,10 @@ fn kind(name: &str) -> Kind {
     Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or_else(|| panic!("no kind {name}"))
 }
 
-fn at(socket: &SocketId, address: SocketAddr) -> Option<ListenAddress> {
-    (socket.port == 80).then_some(ListenAddress::Ip(address))
+fn at(socket: &SocketId, (plain, secure): (SocketAddr, SocketAddr)) -> Option<ListenAddress> {
+    match socket.port {
+        80 => Some(ListenAddress::Ip(plain)),
+        443 => Some(ListenAddress::Ip(secure)),
+        _ => None,
+    }
 }

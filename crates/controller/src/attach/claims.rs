@@ -20,19 +20,19 @@ pub type HostClaim = (ListenerId, Vec<Name>);
 
 /// A route that claims a host. The oldest is the least.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Claimant {
-    created: Seconds,
-    at: NamespacedName,
-    kind: Kind,
+pub(super) struct Claimant {
+    pub(super) created: Seconds,
+    pub(super) at: NamespacedName,
+    pub(super) kind: Kind,
 }
 
 impl Claimant {
-    fn key(&self) -> ObjectKey {
+    pub(super) fn key(&self) -> ObjectKey {
         self.at.clone().of(self.kind)
     }
 }
 
-type ByHost = HashMap<Name, BTreeSet<Claimant>>;
+pub(super) type ByHost = HashMap<Name, BTreeSet<Claimant>>;
 
 /// The claims of all routes.
 #[derive(Debug, Default)]
@@ -137,12 +137,12 @@ fn intersecting<'a>(by_host: &'a ByHost, hosts: &'a [Name]) -> impl Iterator<Ite
 }
 
 /// Whether the pattern `broad` includes the host or pattern `narrow`, other than itself.
-fn covers(broad: &str, narrow: &str) -> bool {
+pub(super) fn covers(broad: &str, narrow: &str) -> bool {
     broad != narrow && (broad == "*" || includes(broad, narrow))
 }
 
 /// The host, and every pattern that includes it.
-fn above(host: &str) -> Vec<String> {
+pub(super) fn above(host: &str) -> Vec<String> {
     let mut found = vec![host.to_owned()];
     if host == "*" {
         return found;

@@ -12,7 +12,7 @@ use crate::listeners::bundle;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::BackendTlsPolicy;
 use crate::objects::reference::PolicyTarget;
-use crate::plan::{CaSource, SubjectAltName, UpstreamTls};
+use crate::plan::{CaSource, NameCheck, SubjectAltName, UpstreamTls};
 
 /// Whether a policy is valid by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,12 @@ pub fn evaluate(known: &Known, policy: &BackendTlsPolicy) -> TlsVerdict {
             tls: None,
         };
     };
-    let tls = UpstreamTls { hostname: validation.hostname.clone(), authorities, subject_alt_names: names };
+    let tls = UpstreamTls {
+        hostname: validation.hostname.clone(),
+        authorities,
+        subject_alt_names: names,
+        name_check: NameCheck::Required,
+    };
     TlsVerdict { fault: None, unresolved, tls: Some(tls) }
 }
 

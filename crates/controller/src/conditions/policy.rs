@@ -83,7 +83,7 @@ pub fn access_policy(
         gateway.is_none_or(|gateway| known.is_ours(gateway, &settings.controller_name))
     });
     let list = ours.map(|target| {
-        let fault = policies::target_fault(known, policy, target);
+        let fault = policies::target_fault(known, settings, policy, target);
         let mut reference = json!({ "group": target.group, "kind": target.kind, "name": target.name });
         reference["namespace"] = json!(policy.meta.at.namespace);
         if let Some(section) = &target.section_name {

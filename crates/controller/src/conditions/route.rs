@@ -52,7 +52,7 @@ pub fn route(
     entries((kind, &route.meta, &seen), ("parents", "parentRef"), controller, list, now)
 }
 
-fn policy_applied(reach: &PolicyReach) -> Option<Condition> {
+pub(super) fn policy_applied(reach: &PolicyReach) -> Option<Condition> {
     match reach {
         PolicyReach::NotServed => None,
         PolicyReach::All => Some(Condition::new(POLICY_APPLIED, true, "Applied", "")),

@@ -39,6 +39,16 @@ pub struct ServicePort {
     #[serde(default)]
     pub protocol: Option<Name>,
     pub app_protocol: Option<Name>,
+    /// The port of the pods. Absent: the same as `port`.
+    pub target_port: Option<TargetPort>,
+}
+
+/// A port of pods, by number or by the name that the pods have for it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum TargetPort {
+    Number(u16),
+    Name(Name),
 }
 
 /// The endpoints of a Service, or a part of them.
@@ -118,6 +128,11 @@ impl PartialEq for SecretData {
 }
 
 impl SecretData {
+    /// A certificate chain with its private key, both in PEM.
+    pub(super) fn new(certificate: Option<Arc<[u8]>>, key: Option<PrivateKey>) -> Self {
+        Self { certificate, key, authorities: None, checked: OnceLock::new() }
+    }
+
     /// Certificate chain and private key, if both are there and `check` accepts them.
     pub fn pair(&self, check: CertificateCheck) -> Result<(&Arc<[u8]>, &PrivateKey), String> {
         let missing = |name: &str| format!("has no entry {name}");
@@ -169,15 +184,20 @@ pub(super) fn secret(data: Option<&serde_json::Value>) -> SecretData {
     }
 }
 
-/// The bundle of certificate authorities in a ConfigMap.
+/// The bundles of certificate authorities in a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigMapData {
     pub authorities: Option<Arc<[u8]>>,
+    /// Those of the certificates that OpenShift issues for Services.
+    pub service_authorities: Option<Arc<[u8]>>,
 }
 
 pub(super) fn config_map(data: Option<&serde_json::Value>) -> ConfigMapData {
-    let text = data.and_then(|data| data.get("ca.crt")).and_then(serde_json::Value::as_str);
-    ConfigMapData { authorities: text.map(|text| Arc::from(text.as_bytes())) }
+    let entry = |name: &str| {
+        let text = data.and_then(|data| data.get(name)).and_then(serde_json::Value::as_str);
+        text.map(|text| Arc::from(text.as_bytes()))
+    };
+    ConfigMapData { authorities: entry("ca.crt"), service_authorities: entry("service-ca.crt") }
 }
 
 /// Labels of an object.

@@ -41,6 +41,18 @@ pub struct SocketPlan {
     /// In the order of precedence: those of the Gateway, then of ListenerSets, the oldest first. A
     /// request belongs to the listener with the most specific hostname.
     pub listeners: Vec<ListenerPlan>,
+    /// Certificates for single hosts of these listeners, sorted by host. They are presented to clients
+    /// that ask for the host, unless a listener has the host as its hostname. They change nothing
+    /// else: requests belong to the listener as without them.
+    pub certificates: Vec<HostCertificate>,
+}
+
+/// The certificate of an Ingress or Route for one of its hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostCertificate {
+    /// An exact name, or a wildcard such as `*.example.com`.
+    pub host: Name,
+    pub pair: KeyPair,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +89,7 @@ pub struct ListenerTls {
 /// A certificate chain and its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyPair {
-    /// The Secret that they are from.
+    /// The Secret that they are from, or the Route that has them itself.
     pub secret: NamespacedName,
     /// The chain in PEM.
     pub chain: Arc<[u8]>,

@@ -1,4 +1,4 @@
-//! Rules of routes: one plan for each match of each rule.
+//! Rules of routes: one plan for each match of each rule, or for each path of an Ingress or Route.
 //!
 //! Owns: the types of matches, filters, backends with weights, and attachments with policies.
 //! Does not own: how they are derived ([`crate::rules`], [`crate::attach`], [`crate::policies`]).
@@ -33,7 +33,8 @@ pub struct RoutePlan {
     pub id: PlanId,
     /// The name of the rule.
     pub rule_name: Option<Name>,
-    /// When the route was created, for the order between equally specific matches.
+    /// When the route was created, for the order between equally specific matches. [`Seconds::MAX`]
+    /// for one that all others come before.
     pub created: Seconds,
     /// Labels of the route, which rules of policies may use.
     pub labels: Option<Arc<Labels>>,
@@ -82,6 +83,9 @@ pub enum PolicyOutcome {
     /// policy is broader.
     Invalid(NamespacedName),
     Applied(PolicyPlan),
+    /// The response is for everybody, whatever policies say: it leads to HTTPS, where they apply, or
+    /// says that there is nothing.
+    Exempt,
 }
 
 /// A policy that applies.
@@ -144,6 +148,8 @@ pub enum RuleAction {
     Redirect,
     /// The rule cannot be applied as it is written. The response is 500.
     Fail,
+    /// Nothing is at the paths of a host that none of its rules match. The response is 404.
+    NotFound,
 }
 
 #[derive(Clone, Debug, PartialEq)]

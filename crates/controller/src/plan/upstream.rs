@@ -28,6 +28,8 @@ pub struct UpstreamKey {
     pub protocol: UpstreamProtocol,
     /// The BackendTLSPolicy that applies.
     pub tls_policy: Option<NamespacedName>,
+    /// The Route of OpenShift with the termination `reencrypt`, whose TLS applies instead.
+    pub reencrypt: Option<NamespacedName>,
 }
 
 /// By the `appProtocol` of the port, or by the kind of route.
@@ -52,6 +54,16 @@ pub struct UpstreamTls {
     pub authorities: CaSource,
     /// One of these must be in the certificate instead of `hostname`.
     pub subject_alt_names: Vec<SubjectAltName>,
+    pub name_check: NameCheck,
+}
+
+/// Whether the name in the certificate of an upstream counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameCheck {
+    /// It must be the hostname, or one of the alternative names.
+    Required,
+    /// Every certificate of the authorities is valid: a Route with its own authorities names none.
+    AnyName,
 }
 
 #[derive(Clone, Debug, PartialEq)]

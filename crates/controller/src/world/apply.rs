@@ -15,8 +15,8 @@ use crate::known::{GatewayAddresses, Known, put};
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::core::EndpointSliceSpec;
 use crate::objects::{
-    AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, ListenerSet, Metadata, Object, ReferenceGrant,
-    Resource, Route,
+    AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, Ingress, IngressClass, ListenerSet, Metadata,
+    Object, OpenShiftRoute, ReferenceGrant, Resource, Route,
 };
 use crate::policies;
 
@@ -40,7 +40,10 @@ impl World {
             Event::Addresses(gateway, addresses) => {
                 let known = addresses != GatewayAddresses::default();
                 put(&mut self.known.addresses, gateway.clone(), known.then_some(addresses));
-                self.stale.statuses.insert(gateway.of(Kind::Gateway));
+                let gateway = gateway.of(Kind::Gateway);
+                let served = self.edges.dependents(&gateway).filter(|one| one.kind == Kind::Ingress);
+                self.stale.statuses.extend(served.cloned());
+                self.stale.statuses.insert(gateway);
             }
             Event::BundleVersion(version) => {
                 self.known.bundle_version = version;
@@ -61,6 +64,9 @@ impl World {
             Object::ReferenceGrant(grant) => self.grant(&grant.meta.at, Some(&grant)),
             Object::BackendTlsPolicy(policy) => self.backend_tls(&policy.meta.at, Some(&policy)),
             Object::AccessPolicy(policy) => self.access_policy(&policy.meta.at, Some(&policy)),
+            Object::Ingress(ingress) => self.ingress(ingress.meta.at.clone(), Some(&ingress)),
+            Object::IngressClass(class) => self.ingress_class(&class.meta.at.name, Some(&class)),
+            Object::OpenShiftRoute(route) => self.openshift_route(route.meta.at.clone(), Some(&route)),
             Object::EndpointSlice(at, service, slice) => self.slice(at, service, Some(slice)),
             Object::Service(at, spec) => {
                 let former = self.known.services.insert(at.clone(), spec.clone());
@@ -98,6 +104,9 @@ impl World {
             Kind::ReferenceGrant => self.grant(&key.at, None),
             Kind::BackendTlsPolicy => self.backend_tls(&key.at, None),
             Kind::AccessPolicy => self.access_policy(&key.at, None),
+            Kind::Ingress => self.ingress(key.at, None),
+            Kind::IngressClass => self.ingress_class(&key.at.name, None),
+            Kind::OpenShiftRoute => self.openshift_route(key.at, None),
             Kind::EndpointSlice => self.slice(key.at, None, None),
             Kind::Service => {
                 self.known.services.remove(&key.at);
@@ -156,6 +165,40 @@ impl World {
         let former = put(&mut self.known.routes, key.clone(), route.cloned());
         if !is_same(former.as_ref(), route) {
             self.edges.set(&key, route.map(|route| edges::of_route(route)).unwrap_or_default());
+            self.policies_of_target_stale(&key);
+            self.stale.routes.insert(key.clone());
+        }
+        self.stale.statuses.insert(key);
+    }
+
+    fn ingress(&mut self, at: NamespacedName, ingress: Option<&Arc<Ingress>>) {
+        let key = at.clone().of(Kind::Ingress);
+        let former = put(&mut self.known.ingresses, at, ingress.cloned());
+        if !is_same(former.as_ref(), ingress) {
+            let gateway = self.settings.ingress_gateway.as_ref();
+            let targets = ingress.map(|ingress| edges::of_ingress(ingress, gateway));
+            self.edges.set(&key, targets.unwrap_or_default());
+            self.policies_of_target_stale(&key);
+            self.stale.routes.insert(key.clone());
+        }
+        self.stale.statuses.insert(key);
+    }
+
+    fn ingress_class(&mut self, name: &Name, class: Option<&Arc<IngressClass>>) {
+        let former = put(&mut self.known.ingress_classes, name.clone(), class.cloned());
+        if !is_same(former.as_ref(), class) {
+            self.dependents_stale(&ObjectKey::new(Kind::IngressClass, "", name.clone()));
+            self.dependents_stale(&edges::any_class());
+        }
+    }
+
+    fn openshift_route(&mut self, at: NamespacedName, route: Option<&Arc<OpenShiftRoute>>) {
+        let key = at.clone().of(Kind::OpenShiftRoute);
+        let former = put(&mut self.known.openshift_routes, at, route.cloned());
+        if !is_same(former.as_ref(), route) {
+            let gateway = self.settings.ingress_gateway.as_ref();
+            let targets = route.map(|route| edges::of_openshift_route(route, gateway));
+            self.edges.set(&key, targets.unwrap_or_default());
             self.policies_of_target_stale(&key);
             self.stale.routes.insert(key.clone());
         }
@@ -311,13 +354,13 @@ impl World {
 
     /// The routes that a policy on `target` reaches are stale.
     fn routes_below_stale(&mut self, target: &ObjectKey) {
-        if target.kind.is_route() {
+        if target.kind.is_route() || target.kind.is_ingress() {
             self.stale.routes.insert(target.clone());
             return;
         }
         let dependents: Vec<ObjectKey> = self.edges.dependents(target).cloned().collect();
         for dependent in dependents {
-            if dependent.kind.is_route() {
+            if dependent.kind.is_route() || dependent.kind.is_ingress() {
                 self.stale.routes.insert(dependent);
             } else if target.kind == Kind::Gateway && dependent.kind == Kind::ListenerSet {
                 self.routes_below_stale(&dependent);
@@ -339,7 +382,12 @@ impl World {
                     let gateway = set.and_then(|set| Known::parent_of(set));
                     self.stale.gateways.extend(gateway);
                 }
-                Kind::HttpRoute | Kind::GrpcRoute => {
+                Kind::HttpRoute | Kind::GrpcRoute | Kind::OpenShiftRoute => {
+                    self.stale.routes.insert(dependent);
+                }
+                Kind::Ingress => {
+                    // Whether a policy protects it depends on its class.
+                    self.policies_of_target_stale(&dependent);
                     self.stale.routes.insert(dependent);
                 }
                 Kind::GatewayClass => {

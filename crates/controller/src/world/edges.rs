@@ -6,10 +6,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use crate::backends::SERVICE_AUTHORITIES;
 use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::gateway::GatewaySpec;
-use crate::objects::{AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, ListenerSet, Route};
+use crate::objects::{
+    AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, Ingress, ListenerSet, OpenShiftRoute, Route,
+};
 
 /// Reverse edges, and the forward ones that are needed to remove them.
 #[derive(Debug, Default)]
@@ -110,6 +113,38 @@ pub(super) fn of_route(route: &Route) -> Vec<ObjectKey> {
     targets.extend(route.spec.parents().iter().filter_map(|parent| parent.target(home)));
     for service in route.spec.services(home) {
         with_grants(home, service.of(Kind::Service), &mut targets);
+    }
+    targets
+}
+
+/// Stands for all IngressClasses: any of them may be the default one.
+pub(super) fn any_class() -> ObjectKey {
+    ObjectKey::new(Kind::IngressClass, "", "")
+}
+
+/// `gateway` is the one that serves Ingresses.
+pub(super) fn of_ingress(ingress: &Ingress, gateway: Option<&NamespacedName>) -> Vec<ObjectKey> {
+    let home = &ingress.meta.at.namespace;
+    let class = ingress.spec.class().filter(|name| !name.is_empty());
+    let class = class.map(|name| ObjectKey::new(Kind::IngressClass, "", name.clone()));
+    let mut targets = vec![namespace_key(home), class.unwrap_or_else(any_class)];
+    targets.extend(gateway.map(|gateway| gateway.clone().of(Kind::Gateway)));
+    targets.extend(ingress.spec.services(home).into_iter().map(|service| service.of(Kind::Service)));
+    let secrets = ingress.spec.tls.iter().filter_map(|tls| tls.secret_name.as_ref());
+    targets.extend(secrets.map(|name| ObjectKey::new(Kind::Secret, home.clone(), name.clone())));
+    targets
+}
+
+/// `gateway` is the one that serves Routes.
+pub(super) fn of_openshift_route(route: &OpenShiftRoute, gateway: Option<&NamespacedName>) -> Vec<ObjectKey> {
+    let home = &route.meta.at.namespace;
+    let mut targets = vec![namespace_key(home)];
+    targets.extend(gateway.map(|gateway| gateway.clone().of(Kind::Gateway)));
+    targets.extend(route.spec.services(home).into_iter().map(|service| service.of(Kind::Service)));
+    let external = route.spec.tls.as_ref().and_then(|tls| tls.external_certificate.as_ref());
+    targets.extend(external.map(|one| ObjectKey::new(Kind::Secret, home.clone(), one.name.clone())));
+    if route.spec.reencrypts().is_some() {
+        targets.push(ObjectKey::new(Kind::ConfigMap, home.clone(), SERVICE_AUTHORITIES));
     }
     targets
 }

@@ -7,11 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::attach::{self, Gateways, HostClaim, HostClaims, ParentOutcome};
-use crate::conditions::PolicyReach;
+use super::certificates::Certificate;
+use crate::attach::{self, Gateways, HostClaim, HostClaims, HostDemands, HostOwners, ParentOutcome};
+use crate::conditions::{IngressOutcome, PolicyReach};
+use crate::fault::Fault;
 use crate::known::Known;
-use crate::names::{Name, NamespacedName, ObjectKey};
-use crate::objects::Route;
+use crate::names::{Kind, Name, NamespacedName, ObjectKey};
+use crate::objects::{Route, Seconds};
 use crate::plan::{
     Attachment, BackendTarget, FilterPlan, ListenerId, PlanId, PolicyOutcome, RoutePlan, RuleAction,
     UpstreamKey,
@@ -20,7 +22,7 @@ use crate::policies;
 use crate::rules::{self, RouteRules, RulePlan};
 use crate::settings::Settings;
 
-/// A route with at least one parent of ours.
+/// A route with at least one parent of ours, or an Ingress or Route of OpenShift that is ours.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
     pub(super) outcomes: Vec<(ParentOutcome, PolicyReach)>,
@@ -33,15 +35,32 @@ pub(super) struct RouteState {
     pub(super) listeners: Vec<ListenerId>,
     /// Gateways of these listeners, with the Services that the route names. Sorted.
     pub(super) uses: Vec<(NamespacedName, NamespacedName)>,
+    /// When the object was created.
+    pub(super) created: Seconds,
+    /// Of an Ingress or Route of OpenShift alone.
+    pub(super) ingress: Option<IngressOutcome>,
+    pub(super) certificates: Vec<Certificate>,
+}
+
+impl RouteState {
+    /// Whether the object is one of ours.
+    pub(super) fn is_ours(&self) -> bool {
+        self.ingress.is_some() || !self.outcomes.is_empty()
+    }
+
+    /// What the status of the object has no room for.
+    pub(super) fn unsaid(&self, kind: Kind) -> Vec<Fault> {
+        self.ingress.as_ref().map(|outcome| outcome.unsaid(kind)).unwrap_or_default()
+    }
 }
 
 /// What is derived from a route before it is compared with routes of the other kind.
-pub(super) struct Candidate {
+pub(super) struct RouteCandidate {
     outcomes: Vec<ParentOutcome>,
     rules: RouteRules,
 }
 
-impl Candidate {
+impl RouteCandidate {
     /// `None` if no parent is ours.
     pub(super) fn derive(
         known: &Known,
@@ -56,6 +75,14 @@ impl Candidate {
         Some(Self { outcomes, rules: rules::derive(known, settings, key.kind, route) })
     }
 
+    /// The hosts of the route on the listeners of the Gateway that serves Ingresses.
+    pub(super) fn demands(&self, settings: &Settings) -> HostDemands {
+        match settings.ingress_gateway.as_ref().filter(|_| self.rules.refused.is_none()) {
+            None => HostDemands::default(),
+            Some(gateway) => attach::demands_of(gateway, &self.outcomes),
+        }
+    }
+
     /// A route that is refused claims nothing.
     pub(super) fn claims(&self) -> Vec<HostClaim> {
         if self.rules.refused.is_some() { Vec::new() } else { attach::claims_of(&self.outcomes) }
@@ -64,13 +91,16 @@ impl Candidate {
 
 /// Derives the state of a route, when the claims of all routes are known.
 pub(super) fn derive(
-    known: &Known,
-    claims: &HostClaims,
+    (known, settings): (&Known, &Settings),
+    (claims, owners): (&HostClaims, &HostOwners),
     (key, route): (&ObjectKey, &Route),
-    candidate: Candidate,
+    candidate: RouteCandidate,
 ) -> RouteState {
-    let Candidate { mut outcomes, mut rules } = candidate;
+    let RouteCandidate { mut outcomes, mut rules } = candidate;
     attach::yield_to_older(claims, key, &mut outcomes);
+    if let Some(gateway) = &settings.ingress_gateway {
+        attach::yield_to_owners(owners, gateway, key, &mut outcomes);
+    }
     let is_refused = rules.refused.is_some();
     let rule_plans = std::mem::take(&mut rules.rules);
     let attachments = Attachments::derive(known, key, &outcomes, &rule_plans);
@@ -97,6 +127,7 @@ pub(super) fn derive(
         outcomes,
         rules,
         plans,
+        ..RouteState::default()
     }
 }
 
@@ -143,7 +174,7 @@ impl Attachments {
             match &attachment.policy {
                 PolicyOutcome::Invalid(policy) => return PolicyReach::Invalid(policy.clone()),
                 PolicyOutcome::None => reach = PolicyReach::Missing,
-                PolicyOutcome::Applied(_) => {}
+                PolicyOutcome::Applied(_) | PolicyOutcome::Exempt => {}
             }
         }
         reach
@@ -182,7 +213,7 @@ fn plans(
 }
 
 /// Every upstream that a plan refers to.
-fn upstreams(plans: &[Arc<RoutePlan>]) -> BTreeSet<UpstreamKey> {
+pub(super) fn upstreams(plans: &[Arc<RoutePlan>]) -> BTreeSet<UpstreamKey> {
     let mut found = BTreeSet::new();
     let mut add = |target: &BackendTarget| {
         if let BackendTarget::Upstream(key) = target {

@@ -2,18 +2,26 @@
 //!
 //! Owns: the order of the stages, and the difference between the former and the new state.
 //! Does not own: what makes a part stale ([`super::apply`]), status documents ([`super::status`]).
-//! Flow: Gateways → routes → upstreams → statuses.
+//! Flow: Gateways → routes and Ingresses → certificates of Ingresses → upstreams → statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::route_state::Candidate;
-use super::{GatewayEntry, World, route_state};
+use super::ingress_state::{self, IngressCandidate};
+use super::route_state::{self, RouteCandidate, RouteState};
+use super::{GatewayEntry, World};
+use crate::attach::HostDemands;
 use crate::conditions::depends_on_gateway;
 use crate::listeners::{self, GatewayState};
 use crate::names::{Kind, NamespacedName, ObjectKey};
-use crate::objects::{ListenerSet, Seconds};
-use crate::plan::{Changes, PlanId, RoutePlan};
+use crate::objects::{ListenerSet, Metadata, Seconds};
+use crate::plan::{Changes, ObjectFaults, PlanId, RoutePlan};
+
+/// What is derived from an object with rules before it is compared with others.
+enum Candidate {
+    Route(RouteCandidate),
+    Ingress(IngressCandidate),
+}
 
 impl World {
     /// Derives everything that is stale, and returns what differs from the state before. `now` is
@@ -26,6 +34,7 @@ impl World {
         for (route, candidate) in self.candidates() {
             self.settle_route(route, candidate, &mut changes);
         }
+        self.settle_certificates(&mut changes);
         let upstreams = std::mem::take(&mut self.stale.upstreams);
         let services = std::mem::take(&mut self.stale.endpoints);
         self.upstreams.refresh(&self.known, &upstreams, &services, &mut changes);
@@ -49,8 +58,11 @@ impl World {
                 .filter_map(|set| self.known.listener_sets.get(&set.at).cloned())
                 .collect();
             let state = listeners::derive(&self.known, &self.settings, gateway, &sets);
-            let plan = Arc::new(listeners::plan(gateway, &state));
-            GatewayEntry { state, plan }
+            let mut plan = listeners::plan(gateway, &state);
+            if self.settings.ingress_gateway.as_ref() == Some(&at) {
+                self.certificates.put_into(&mut plan);
+            }
+            GatewayEntry { state, plan: Arc::new(plan) }
         });
         let former = match &entry {
             Some(_) => self.gateways.0.remove(&at),
@@ -62,6 +74,9 @@ impl World {
         };
         let (old, new) = (former.as_ref().map(|one| &one.state), entry.as_ref().map(|one| &one.state));
         self.routes_of_changed_parents(old, new);
+        if self.settings.ingress_gateway.as_ref() == Some(&at) {
+            self.ingresses_of_changed_gateway(old, new);
+        }
         for state in [old, new].into_iter().flatten() {
             let differs =
                 |object: &ObjectKey| !old.zip(new).is_some_and(|(old, new)| old.has_same_status(new, object));
@@ -96,6 +111,21 @@ impl World {
         }
     }
 
+    /// Marks the Ingresses and Routes whose listeners look different, if the Gateway that serves them
+    /// changes from `old` to `new`.
+    fn ingresses_of_changed_gateway(&mut self, old: Option<&GatewayState>, new: Option<&GatewayState>) {
+        let gateway = self.settings.ingress_gateway.clone().unwrap_or_default().of(Kind::Gateway);
+        let seen = |state: Option<&GatewayState>| {
+            let state = state?;
+            // A listener of a ListenerSet has all requests for its hosts.
+            Some((state.offers.get(&gateway).cloned(), state.fault.clone(), state.set_hostnames.clone()))
+        };
+        if seen(old) != seen(new) {
+            let dependents = self.edges.dependents(&gateway).filter(|one| one.kind.is_ingress());
+            self.stale.routes.extend(dependents.cloned());
+        }
+    }
+
     /// The stale routes, and those that share hosts with them. The claims of all routes are final
     /// when this returns.
     fn candidates(&mut self) -> BTreeMap<ObjectKey, Option<Candidate>> {
@@ -104,25 +134,60 @@ impl World {
             if candidates.contains_key(&key) {
                 continue;
             }
-            let route = self.known.routes.get(&key);
-            let candidate = route.and_then(|route| {
-                Candidate::derive(&self.known, &self.settings, &self.gateways, (&key, route))
-            });
-            let claims = candidate.as_ref().map(Candidate::claims).unwrap_or_default();
-            let created = route.map(|route| route.meta.created).unwrap_or_default();
-            let touched = self.claims.replace(&key, created, claims);
-            self.stale.routes.extend(touched);
+            let candidate = self.candidate(&key);
+            let created = self.meta_of(&key).map(|meta| meta.created).unwrap_or_default();
+            let demands = match &candidate {
+                None => HostDemands::default(),
+                Some(Candidate::Route(route)) => route.demands(&self.settings),
+                Some(Candidate::Ingress(ingress)) => ingress.demands(),
+            };
+            self.stale.routes.extend(self.owners.replace(&key, created, demands));
+            if key.kind.is_route() {
+                let claims = match &candidate {
+                    Some(Candidate::Route(route)) => route.claims(),
+                    _ => Vec::new(),
+                };
+                self.stale.routes.extend(self.claims.replace(&key, created, claims));
+            }
             candidates.insert(key, candidate);
         }
         candidates
     }
 
+    fn candidate(&self, key: &ObjectKey) -> Option<Candidate> {
+        let Self { known, settings, gateways, .. } = self;
+        if key.kind.is_ingress() {
+            return IngressCandidate::derive(known, settings, gateways, key).map(Candidate::Ingress);
+        }
+        let route = known.routes.get(key)?;
+        RouteCandidate::derive(known, settings, gateways, (key, route)).map(Candidate::Route)
+    }
+
+    /// The metadata of an object with rules.
+    fn meta_of(&self, key: &ObjectKey) -> Option<&Metadata> {
+        match key.kind {
+            Kind::Ingress => self.known.ingresses.get(&key.at).map(|object| &object.meta),
+            Kind::OpenShiftRoute => self.known.openshift_routes.get(&key.at).map(|object| &object.meta),
+            _ => self.known.routes.get(key).map(|object| &object.meta),
+        }
+    }
+
+    /// The state of an object, when the claims of all objects are known.
+    fn route_state(&self, key: &ObjectKey, candidate: Candidate) -> Option<RouteState> {
+        let (known, meta) = (&self.known, self.meta_of(key)?);
+        let state = match candidate {
+            Candidate::Ingress(ingress) => ingress_state::derive(known, &self.owners, (key, meta), ingress),
+            Candidate::Route(candidate) => {
+                let claims = (&self.claims, &self.owners);
+                route_state::derive((known, &self.settings), claims, (key, known.routes.get(key)?), candidate)
+            }
+        };
+        Some(RouteState { created: meta.created, ..state })
+    }
+
     fn settle_route(&mut self, key: ObjectKey, candidate: Option<Candidate>, changes: &mut Changes) {
         changes.recomputed.routes += 1;
-        let route = self.known.routes.get(&key).zip(candidate);
-        let state = route.map(|(route, candidate)| {
-            route_state::derive(&self.known, &self.claims, (&key, route), candidate)
-        });
+        let state = candidate.and_then(|candidate| self.route_state(&key, candidate));
         let mut state = state.unwrap_or_default();
         changes.recomputed.plans += state.plans.len();
         let former = self.routes.remove(&key).unwrap_or_default();
@@ -144,9 +209,49 @@ impl World {
             self.stale.statuses.insert(listener.parent.clone());
         }
         self.count_uses(&former.uses, &state.uses);
+        if key.kind.is_ingress() {
+            self.settle_ingress(&key, &former, &state, changes);
+        }
         self.stale.statuses.insert(key.clone());
-        if !state.outcomes.is_empty() {
+        if state.is_ours() {
             self.routes.insert(key, state);
+        }
+    }
+
+    /// What only Ingresses and Routes of OpenShift have.
+    fn settle_ingress(
+        &mut self,
+        key: &ObjectKey,
+        former: &RouteState,
+        state: &RouteState,
+        changes: &mut Changes,
+    ) {
+        let certificates = |state: &RouteState| (state.created, state.certificates.clone());
+        if certificates(former) != certificates(state) {
+            let (old, new) = (&former.certificates[..], &state.certificates[..]);
+            self.certificates.replace(key, (former.created, old), (state.created, new));
+            self.stale.certificates |= !old.is_empty() || !new.is_empty();
+        }
+        let faults = state.unsaid(key.kind);
+        if faults != former.unsaid(key.kind) {
+            changes.faults.push(ObjectFaults { object: key.clone(), faults });
+        }
+        // The TLS of a Route to its backends is in the Route itself.
+        self.stale.upstreams.extend(state.upstreams.iter().filter(|one| one.reencrypt.is_some()).cloned());
+    }
+
+    /// Puts the certificates of Ingresses and Routes onto the ports of their Gateway.
+    fn settle_certificates(&mut self, changes: &mut Changes) {
+        if !std::mem::take(&mut self.stale.certificates) {
+            return;
+        }
+        let Some(at) = &self.settings.ingress_gateway else { return };
+        let Some(entry) = self.gateways.0.get_mut(at) else { return };
+        let mut plan = (*entry.plan).clone();
+        self.certificates.put_into(&mut plan);
+        if plan != *entry.plan {
+            entry.plan = Arc::new(plan);
+            changes.gateways.insert(at.clone(), entry.plan.clone());
         }
     }
 

@@ -22,7 +22,10 @@ impl World {
         let sets = known.listener_sets.keys().map(|at| at.clone().of(Kind::ListenerSet));
         let tls = known.backend_tls.keys().map(|at| at.clone().of(Kind::BackendTlsPolicy));
         let access = known.access_policies.keys().map(|at| at.clone().of(Kind::AccessPolicy));
-        let objects = classes.chain(gateways).chain(sets).chain(tls).chain(access);
+        let ingresses = known.ingresses.keys().map(|at| at.clone().of(Kind::Ingress));
+        let routes = known.openshift_routes.keys().map(|at| at.clone().of(Kind::OpenShiftRoute));
+        let objects = classes.chain(gateways).chain(sets).chain(tls).chain(access).chain(ingresses);
+        let objects = objects.chain(routes);
         let mut objects: Vec<ObjectKey> = objects.chain(known.routes.keys().cloned()).collect();
         objects.sort();
         objects.iter().filter_map(|object| self.status(object, now)).collect()
@@ -61,6 +64,17 @@ impl World {
             }
             Kind::AccessPolicy => {
                 conditions::access_policy(known, settings, known.access_policies.get(at)?, now)
+            }
+            Kind::Ingress => {
+                let (ingress, state) = (known.ingresses.get(at)?, self.routes.get(object)?);
+                let gateway = settings.ingress_gateway.as_ref();
+                let addresses = gateway.and_then(|gateway| known.addresses.get(gateway));
+                conditions::ingress(ingress, state.ingress.as_ref()?, addresses)
+            }
+            Kind::OpenShiftRoute => {
+                let route = known.openshift_routes.get(at)?;
+                let outcome = self.routes.get(object).and_then(|state| state.ingress.as_ref());
+                conditions::openshift_route(route, &settings.controller_name, outcome, now)
             }
             _ => None,
         }

@@ -58,6 +58,7 @@ fn outcome(cluster: &Cluster) -> [String; 2] {
             PolicyOutcome::None => "-".to_owned(),
             PolicyOutcome::Invalid(at) => format!("!{}", at.name),
             PolicyOutcome::Applied(plan) => plan.policy.name.as_str().to_owned(),
+            PolicyOutcome::Exempt => "exempt".to_owned(),
         };
         let list: Vec<_> = plans[index].attachments.iter().map(|one| text(&one.policy)).collect();
         list.join(" ")

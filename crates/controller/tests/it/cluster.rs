@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use controller::known::GatewayAddresses;
 use controller::names::{Interner, Kind, Name, NamespacedName, ObjectKey};
 use controller::objects;
-use controller::plan::{Changes, RoutePlan, StatusDocument};
+use controller::plan::{
+    BackendTarget, Changes, FilterPlan, PathMatch, PolicyOutcome, RoutePlan, RuleAction, StatusDocument,
+    WeightedBackend,
+};
 use controller::settings::Settings;
 use controller::world::{Event, World};
 use serde_json::{Value, json};
@@ -66,8 +69,7 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
     pub(crate) fn put(&mut self, mut object: Value) {
         let name = object["kind"].as_str().unwrap();
         let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).expect(name);
-        let is_cluster_wide = matches!(kind, Kind::GatewayClass | Kind::Namespace);
-        if object["metadata"]["namespace"].is_null() && !is_cluster_wide {
+        if object["metadata"]["namespace"].is_null() && kind.is_namespaced() {
             object["metadata"]["namespace"] = json!("infra");
         }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -172,10 +174,48 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
 
     /// The plans of an HTTPRoute, in order.
     pub(crate) fn plans(&self, name: &str) -> Vec<RoutePlan> {
-        let route = key(Kind::HttpRoute, name);
+        self.plans_of(Kind::HttpRoute, name)
+    }
+
+    /// The plans of an object, in order.
+    pub(crate) fn plans_of(&self, kind: Kind, name: &str) -> Vec<RoutePlan> {
+        let route = key(kind, name);
         let state = self.world.desired_state();
         let plans = state.plans.into_values().filter(|plan| plan.id.route == route);
         plans.map(|plan| (*plan).clone()).collect()
+    }
+
+    /// What is served of an Ingress or Route. Each line is a rule: path, response, and for each listener
+    /// its section, hosts and policy.
+    pub(crate) fn served(&self, kind: Kind, name: &str) -> Vec<String> {
+        self.plans_of(kind, name).iter().map(rule_text).collect()
+    }
+
+    /// The reasons of the faults of an object that its status has no room for.
+    pub(crate) fn faults(&self, kind: Kind, name: &str) -> Vec<&'static str> {
+        let all = self.world.faults();
+        let own = all.iter().filter(|one| one.object == key(kind, name)).flat_map(|one| &one.faults);
+        own.map(|fault| fault.reason).collect()
+    }
+
+    /// The messages of these faults.
+    pub(crate) fn fault_messages(&self, kind: Kind, name: &str) -> String {
+        let all = self.world.faults();
+        let own = all.iter().filter(|one| one.object == key(kind, name)).flat_map(|one| &one.faults);
+        own.map(|fault| fault.message.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// `port host source` of the certificates of Ingresses and Routes on the Gateway `gw`.
+    pub(crate) fn certificates(&self) -> Vec<String> {
+        let state = self.world.desired_state();
+        let plan = &state.gateways[&key(Kind::Gateway, "gw").at];
+        let of_socket = |socket: &controller::plan::SocketPlan| {
+            let port = socket.id.port;
+            let one =
+                |one: &controller::plan::HostCertificate| format!("{port} {} {}", one.host, one.pair.secret);
+            socket.certificates.iter().map(one).collect::<Vec<_>>()
+        };
+        plan.sockets.iter().flat_map(of_socket).collect()
     }
 
     /// `listener: host host` for each listener that takes an HTTPRoute.
@@ -190,9 +230,49 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
     }
 }
 
+fn rule_text(plan: &RoutePlan) -> String {
+    let path = match &plan.matches.path {
+        PathMatch::Exact(path) => format!("={path}"),
+        PathMatch::Prefix(path) => path.to_string(),
+    };
+    let response = match &plan.action {
+        RuleAction::NotFound => "404".to_owned(),
+        RuleAction::Fail => "500".to_owned(),
+        RuleAction::Redirect => match &plan.filters[..] {
+            [FilterPlan::Redirect(redirect)] => {
+                let port = redirect.port.map(|port| format!(":{port}")).unwrap_or_default();
+                format!("{}{}{port}", redirect.status, redirect.scheme.as_deref().unwrap_or_default())
+            }
+            other => panic!("{other:?}"),
+        },
+        RuleAction::Forward(backends) => {
+            let one = |backend: &WeightedBackend| match &backend.target {
+                BackendTarget::Upstream(key) => {
+                    let tls = if key.reencrypt.is_some() { "!" } else { "" };
+                    format!("{}:{}{tls}*{}", key.service.name, key.port, backend.weight)
+                }
+                BackendTarget::Invalid(_) => format!("500*{}", backend.weight),
+            };
+            backends.iter().map(one).collect::<Vec<_>>().join("+")
+        }
+    };
+    let place = |attachment: &controller::plan::Attachment| {
+        let hosts = attachment.hosts.as_deref().map(|hosts| hosts.join(","));
+        let policy = match &attachment.policy {
+            PolicyOutcome::None => "closed".to_owned(),
+            PolicyOutcome::Invalid(at) => format!("!{}", at.name),
+            PolicyOutcome::Applied(plan) => plan.policy.name.as_str().to_owned(),
+            PolicyOutcome::Exempt => "exempt".to_owned(),
+        };
+        format!("{}({}) {policy}", attachment.listener.section, hosts.as_deref().unwrap_or("any"))
+    };
+    let places: Vec<_> = plan.attachments.iter().map(place).collect();
+    format!("{path} -> {response} @ {}", places.join(", "))
+}
+
 /// The key of an object from `namespace/name`, or from a name in `infra`.
 pub(crate) fn key(kind: Kind, name: &str) -> ObjectKey {
-    if matches!(kind, Kind::GatewayClass | Kind::Namespace) {
+    if !kind.is_namespaced() {
         return ObjectKey::new(kind, "", name);
     }
     let (namespace, name) = name.split_once('/').unwrap_or(("infra", name));
@@ -236,6 +316,36 @@ ports: [{{name: web, port: 3000}}]
 endpoints: [{{addresses: [10.0.0.1], conditions: {{ready: true}}}}]
 "
     )
+}
+
+/// A cluster whose Gateway `gw` serves Ingresses and Routes of all namespaces, on the listeners `http`
+/// and `https`, with a Service `web` in each namespace of a team.
+pub(crate) fn ingress_cluster() -> Cluster {
+    let gateway = Some(NamespacedName::new("infra", "gw"));
+    let mut cluster = Cluster::with(Settings { ingress_gateway: gateway, ..Settings::new(CONTROLLER) });
+    cluster.put(tls_secret("wild"));
+    cluster.apply(
+        "
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: postern
+  allowedListeners: {namespaces: {from: All}}
+  listeners:
+  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+  - {name: https, port: 443, protocol: HTTPS, allowedRoutes: {namespaces: {from: All}}, tls: {certificateRefs: [{name: wild}]}}
+---
+kind: IngressClass
+metadata: {name: postern}
+spec: {controller: postern.dev/gateway-controller}
+",
+    );
+    for namespace in ["team-a", "team-b"] {
+        cluster
+            .apply(&service("web").replace("metadata: {", &format!("metadata: {{namespace: {namespace}, ")));
+    }
+    cluster.settle();
+    cluster
 }
 
 /// A Secret in `infra` with a certificate and a key.

@@ -15,6 +15,9 @@ fn problem(kind: Kind, object: &Value) -> Option<String> {
         Object::ReferenceGrant(object) => object.not_understood.clone(),
         Object::BackendTlsPolicy(object) => object.not_understood.clone(),
         Object::AccessPolicy(object) => object.not_understood.clone(),
+        Object::Ingress(object) => object.not_understood.clone(),
+        Object::IngressClass(object) => object.not_understood.clone(),
+        Object::OpenShiftRoute(object) => object.not_understood.clone(),
         _ => None,
     };
     problem.map(|problem| problem.to_string())
@@ -85,6 +88,72 @@ fn an_unknown_field_anywhere_is_named_with_its_path() {
         }
     }
     assert!(checked > 100, "only {checked} places were checked");
+}
+
+/// An Ingress, an IngressClass and a Route with every field that their APIs have.
+fn complete_ingresses() -> [(Kind, Value); 3] {
+    let backend = json!({
+        "service": { "name": "web", "port": { "name": "http", "number": 80 } },
+        "resource": { "apiGroup": "example.com", "kind": "Bucket", "name": "b" },
+    });
+    let path = json!({ "path": "/", "pathType": "Prefix", "backend": backend });
+    let ingress = json!({
+        "ingressClassName": "postern",
+        "defaultBackend": backend,
+        "tls": [{ "hosts": ["a.test"], "secretName": "tls" }],
+        "rules": [{ "host": "a.test", "http": { "paths": [path] } }],
+    });
+    let parameters = json!({
+        "apiGroup": "example.com", "kind": "Parameters", "name": "p", "namespace": "infra", "scope": "Namespace",
+    });
+    let target = json!({ "kind": "Service", "name": "web", "weight": 1 });
+    let route = json!({
+        "host": "a.test",
+        "subdomain": "a",
+        "path": "/",
+        "to": target,
+        "alternateBackends": [target],
+        "port": { "targetPort": "http" },
+        "tls": {
+            "termination": "edge",
+            "certificate": "pem",
+            "key": "pem",
+            "caCertificate": "pem",
+            "destinationCACertificate": "pem",
+            "insecureEdgeTerminationPolicy": "None",
+            "externalCertificate": { "name": "tls" },
+        },
+        "wildcardPolicy": "None",
+        "httpHeaders": {},
+    });
+    let object = |spec: Value| json!({ "metadata": { "name": "x", "namespace": "infra" }, "spec": spec });
+    [
+        (Kind::Ingress, object(ingress)),
+        (Kind::IngressClass, object(json!({ "controller": "example.com/c", "parameters": parameters }))),
+        (Kind::OpenShiftRoute, object(route)),
+    ]
+}
+
+#[test]
+fn ingresses_and_routes_are_read_strictly() {
+    for (kind, object) in complete_ingresses() {
+        assert_eq!(problem(kind, &object), None, "{object}");
+        // What the headers of a Route are is not looked into: they refuse it as a whole.
+        for (path, other) in
+            with_unknown(&object).into_iter().filter(|(path, _)| !path.contains("httpHeaders"))
+        {
+            let expected = format!("{}.unknown: this field is not known", path[1..].replace('/', "."));
+            assert_eq!(problem(kind, &other).unwrap_or_default(), expected, "{other}");
+        }
+    }
+}
+
+#[test]
+fn no_private_key_of_a_route_is_printed() {
+    let [_, _, (kind, mut route)] = complete_ingresses();
+    route["spec"]["tls"]["key"] = json!("very secret");
+    let object = read(kind, &route, &mut Interner::default()).unwrap();
+    assert!(!format!("{object:?}").contains("secret"), "{object:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use controller::known::GatewayAddresses;
 use controller::names::{Interner, Kind, NamespacedName, ObjectKey};
 use controller::objects;
-use controller::plan::{Changes, PolicyOutcome, StatusDocument};
+use controller::plan::{Changes, ObjectFaults, PolicyOutcome, StatusDocument};
 use controller::settings::Settings;
 use controller::world::{DesiredState, Event, World};
 use proptest::prelude::*;
@@ -43,6 +43,12 @@ fn universe() -> Vec<ObjectKey> {
     for kind in [Kind::HttpRoute, Kind::AccessPolicy, Kind::BackendTlsPolicy, Kind::ListenerSet] {
         keys.push(ObjectKey::new(kind, "one", "y"));
     }
+    keys.push(ObjectKey::new(Kind::IngressClass, "", "postern"));
+    for kind in [Kind::Ingress, Kind::OpenShiftRoute] {
+        keys.extend(PAIR.map(|(namespace, name)| ObjectKey::new(kind, namespace, name)));
+        keys.push(ObjectKey::new(kind, "one", "y"));
+    }
+    keys.push(ObjectKey::new(Kind::ConfigMap, "one", "openshift-service-ca.crt"));
     keys
 }
 
@@ -88,6 +94,15 @@ fn object(key: &ObjectKey, version: u8) -> Value {
         Kind::ReferenceGrant => object["spec"] = grant(bits),
         Kind::BackendTlsPolicy => object["spec"] = backend_tls_policy(bits),
         Kind::AccessPolicy => object["spec"] = access_policy(bits),
+        Kind::Ingress => ingress(bits, &mut object),
+        Kind::IngressClass => {
+            let controller = if version & 7 == 7 { "example.com/other" } else { CONTROLLER };
+            object["spec"] = json!({ "controller": controller });
+            let is_default = if bits.is_set(3) { "true" } else { "false" };
+            let name = "ingressclass.kubernetes.io/is-default-class";
+            object["metadata"]["annotations"] = json!({ name: is_default });
+        }
+        Kind::OpenShiftRoute => object["spec"] = openshift_route(bits),
         _ => core(key.kind, bits, &mut object),
     }
     object
@@ -119,6 +134,7 @@ fn core(kind: Kind, bits: Bits, object: &mut Value) {
             }
             object["data"] = secret["data"].clone();
         }
+        Kind::ConfigMap if bits.is_set(7) => object["data"] = json!({ "service-ca.crt": CERTIFICATE }),
         _ => object["data"] = json!({ "ca.crt": if bits.is_set(0) { CERTIFICATE } else { "none" } }),
     }
 }
@@ -221,7 +237,10 @@ fn access_policy(bits: Bits) -> Value {
 
     let kinds = ["Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute"];
     let mut target = json!({ "group": group, "kind": bits.of_four(kinds), "name": "x" });
-    if bits.is_set(2) {
+    if bits.is_set(6) && bits.is_set(1) {
+        let kind = if bits.is_set(0) { Kind::Ingress } else { Kind::OpenShiftRoute };
+        target = json!({ "group": kind.group(), "kind": kind.name(), "name": "x" });
+    } else if bits.is_set(2) {
         target["sectionName"] = json!(bits.of_four(["a", "c", "first", "first"]));
     }
     let mut spec = json!({ "targetRefs": [target] });
@@ -233,6 +252,61 @@ fn access_policy(bits: Bits) -> Value {
     spec
 }
 
+const HOSTS: [&str; 4] = ["c.com", "a.example.com", "*.example.com", "e.com"];
+
+fn ingress(bits: Bits, object: &mut Value) {
+    let path = if bits.is_set(2) { "/" } else { "/app" };
+    let path_type = if bits.is_set(3) { "Prefix" } else { "Exact" };
+    let port = if bits.is_set(4) { json!({ "name": "web" }) } else { json!({ "number": 81 }) };
+    let backend = json!({ "service": { "name": "x", "port": port } });
+    let host = bits.of_four(HOSTS);
+    let mut spec = json!({
+        "rules": [{ "host": host, "http": { "paths": [{ "path": path, "pathType": path_type, "backend": backend }] } }],
+    });
+    if bits.is_set(5) {
+        spec["tls"] = json!([{ "hosts": [host], "secretName": "x" }]);
+    }
+    if bits.is_set(6) {
+        spec["ingressClassName"] = json!("postern");
+    }
+    if bits.0 & 0x87 == 0x87 {
+        spec = json!({ "ingressClassName": "postern", "defaultBackend": backend });
+    }
+    object["spec"] = spec;
+    if bits.0 & 0x8c == 0x8c {
+        object["metadata"]["annotations"] = json!({ "nginx.ingress.kubernetes.io/auth-url": "http://auth" });
+    }
+}
+
+fn openshift_route(bits: Bits) -> Value {
+    let host = bits.of_four(["c.com", "b.example.com", "a.example.com", "d.com"]);
+    let mut spec = json!({
+        "host": host,
+        "path": if bits.is_set(2) { "/" } else { "/app" },
+        "to": { "kind": "Service", "name": "x", "weight": 1 },
+        "port": { "targetPort": if bits.is_set(3) { "web" } else { "more" } },
+        "wildcardPolicy": if bits.0 & 0x13 == 0x13 { "Subdomain" } else { "None" },
+    });
+    if bits.is_set(4) {
+        let termination = if bits.is_set(5) { "edge" } else { "reencrypt" };
+        let policy = bits.of_four(["None", "Allow", "Redirect", "Redirect"]);
+        spec["tls"] = json!({ "termination": termination, "insecureEdgeTerminationPolicy": policy });
+        if bits.is_set(6) {
+            spec["tls"]["externalCertificate"] = json!({ "name": "x" });
+        }
+        if bits.is_set(7) {
+            let authorities = if bits.is_set(0) { CERTIFICATE } else { "none" };
+            spec["tls"]["destinationCACertificate"] = json!(authorities);
+        }
+    }
+    spec
+}
+
+/// The Gateway `x` of the first namespace serves Ingresses and Routes.
+fn settings() -> Settings {
+    Settings { ingress_gateway: Some(NamespacedName::new("one", "x")), ..Settings::new(CONTROLLER) }
+}
+
 fn event(key: &ObjectKey, version: Option<u8>, interner: &mut Interner) -> Event {
     match version {
         None => Event::Removed(key.clone()),
@@ -241,7 +315,7 @@ fn event(key: &ObjectKey, version: Option<u8>, interner: &mut Interner) -> Event
 }
 
 fn from_scratch(objects: &BTreeMap<ObjectKey, u8>, interner: &mut Interner) -> World {
-    let mut world = World::new(Settings::new(CONTROLLER));
+    let mut world = World::new(settings());
     world.apply(addresses());
     for (key, version) in objects.iter().rev() {
         world.apply(event(key, Some(*version), interner));
@@ -270,11 +344,12 @@ fn follow(state: &mut DesiredState, changes: Changes) {
 fn run(steps: &[Step], every: usize) -> (DesiredState, Vec<StatusDocument>) {
     let universe = universe();
     let mut interner = Interner::default();
-    let mut world = World::new(Settings::new(CONTROLLER));
+    let mut world = World::new(settings());
     world.apply(addresses());
     let mut objects = BTreeMap::new();
     let mut followed = DesiredState::default();
     let mut written: BTreeMap<ObjectKey, StatusDocument> = BTreeMap::new();
+    let mut noted: BTreeMap<ObjectKey, ObjectFaults> = BTreeMap::new();
     for (number, (index, version)) in steps.iter().enumerate() {
         let key = &universe[index % universe.len()];
         match version {
@@ -288,11 +363,13 @@ fn run(steps: &[Step], every: usize) -> (DesiredState, Vec<StatusDocument>) {
         if number % every == 0 {
             let changes = world.settle(1);
             written.extend(changes.statuses.iter().map(|one| (one.object.clone(), one.clone())));
+            noted.extend(changes.faults.iter().map(|one| (one.object.clone(), one.clone())));
             follow(&mut followed, changes);
         }
     }
     let changes = world.settle(1);
     written.extend(changes.statuses.iter().map(|one| (one.object.clone(), one.clone())));
+    noted.extend(changes.faults.iter().map(|one| (one.object.clone(), one.clone())));
     follow(&mut followed, changes);
     let state = world.desired_state();
     assert_eq!(followed, state, "the changes do not lead to the state");
@@ -300,6 +377,9 @@ fn run(steps: &[Step], every: usize) -> (DesiredState, Vec<StatusDocument>) {
     assert_eq!(state, fresh.desired_state(), "the state is not the one from scratch");
     let statuses = fresh.statuses(1);
     assert_eq!(world.statuses(1), statuses, "the statuses are not those from scratch");
+    assert_eq!(world.faults(), fresh.faults(), "the faults are not those from scratch");
+    let noted: Vec<_> = noted.into_values().filter(|one| !one.faults.is_empty()).collect();
+    assert_eq!(noted, fresh.faults(), "the changes do not lead to the faults");
     for status in &statuses {
         assert_eq!(written.get(&status.object), Some(status), "a status that differs was not in the changes");
     }
@@ -311,7 +391,7 @@ proptest! {
 
     #[test]
     fn the_state_is_that_from_scratch(
-        steps in proptest::collection::vec((0..29_usize, proptest::option::weighted(0.85, any::<u8>())), 1..90),
+        steps in proptest::collection::vec((0..37_usize, proptest::option::weighted(0.85, any::<u8>())), 1..90),
         every in 1..6_usize,
     ) {
         run(&steps, every);
@@ -324,6 +404,7 @@ proptest! {
 fn the_generated_clusters_are_not_empty() {
     let universe = universe();
     let (mut plans, mut upstreams, mut applied, mut tls) = (0, 0, 0, 0);
+    let (mut ingresses, mut routes, mut certificates) = (0, 0, 0);
     for version in 0..=255_u8 {
         let steps: Vec<Step> = (0..universe.len())
             .map(|index| {
@@ -340,7 +421,13 @@ fn the_generated_clusters_are_not_empty() {
         applied +=
             usize::from(policies.into_iter().any(|one| matches!(one.policy, PolicyOutcome::Applied(_))));
         assert!(!statuses.is_empty());
+        let has_plan = |kind: Kind| state.plans.keys().any(|id| id.route.kind == kind);
+        ingresses += usize::from(has_plan(Kind::Ingress));
+        routes += usize::from(has_plan(Kind::OpenShiftRoute));
+        let mut sockets = state.gateways.values().flat_map(|gateway| &gateway.sockets);
+        certificates += usize::from(sockets.any(|socket| !socket.certificates.is_empty()));
     }
-    let counts = [plans, upstreams, applied, tls];
+    let counts = [plans, upstreams, applied, tls, ingresses, routes];
+    assert!(certificates > 0, "no certificate of an Ingress");
     assert!(counts.iter().all(|count| *count > 15), "too few of 256: {counts:?}");
 }
