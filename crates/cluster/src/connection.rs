@@ -209,7 +209,7 @@ impl Connection {
         publish: Publish,
         runtime: &Handle,
     ) -> std::io::Result<Self> {
-        let ids = watch_ids(&settings.namespaces);
+        let ids = watch_ids(&settings.namespaces, settings.controller.ingress_gateway.is_some());
         let bodies = BodyChecker::new(compiler.checker().clone());
         let clock = settings.clock.clone();
         let policy_check = bodies.policy_check(move || clock.now().wall);
@@ -479,8 +479,9 @@ fn log_object_faults(changed: &[ObjectFaults]) {
     }
 }
 
-/// One watch for each kind, and for each namespace if some are named.
-fn watch_ids(namespaces: &[String]) -> BTreeSet<WatchId> {
+/// One watch for each kind, and for each namespace if some are named. Ingresses and Routes are
+/// watched only if a Gateway serves them, so that nobody else needs the right to do so.
+fn watch_ids(namespaces: &[String], with_ingresses: bool) -> BTreeSet<WatchId> {
     let of_kind = |kind: Kind| -> Vec<WatchId> {
         if namespaces.is_empty() || !kind.is_namespaced() {
             return vec![WatchId { kind, namespace: None }];
@@ -488,7 +489,8 @@ fn watch_ids(namespaces: &[String]) -> BTreeSet<WatchId> {
         let of_namespace = |namespace: &String| WatchId { kind, namespace: Some(namespace.as_str().into()) };
         namespaces.iter().map(of_namespace).collect()
     };
-    Kind::ALL.into_iter().flat_map(of_kind).collect()
+    let is_watched = |kind: &Kind| with_ingresses || !(kind.is_ingress() || *kind == Kind::IngressClass);
+    Kind::ALL.into_iter().filter(is_watched).flat_map(of_kind).collect()
 }
 
 /// Tells whether this replica leads.
@@ -534,8 +536,9 @@ mod tests {
 
     #[test]
     fn kinds_without_a_namespace_are_watched_in_the_whole_cluster() {
-        assert_eq!(watch_ids(&[]).len(), Kind::ALL.len());
-        let ids = watch_ids(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!(watch_ids(&[], true).len(), Kind::ALL.len());
+        assert_eq!(watch_ids(&[], false).len(), Kind::ALL.len() - 3);
+        let ids = watch_ids(&["a".to_owned(), "b".to_owned()], true);
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         assert!(names.contains(&"gatewayclasses".to_owned()), "{names:?}");
         assert!(names.contains(&"httproutes in b".to_owned()), "{names:?}");

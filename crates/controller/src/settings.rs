@@ -59,6 +59,9 @@ pub struct Settings {
     pub experimental: bool,
     /// Features of the data plane, by the names of the conformance suite, sorted.
     pub supported_features: Vec<&'static str>,
+    /// Whether a host on a listener belongs to the namespace of the oldest route that has it: routes of
+    /// other namespaces do not get it. Otherwise they share it, as the Gateway API permits.
+    pub exclusive_hosts: bool,
     /// The Gateway whose listeners serve Ingresses and the Routes of OpenShift, which name no listener
     /// themselves. `None`: they are not served.
     pub ingress_gateway: Option<NamespacedName>,
@@ -78,6 +81,7 @@ impl Settings {
             controller_name: Name::from(controller_name),
             experimental: false,
             supported_features: Vec::new(),
+            exclusive_hosts: false,
             ingress_gateway: None,
             route_labels: BTreeMap::new(),
             certificate_check: is_pem_pair,

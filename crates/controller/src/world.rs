@@ -108,6 +108,7 @@ pub struct DesiredState {
 impl World {
     /// A world without objects.
     pub fn new(settings: Settings) -> Self {
+        let claims = HostClaims::new(settings.exclusive_hosts);
         Self {
             settings,
             known: Known::default(),
@@ -116,7 +117,7 @@ impl World {
             gateways: GatewayEntries::default(),
             routes: HashMap::new(),
             upstreams: Upstreams::default(),
-            claims: HostClaims::default(),
+            claims,
             owners: HostOwners::default(),
             certificates: Certificates::default(),
             counts: ListenerCounts::new(),

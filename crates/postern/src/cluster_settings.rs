@@ -5,6 +5,7 @@
 
 use cluster::{CompilerSettings, DefaultPolicy, SUPPORTED_FEATURES};
 use config::{GatewayApiSettings, raw};
+use controller::names::{Name, NamespacedName};
 use controller::settings::Settings;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::tls::PresentedCertificate;
@@ -26,6 +27,16 @@ pub(crate) fn compiler(settings: &GatewayApiSettings) -> CompilerSettings {
 pub(crate) fn controller(settings: &GatewayApiSettings) -> Settings {
     Settings {
         experimental: settings.experimental,
+        exclusive_hosts: settings.exclusive_hosts,
+        ingress_gateway: settings
+            .ingress_gateway
+            .as_ref()
+            .map(|(namespace, name)| NamespacedName::new(namespace.as_str(), name.as_str())),
+        route_labels: settings
+            .route_labels
+            .iter()
+            .map(|(key, value)| (Name::from(key.as_str()), Name::from(value.as_str())))
+            .collect(),
         supported_features: SUPPORTED_FEATURES.to_vec(),
         certificate_check: check_certificate,
         ..Settings::new(&settings.controller_name)

@@ -30,6 +30,12 @@ pub struct GatewayApiSettings {
     pub namespaces: Vec<String>,
     /// What happens to requests for a route that no policy reaches.
     pub default_policy: DefaultPolicy,
+    /// Whether routes of two namespaces cannot share a host name.
+    pub exclusive_hosts: bool,
+    /// Namespace and name of the Gateway that serves Ingresses and Routes of OpenShift.
+    pub ingress_gateway: Option<(String, String)>,
+    /// Labels that a Route of OpenShift must have.
+    pub route_labels: BTreeMap<String, String>,
     /// Whether fields of the experimental channel are used.
     pub experimental: bool,
     /// Namespace of this process. `None`: that of the pod.
@@ -76,6 +82,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
     if let Some(file) = &raw.kubeconfig {
         context.read(file, &path.key("kubeconfig"));
     }
+    let ingress_gateway = ingress_gateway(raw, &path, context);
     let exposure = exposure(raw, &path, context);
     if raw.default_policy == DefaultPolicy::Public {
         let message = "every route that no AccessPolicy reaches is open to everybody";
@@ -92,6 +99,9 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         kubeconfig,
         namespaces: raw.namespaces.clone(),
         default_policy: raw.default_policy,
+        exclusive_hosts: raw.exclusive_hosts,
+        ingress_gateway: ingress_gateway?,
+        route_labels: raw.route_labels.clone(),
         experimental: raw.experimental,
         namespace: raw.namespace.clone(),
         lease: raw.lease.clone(),
@@ -123,6 +133,27 @@ fn raw_listener(raw: &raw::GatewayListener, bind: IpAddr) -> (raw::Listener, raw
         timeouts: raw.timeouts.clone(),
     };
     (listener, tls)
+}
+
+/// The Gateway that serves Ingresses; `None` when a fault was noted.
+fn ingress_gateway(
+    raw: &raw::GatewayApi,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Option<(String, String)>> {
+    if raw.ingress_gateway.is_none() && !raw.route_labels.is_empty() {
+        let message = "the key has no effect: no Gateway serves Routes";
+        context.faults.add(&path.key("route_labels"), message, "set `ingress_gateway`, or remove it");
+    }
+    let Some(text) = &raw.ingress_gateway else { return Some(None) };
+    let parts = text.split_once('/');
+    let parts = parts.filter(|(space, name)| is_dns_name(space, MAX_LABEL) && is_dns_name(name, MAX_NAME));
+    let Some((namespace, name)) = parts else {
+        let message = format!("{text:?} is not the namespace and name of a Gateway");
+        context.faults.add(&path.key("ingress_gateway"), message, "write them as \"infra/ingress\"");
+        return None;
+    };
+    Some(Some((namespace.to_owned(), name.to_owned())))
 }
 
 fn exposure(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) -> GatewayExposure {

@@ -31,6 +31,18 @@ pub struct GatewayApi {
     pub namespaces: Vec<String>,
     /// What happens to requests for a route that no `AccessPolicy` reaches.
     pub default_policy: DefaultPolicy,
+    /// Whether a host name on a listener belongs to the namespace of the oldest route that has it.
+    /// Routes of other namespaces with that name are then refused by a condition. Default: routes of
+    /// all namespaces share names, as the Gateway API permits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive_hosts: bool,
+    /// Gateway whose listeners serve `Ingress` and `OpenShift` `Route` objects: its namespace and its
+    /// name, `infra/ingress`. Default: these objects are not served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_gateway: Option<String>,
+    /// Labels that a `Route` of `OpenShift` must have to be served. Default: every `Route` is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub route_labels: BTreeMap<String, String>,
     /// Whether fields of the experimental channel are used: `retry` and the filter `ExternalAuth`.
     /// Otherwise an object with one of them is refused by a condition.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -69,6 +81,9 @@ impl Default for GatewayApi {
             kubeconfig: None,
             namespaces: Vec::new(),
             default_policy: DefaultPolicy::Deny,
+            exclusive_hosts: false,
+            ingress_gateway: None,
+            route_labels: BTreeMap::new(),
             experimental: false,
             namespace: None,
             lease: "postern-gateway-api".into(),

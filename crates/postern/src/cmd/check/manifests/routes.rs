@@ -135,6 +135,9 @@ pub(super) fn policy_source(
             return "none; gateway_api.default_policy is public".into();
         }
         PolicyOutcome::None => return "none".into(),
+        PolicyOutcome::Exempt => {
+            return "none is needed: it leads to HTTPS, or says that there is nothing".into();
+        }
         PolicyOutcome::Invalid(policy) => return format!("AccessPolicy {policy}, which is not valid"),
         PolicyOutcome::Applied(PolicyPlan { policy: at, body, .. }) => {
             let policy = state.world.known().access_policies.get(at);
@@ -179,6 +182,7 @@ fn backends(plan: &RoutePlan) -> Vec<String> {
     let backends = match &plan.action {
         RuleAction::Redirect => return vec!["redirect".into()],
         RuleAction::Fail => return vec!["status 500".into()],
+        RuleAction::NotFound => return vec!["status 404".into()],
         RuleAction::Forward(backends) if backends.is_empty() => return vec!["status 500".into()],
         RuleAction::Forward(backends) => backends,
     };
