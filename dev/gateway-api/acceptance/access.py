@@ -7,7 +7,7 @@ from pathlib import Path
 from clients.report import Report, equal, expect
 
 from .scene import (
-    GATEWAY_GROUP, RBAC, Api, Postern, Stopwatch, Traffic, fetch, http_route, policy, presented, self_signed, until,
+    GATEWAY_GROUP, RBAC, Api, Postern, Stopwatch, Traffic, everywhere, fetch, http_route, policy, presented, self_signed, until,
 )  # fmt: skip
 
 PUBLIC = {"public": True}
@@ -41,8 +41,7 @@ class Access:
         api = self._api
         with self._report.check("policies: without one a route is closed, with one it opens, and its end closes it"):
             api.apply("HTTPRoute", "team-a", "shop", spec=http_route(["shop.test"]))
-            until("403", lambda: self._get("shop.test") == 403)
-            expect("no_policy" in fetch(self._address, "shop.test").text, "the answer does not say why")
+            everywhere("403 that says why", lambda: "no_policy" in fetch(self._address, "shop.test").text)
             until("the route says why", lambda: "-NoPolicy" in api.conditions("HTTPRoute", "team-a", "shop").values())
             watch = Stopwatch()
             api.apply("AccessPolicy", "team-a", "shop", spec=policy("HTTPRoute", "shop", PUBLIC))
@@ -87,7 +86,7 @@ class Access:
             api.apply("HTTPRoute", "central", "nb-alice-work", labels=labels, spec=spec)
             path = "/notebook/alice/work/lab"
             alice, mallory = api.token("alice", "alice"), api.token("mallory", "mallory")
-            until("200 for alice", lambda: self._get("workbench.test", path, alice) == 200)
+            everywhere("200 for alice", lambda: self._get("workbench.test", path, alice) == 200)
             equal("the answer to mallory", self._get("workbench.test", path, mallory), 403)
             equal("the answer to nobody", self._get("workbench.test", path), 401)
             for _ in range(20):
@@ -114,7 +113,7 @@ class Access:
             api.apply("AccessPolicy", "infra", "notebooks", spec=strict)
             until("401 by the override", lambda: self._get("weak.test") == 401)
             api.apply("AccessPolicy", "infra", "notebooks", spec=policy("Gateway", "gateway", OWNERS))
-            until("200 without it", lambda: self._get("weak.test") == 200)
+            everywhere("200 without it", lambda: self._get("weak.test") == 200)
         with self._report.check("teams: a younger policy with the same target is refused, and changes nothing"):
             api.apply("AccessPolicy", "team-a", "weaker", spec=policy("HTTPRoute", "weak", {"allow": [{"users": ["x"]}]}))
             until("it is refused", lambda: (
@@ -127,7 +126,7 @@ class Access:
         with self._report.check("teams: a host name of another team cannot be taken, not even by a longer path"):
             api.apply("HTTPRoute", "team-a", "owned", spec=http_route(["owned.test"]))
             api.apply("AccessPolicy", "team-a", "owned", spec=policy("HTTPRoute", "owned", PUBLIC))
-            until("200", lambda: fetch(self._address, "owned.test", "/login").pod.startswith("echo-"))
+            everywhere("200", lambda: fetch(self._address, "owned.test", "/login").pod.startswith("echo-"))
             self._grant("team-a", "Service", "HTTPRoute", "team-b", "from-b")
             theirs = http_route(["owned.test"], "echo-b", matches=[{"path": {"type": "PathPrefix", "value": "/login"}}])
             api.apply("HTTPRoute", "team-b", "theirs", spec=theirs)
@@ -184,7 +183,7 @@ class Access:
         with self._report.check("endpoints: pods come and go, and no request fails"):
             api.apply("HTTPRoute", "team-a", "steady", spec=http_route(["steady.test"]))
             api.apply("AccessPolicy", "team-a", "steady", spec=policy("HTTPRoute", "steady", PUBLIC))
-            until("200", lambda: self._get("steady.test") == 200)
+            everywhere("200", lambda: self._get("steady.test") == 200)
             scale = f"{api.path('Deployment', 'team-a', 'echo')}/scale"
             with Traffic(self._address, "steady.test") as traffic:
                 for replicas in (4, 1, 3, 2):

@@ -16,7 +16,7 @@ from clients.stage import ROOT, Stage, program, venv_python
 from testbed.network import NODE
 
 from .access import OWNERS
-from .scene import HOME, RBAC, Api, Postern, Stopwatch, fetch, http_route, policy, self_signed, until
+from .scene import HOME, RBAC, Api, Postern, Stopwatch, everywhere, fetch, http_route, policy, self_signed, until
 
 HOST = "workbench.test"
 NOTEBOOK = "/notebook/alice/work"
@@ -197,7 +197,7 @@ client_secret_file = "{FILES}/secret"
             def status() -> int:
                 return fetch(self._address, "llama.test", "/v1/completions", token).status
 
-            until("200 for the service account", lambda: status() == 200)
+            everywhere("200 for the service account", lambda: status() == 200)
             equal("the answer without a token", fetch(self._address, "llama.test").status, 401)
             watch = Stopwatch()
             api.delete("RoleBinding", "team-a", "models")

@@ -11,7 +11,7 @@ from pathlib import Path
 from clients.report import Fault, Report, equal, expect
 
 from .access import PUBLIC
-from .scene import HOME, Api, Postern, Process, Traffic, alive, fetch, http_route, policy, processes, until
+from .scene import HOME, Api, Postern, Process, Traffic, alive, everywhere, fetch, http_route, policy, processes, until
 
 FAULTY = 1000
 
@@ -39,7 +39,7 @@ class Outages:
         """A route that everybody may pass, in force."""
         self._api.apply("HTTPRoute", "team-a", name, spec=http_route([host]))
         self._api.apply("AccessPolicy", "team-a", name, spec=policy("HTTPRoute", name, PUBLIC))
-        until(f"200 for {host}", lambda: self._get(host) == 200)
+        everywhere(f"200 for {host}", lambda: self._get(host) == 200)
 
     def _accepted(self, name: str) -> bool:
         return self._api.conditions("HTTPRoute", "team-a", name).get("Accepted") == "Accepted"

@@ -63,6 +63,11 @@ def until(what: str, holds: Callable[[], object], within: float = WAIT_S, pause:
     raise Fault(f"not within {within:g} s: {what}")
 
 
+def everywhere(what: str, holds: Callable[[], object]) -> None:
+    """Waits until something holds many times in a row: replicas learn of a change one by one."""
+    until(what, lambda: all(holds() for _ in range(12)))
+
+
 class Api:
     """The API server of KUBECONFIG, as dev/gateway-api-conformance writes it."""
 
