@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use cluster::{Compiler, CompilerSettings, DefaultPolicy, FileBase};
+use cluster::{Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode};
 use config::{ConfigSource, NoFiles};
 use controller::names::{Interner, Kind};
 use controller::objects;
@@ -95,6 +95,7 @@ impl Measure {
             listener: (**loaded.config.listeners.iter().next().unwrap()).clone(),
             tls: TlsPolicy::default(),
             zone: None,
+            route_metrics: RouteMetricsMode::Off,
         };
         let compiler = Compiler::new(
             settings,

@@ -32,6 +32,7 @@ pub use inspect::rule_match;
 use crate::numbers::Numbers;
 use crate::policy::{self, RouteFacts};
 use crate::raw_route;
+use crate::route_metrics::{RouteMetricsByObject, RouteMetricsMode};
 use crate::sockets::{SocketFault, Sockets, Template};
 use crate::upstreams::Upstreams;
 
@@ -54,6 +55,8 @@ pub struct CompilerSettings {
     pub tls: TlsPolicy,
     /// Zone of this process, for endpoints that are meant for zones.
     pub zone: Option<Box<str>>,
+    /// Which routes have metrics of their own.
+    pub route_metrics: RouteMetricsMode,
 }
 
 /// A rule that is not carried out as it is written.
@@ -100,6 +103,7 @@ pub struct Compiler {
     upstream_numbers: Numbers,
     upstreams: Upstreams,
     sockets: Sockets,
+    route_metrics: RouteMetricsByObject,
     /// Each rule with the numbers of its routes.
     rules: HashMap<PlanId, (Arc<RoutePlan>, Vec<usize>)>,
 }
@@ -128,6 +132,7 @@ impl Compiler {
             upstream_numbers: Numbers::from(upstreams),
             upstreams: Upstreams::default(),
             sockets: Sockets::default(),
+            route_metrics: RouteMetricsByObject::default(),
             rules: HashMap::new(),
         })
     }
@@ -231,7 +236,8 @@ impl Compiler {
                     break;
                 }
             };
-            let route = self.route(plan, &group, now, &mut note);
+            let metrics = self.route_metrics.of(plan, self.settings.route_metrics);
+            let route = Route { metrics, ..self.route(plan, &group, now, &mut note) };
             let number = self.route_numbers.take();
             self.routing.insert_route(number, matcher, places, Arc::new(route));
             numbers.push(number);

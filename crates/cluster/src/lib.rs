@@ -2,8 +2,8 @@
 //!
 //! Owns: the body of an AccessPolicy ([`policy`]) and the definition of that kind ([`crd`]), the
 //! translation of a rule into a raw route (`raw_route`), sockets with their certificates
-//! (`sockets`), upstreams with their endpoints (`upstreams`), and the routing that all of this
-//! becomes ([`Compiler`]).
+//! (`sockets`), upstreams with their endpoints (`upstreams`), which routes have metrics of their own
+//! (`route_metrics`), and the routing that all of this becomes ([`Compiler`]).
 //! With the feature `connection` also: watching the objects, and writing status ([`connection`]).
 //! Does not own: what the objects of the cluster mean (`controller`), the checks of a route
 //! (`config`), how a version of the routing is put in force (`gateway::server`).
@@ -19,6 +19,7 @@ mod features;
 mod numbers;
 pub mod policy;
 mod raw_route;
+mod route_metrics;
 mod sockets;
 mod upstreams;
 
@@ -26,4 +27,5 @@ pub use compiler::{
     Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault, rule_match, rule_name,
 };
 pub use features::SUPPORTED_FEATURES;
+pub use route_metrics::{ROUTE_METRICS_LABEL, RouteMetricsMode};
 pub use sockets::SocketFault;

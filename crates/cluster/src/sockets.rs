@@ -1,23 +1,24 @@
 //! Sockets: ports of Gateways, with their listeners and certificates.
 //!
 //! Owns: the listener of the gateway for each port, its TLS, and the scope of each listener of the
-//! cluster. Does not own: which listeners a Gateway has (`controller::listeners`), binding
-//! (`gateway::server`).
+//! cluster with its metrics. Does not own: which listeners a Gateway has (`controller::listeners`),
+//! binding (`gateway::server`).
 //!
 //! A socket and a listener keep their numbers as long as they are there, because open connections
-//! refer to them.
+//! refer to them. They keep their metrics as well.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use auth::policy::route::{HostSet, Scope, ScopeIndex};
 use auth::time::Timestamp;
-use controller::names::NamespacedName;
+use controller::names::{Kind, NamespacedName};
 use controller::plan::{self, GatewayPlan, HostCertificate, KeyPair, ListenerId, ListenerPlan, SocketPlan};
 use gateway::config::{Listener, ListenerTls, Routing, SocketId};
 use http_engine::config::ListenAddress;
 use http_engine::tls::policy::TlsPolicy;
 use http_engine::tls::{self, BuiltServer, ClientAuthorities, PresentedCertificate, Protocols};
+use telemetry::metrics::{GatewayListenerMetrics, GatewayListenerName, ListenerMetrics};
 
 use crate::numbers::Numbers;
 
@@ -36,15 +37,21 @@ pub struct SocketFault {
 
 /// The sockets of all Gateways.
 pub(crate) struct Sockets {
-    gateways: BTreeMap<NamespacedName, Arc<GatewayPlan>>,
+    gateways: BTreeMap<NamespacedName, Gateway>,
     by_id: HashMap<plan::SocketId, Socket>,
     socket_numbers: Numbers,
     scope_numbers: Numbers,
 }
 
+struct Gateway {
+    plan: Arc<GatewayPlan>,
+    /// Those of the connections to all its sockets.
+    metrics: Arc<ListenerMetrics>,
+}
+
 struct Socket {
     id: SocketId,
-    scopes: HashMap<ListenerId, Scope>,
+    scopes: HashMap<ListenerId, (Scope, Arc<GatewayListenerMetrics>)>,
     listener: Option<Arc<Listener>>,
 }
 
@@ -72,7 +79,7 @@ pub(crate) struct Template<'t> {
 impl Sockets {
     /// The scope of a listener on a socket.
     pub(crate) fn scope(&self, socket: &plan::SocketId, listener: &ListenerId) -> Option<Scope> {
-        self.by_id.get(socket)?.scopes.get(listener).copied()
+        self.by_id.get(socket)?.scopes.get(listener).map(|(scope, _)| *scope)
     }
 
     /// The listener of a socket that takes a host, with its scope.
@@ -84,7 +91,7 @@ impl Sockets {
     ) -> Option<(&ListenerId, Scope)> {
         let Socket { id, scopes, .. } = self.by_id.get(socket)?;
         let scope = routing.scope_of(Some(*id), host)?;
-        scopes.iter().find(|(_, own)| **own == scope).map(|(listener, own)| (listener, *own))
+        scopes.iter().find(|(_, (own, _))| *own == scope).map(|(listener, (own, _))| (listener, *own))
     }
 
     /// The listeners of all sockets.
@@ -99,10 +106,12 @@ impl Sockets {
         template: &Template<'_>,
         routing: &mut Routing,
     ) -> Vec<SocketFault> {
-        let former = self.gateways.insert(gateway.gateway.clone(), gateway.clone());
+        let former = self.gateways.remove(&gateway.gateway);
+        let new_metrics = || Arc::new(ListenerMetrics::new(&gateway.gateway.to_string()));
+        let metrics = former.as_ref().map_or_else(new_metrics, |former| former.metrics.clone());
         let gone: Vec<_> = former
             .iter()
-            .flat_map(|former| &former.sockets)
+            .flat_map(|former| &former.plan.sockets)
             .filter(|former| !gateway.sockets.iter().any(|socket| socket.id == former.id))
             .map(|former| former.id.clone())
             .collect();
@@ -111,15 +120,16 @@ impl Sockets {
         }
         let mut faults = Vec::new();
         for plan in &gateway.sockets {
-            self.set_socket(plan, template, routing, &mut faults);
+            self.set_socket((plan, &metrics), template, routing, &mut faults);
         }
+        self.gateways.insert(gateway.gateway.clone(), Gateway { plan: gateway.clone(), metrics });
         faults
     }
 
     /// Removes a Gateway.
     pub(crate) fn remove(&mut self, gateway: &NamespacedName, routing: &mut Routing) {
         let Some(former) = self.gateways.remove(gateway) else { return };
-        for socket in &former.sockets {
+        for socket in &former.plan.sockets {
             self.remove_socket(&socket.id, routing);
         }
     }
@@ -127,17 +137,19 @@ impl Sockets {
     /// Puts all sockets into another routing. Answers the listeners that are not served.
     pub(crate) fn move_to(&mut self, template: &Template<'_>, routing: &mut Routing) -> Vec<SocketFault> {
         let mut faults = Vec::new();
-        for gateway in self.gateways.values().cloned().collect::<Vec<_>>() {
-            for plan in &gateway.sockets {
-                self.set_socket(plan, template, routing, &mut faults);
+        let gateways = std::mem::take(&mut self.gateways);
+        for Gateway { plan, metrics } in gateways.values() {
+            for socket in &plan.sockets {
+                self.set_socket((socket, metrics), template, routing, &mut faults);
             }
         }
+        self.gateways = gateways;
         faults
     }
 
     fn set_socket(
         &mut self,
-        plan: &SocketPlan,
+        (plan, metrics): (&SocketPlan, &Arc<ListenerMetrics>),
         template: &Template<'_>,
         routing: &mut Routing,
         faults: &mut Vec<SocketFault>,
@@ -151,24 +163,24 @@ impl Sockets {
             }
         };
         let is_kept = |listener: &ListenerId| plan.listeners.iter().any(|kept| kept.id == *listener);
-        for (_, scope) in scopes.extract_if(|listener, _| !is_kept(listener)) {
+        for (_, (scope, _)) in scopes.extract_if(|listener, _| !is_kept(listener)) {
             self.scope_numbers.give_back(scope.number() as usize);
             routing.remove_scope(scope);
         }
         for listener in &plan.listeners {
-            let scope = *scopes
-                .entry(listener.id.clone())
-                .or_insert_with(|| Scope::new(u32::try_from(self.scope_numbers.take()).unwrap_or(u32::MAX)));
-            if routing.scope_name(scope).is_none() {
-                routing.name_scope(scope, scope_name(&listener.id).into());
-            }
+            let (scope, metrics) = scopes.entry(listener.id.clone()).or_insert_with(|| {
+                let number = u32::try_from(self.scope_numbers.take()).unwrap_or(u32::MAX);
+                let name = listener_name(&plan.id.gateway, &listener.id);
+                (Scope::new(number), Arc::new(GatewayListenerMetrics::new(name)))
+            });
+            routing.insert_scope(*scope, metrics.clone());
         }
         let hosts = plan.listeners.iter().filter_map(|listener| {
             let patterns: Vec<&str> = listener.hostname.iter().map(|host| &**host).collect();
-            Some((HostSet::new(&patterns).ok()?, scopes[&listener.id]))
+            Some((HostSet::new(&patterns).ok()?, scopes[&listener.id].0))
         });
         routing.set_socket(id, Arc::new(ScopeIndex::new(hosts)));
-        let listener = listener(id, plan, template, faults);
+        let listener = listener((id, metrics), plan, template, faults);
         self.by_id.insert(plan.id.clone(), Socket { id, scopes, listener });
     }
 
@@ -176,21 +188,32 @@ impl Sockets {
         let Some(Socket { id, scopes, .. }) = self.by_id.remove(socket) else { return };
         routing.remove_socket(id);
         self.socket_numbers.give_back(id.0 as usize);
-        for scope in scopes.into_values() {
+        for (scope, _) in scopes.into_values() {
             routing.remove_scope(scope);
             self.scope_numbers.give_back(scope.number() as usize);
         }
     }
 }
 
-/// Name of a listener in metrics: namespace, name and section of its Gateway or ListenerSet.
+/// Name of a listener in messages: namespace, name and section of its Gateway or ListenerSet.
 fn scope_name(listener: &ListenerId) -> String {
     format!("{}/{}", listener.parent.at, listener.section)
 }
 
+/// Names of a listener in metrics.
+fn listener_name(gateway: &NamespacedName, listener: &ListenerId) -> GatewayListenerName {
+    let is_of_set = listener.parent.kind == Kind::ListenerSet;
+    let listener_set = if is_of_set { listener.parent.at.to_string() } else { String::new() };
+    GatewayListenerName {
+        gateway: gateway.to_string().into(),
+        listener_set: listener_set.into(),
+        listener: (&*listener.section).into(),
+    }
+}
+
 /// The listener of the gateway for a socket; `None`: it has no address yet, or no certificate.
 fn listener(
-    id: SocketId,
+    (id, metrics): (SocketId, &Arc<ListenerMetrics>),
     plan: &SocketPlan,
     template: &Template<'_>,
     faults: &mut Vec<SocketFault>,
@@ -201,9 +224,14 @@ fn listener(
         plan::SocketProtocol::Http => None,
         plan::SocketProtocol::Https => Some(listener_tls(&name, plan, template, faults)?),
     };
-    let listener =
-        Listener { name: name.into(), socket: Some(id), address, tls, ..template.listener.clone() };
-    Some(Arc::new(listener))
+    Some(Arc::new(Listener {
+        name: name.into(),
+        socket: Some(id),
+        metrics: Some(metrics.clone()),
+        address,
+        tls,
+        ..template.listener.clone()
+    }))
 }
 
 fn listener_tls(

@@ -3,8 +3,10 @@
 //! Owns: a small HTTP/1.1 server with five paths. Does not own: the content; the binary passes
 //! closures ([`Admin`]).
 //!
-//! It runs on the control runtime, apart from the workers. A scrape never delays a request, and a
-//! gateway that is too busy to serve requests still answers here.
+//! It runs on the control runtime, apart from the workers, and a gateway that is too busy to serve
+//! requests still answers here. A scrape has a thread of its own with the lowest priority, because a
+//! large cluster has megabytes of metrics: it delays neither a request nor other work of the control
+//! thread, such as a login.
 //!
 //! hyper serves it: five paths need no router, and the span exporter already depends on hyper.
 
@@ -23,9 +25,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use outage::Outage;
-use telemetry::metrics::{Format, Metrics};
+use telemetry::metrics::{Exposition, Metrics};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::sleep;
 
 /// Maximum number of open connections; a scraper, a kubelet and a person need a handful.
@@ -68,6 +70,8 @@ pub struct Admin {
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<Output = ()>) {
     let local_only = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
+    // One scrape at a time: those of several scrapers take no more than one core.
+    let scrapes = Arc::new(Semaphore::new(1));
     let (stopping, stopped) = watch::channel(false);
     tokio::pin!(stop);
     let outage = Outage::new("admin listener");
@@ -89,9 +93,10 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
         };
         // Over the limit: close at once.
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let (admin, stopped) = (Arc::clone(&admin), stopped.clone());
+        let (stopped, service) =
+            (stopped.clone(), Service { admin: admin.clone(), scrapes: scrapes.clone(), local_only });
         tokio::spawn(async move {
-            connection(stream, admin, local_only, stopped).await;
+            connection(stream, service, stopped).await;
             drop(permit);
         });
     }
@@ -102,15 +107,23 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, everyone).await;
 }
 
-async fn connection(
-    stream: TcpStream,
+/// What answers the requests of a connection.
+struct Service {
     admin: Arc<Admin>,
+    scrapes: Arc<Semaphore>,
     local_only: bool,
-    mut stopped: watch::Receiver<bool>,
-) {
+}
+
+async fn connection(stream: TcpStream, service: Service, mut stopped: watch::Receiver<bool>) {
     let service = service_fn(|request| {
-        let response = respond(&request, &admin, local_only);
-        async { Ok::<_, Infallible>(response) }
+        let answer = respond(&request, &service.admin, service.local_only);
+        let (metrics, scrapes) = (service.admin.metrics.clone(), service.scrapes.clone());
+        async move {
+            Ok::<_, Infallible>(match answer {
+                Answer::Ready(response) => response,
+                Answer::Metrics(exposition) => scrape(metrics, &scrapes, exposition).await,
+            })
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -129,29 +142,42 @@ async fn connection(
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, serving).await;
 }
 
-fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Response<Full<Bytes>> {
-    if local_only && !host_is_local(request) {
-        return text(StatusCode::MISDIRECTED_REQUEST, "use an address or localhost\n");
+/// The answer to a request.
+enum Answer {
+    Ready(Response<Full<Bytes>>),
+    /// The metrics, which take time to write.
+    Metrics(Exposition),
+}
+
+impl Answer {
+    fn text(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        Self::Ready(text(status, body))
     }
-    let answer: fn(&Request<Incoming>, &Admin) -> Response<Full<Bytes>> = match request.uri().path() {
-        "/livez" => |_, admin| check_response(&(admin.live)(), "live\n", &[]),
-        "/readyz" => |_, admin| check_response(&(admin.ready)(), "ready\n", &(admin.notes)()),
-        "/metrics" => metrics,
-        "/debug/config" => |_, admin| text(StatusCode::OK, (admin.config)()),
+}
+
+fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Answer {
+    if local_only && !host_is_local(request) {
+        return Answer::text(StatusCode::MISDIRECTED_REQUEST, "use an address or localhost\n");
+    }
+    let answer: fn(&Request<Incoming>, &Admin) -> Answer = match request.uri().path() {
+        "/livez" => |_, admin| Answer::Ready(check_response(&(admin.live)(), "live\n", &[])),
+        "/readyz" => |_, admin| Answer::Ready(check_response(&(admin.ready)(), "ready\n", &(admin.notes)())),
+        "/metrics" => |request, _| Answer::Metrics(accepted_exposition(request)),
+        "/debug/config" => |_, admin| Answer::text(StatusCode::OK, (admin.config)()),
         "/debug/revocation" => |_, admin| {
             let mut response = text(StatusCode::OK, (admin.followed_issuers)());
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response
+            Answer::Ready(response)
         },
         _ => {
             let hint = "try /livez, /readyz, /metrics, /debug/config or /debug/revocation\n";
-            return text(StatusCode::NOT_FOUND, hint);
+            return Answer::text(StatusCode::NOT_FOUND, hint);
         }
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        return Answer::Ready(response);
     }
     // For HEAD, hyper sends the head of the same response.
     answer(request, admin)
@@ -168,12 +194,26 @@ fn check_response(reasons: &[String], fine: &str, notes: &[String]) -> Response<
     }
 }
 
-fn metrics(request: &Request<Incoming>, admin: &Admin) -> Response<Full<Bytes>> {
+/// The format of metrics that a request prefers.
+fn accepted_exposition(request: &Request<Incoming>) -> Exposition {
     let fields: Vec<&str> =
         request.headers().get_all(ACCEPT).iter().filter_map(|field| field.to_str().ok()).collect();
-    let format = Format::negotiate((!fields.is_empty()).then(|| fields.join(",")).as_deref());
-    let mut response = text(StatusCode::OK, admin.metrics.render(format));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
+    Exposition::negotiate((!fields.is_empty()).then(|| fields.join(",")).as_deref())
+}
+
+/// The metrics, written on a thread of their own.
+async fn scrape(metrics: Arc<Metrics>, scrapes: &Semaphore, exposition: Exposition) -> Response<Full<Bytes>> {
+    let unavailable = |why: &'static str| text(StatusCode::SERVICE_UNAVAILABLE, why);
+    let Ok(_turn) = scrapes.acquire().await else { return unavailable("the listener stops\n") };
+    let (sender, written) = oneshot::channel();
+    // A scraper that is gone needs no metrics.
+    let write = move || drop(sender.send(metrics.expose(exposition)));
+    if std::thread::Builder::new().name("scrape".into()).spawn(write).is_err() {
+        return unavailable("no thread can be started for the metrics\n");
+    }
+    let Ok(body) = written.await else { return unavailable("the metrics could not be written\n") };
+    let mut response = text(StatusCode::OK, body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition.content_type()));
     response
 }
 

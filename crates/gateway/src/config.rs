@@ -25,6 +25,7 @@ use http_engine::field_edits::FieldEdits;
 use http_engine::tls::{ClientCas, ServerCertificates};
 use ipnet::IpNet;
 use login::config::LoginRedirect;
+use telemetry::metrics::{GatewayRouteMetrics, ListenerMetrics};
 
 use crate::error_page::ErrorPages;
 
@@ -95,6 +96,9 @@ pub struct Listener {
     pub service: ListenerService,
     /// The socket of a Gateway that this is; `None`: a listener of the file.
     pub socket: Option<SocketId>,
+    /// Metrics of the connections of its Gateway; `None`: a listener of the file, whose metrics are
+    /// found by name.
+    pub metrics: Option<Arc<ListenerMetrics>>,
     /// The address to listen on.
     pub address: ListenAddress,
     /// Permission bits of a Unix socket's file: a process with write permission may connect.
@@ -248,6 +252,9 @@ pub struct KubernetesConfig {
 pub struct Route {
     /// Name of the route in metrics, logs and `check`.
     pub name: Box<str>,
+    /// Metrics of a route of the cluster, where it has its own beside those of its listener. Rules of
+    /// one object share them. `None` for routes of the file, whose metrics are found by name.
+    pub metrics: Option<Arc<GatewayRouteMetrics>>,
     /// Whether every request is refused because no policy applies. Only routes from other sources
     /// than the file can lack one.
     pub is_closed: bool,

@@ -16,12 +16,13 @@ use credentials::authenticate::Verified;
 use http_engine::deadline::Deadline;
 use http_engine::http_stream::{AddedField, ClientEnd, Downstream, HttpStreamError, ResponseView};
 use http_engine::labels::MirrorResult;
-use telemetry::metrics::{RouteMetrics, WorkerMetrics};
+use telemetry::metrics::WorkerMetrics;
 
 use crate::config::Route;
 use crate::forward::ForwardedRequest;
 use crate::forward::exchange::exchange;
 use crate::mirror_body::{BodyCopies, MirrorBody};
+use crate::per_worker::MirrorCounts;
 use crate::record::{RecordDetail, RequestRecord};
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker};
@@ -33,7 +34,7 @@ struct Copy {
     deadline: Deadline,
     /// What authorized the request: the copy ends with it.
     record: RequestRecord,
-    counts: Arc<RouteMetrics>,
+    counts: MirrorCounts,
     metrics: Rc<WorkerMetrics>,
 }
 
@@ -51,9 +52,8 @@ pub(crate) fn prepare(
     record: &RequestRecord,
 ) -> Box<ForwardedRequest> {
     if !route.mirrors.is_empty() {
-        running.counts.of(&running.config.routing, record.route, record.scope, |counts| {
-            add_copies(&mut outbound, worker, counts, caller, record);
-        });
+        let counts = running.counts.of(&running.config.routing, record.route, record.scope).of_mirrors();
+        add_copies(&mut outbound, worker, &counts, caller, record);
     }
     outbound
 }
@@ -61,7 +61,7 @@ pub(crate) fn prepare(
 fn add_copies(
     outbound: &mut ForwardedRequest,
     worker: &Worker,
-    counts: &Arc<RouteMetrics>,
+    counts: &MirrorCounts,
     caller: Option<&Arc<Verified>>,
     record: &RequestRecord,
 ) {
@@ -70,7 +70,7 @@ fn add_copies(
     let mut copies = Vec::new();
     for copied in outbound.take_copies() {
         let Some((request, buffer)) = copied else {
-            counts.count_mirrored(&worker.metrics, MirrorResult::Failed);
+            counts.count(&worker.metrics, MirrorResult::Failed);
             continue;
         };
         let body = if has_body { bodies.add(buffer) } else { MirrorBody::empty() };
@@ -116,7 +116,7 @@ impl Copy {
                 MirrorResult::Failed
             }
         };
-        self.counts.count_mirrored(&self.metrics, result);
+        self.counts.count(&self.metrics, result);
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a worker keeps for each upstream and each route, across the versions of the routing.
 //!
-//! Owns: the pools of the upstreams, and the counters of the routes. Those of the file exist as long
-//! as the file is in force. Those of other routes are created by the first request that needs them,
-//! so a version with one more route costs a worker nothing. Does not own: what a pool does
-//! (`http_engine::upstream::pool`), what the counters count (`telemetry`).
+//! Owns: the pools of the upstreams, and the counters of the file's routes. Those of the file exist
+//! as long as the file is in force. Pools of other upstreams are created by the first request that
+//! needs them, and the counters of a cluster belong to the routing, so a version with one more route
+//! costs a worker nothing. Does not own: what a pool does (`http_engine::upstream::pool`), what the
+//! counters count (`telemetry`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,9 +15,13 @@ use hashbrown::HashMap;
 use http_engine::config::Upstream;
 use http_engine::deadline::Deadlines;
 use http_engine::endpoint_stats::EndpointStats;
+use http_engine::labels::MirrorResult;
 use http_engine::upstream::endpoints::EndpointUpdates;
 use http_engine::upstream::pool::Pool;
-use telemetry::metrics::{Metrics, RouteMetrics, WorkerEndpoint, WorkerMetrics};
+use telemetry::metrics::{
+    GatewayListenerMetrics, GatewayRouteMetrics, Metrics, RouteMetrics, WorkerEndpoint, WorkerMetrics,
+    WorkerServiceEndpoint,
+};
 
 use crate::config::Routing;
 
@@ -34,6 +39,15 @@ impl PoolMaker {
         let stats_of = move |endpoint: &str| {
             let counts = all.endpoint(&name, endpoint);
             Rc::new(WorkerEndpoint::new(metrics.clone(), counts)) as Rc<dyn EndpointStats>
+        };
+        Pool::new(upstream.clone(), updates, Box::new(stats_of), self.deadlines.clone())
+    }
+
+    /// A pool for an upstream of a cluster, whose endpoints have no metrics of their own.
+    fn make_for_service(&self, upstream: &Arc<Upstream>, updates: Option<EndpointUpdates>) -> Rc<Pool> {
+        let (name, metrics) = (upstream.name.clone(), self.metrics.clone());
+        let stats_of = move |endpoint: &str| {
+            Rc::new(WorkerServiceEndpoint::new(metrics.clone(), &name, endpoint)) as Rc<dyn EndpointStats>
         };
         Pool::new(upstream.clone(), updates, Box::new(stats_of), self.deadlines.clone())
     }
@@ -103,7 +117,7 @@ impl Others {
     fn get(&self, routing: &Routing, number: usize) -> Rc<Pool> {
         let upstream = routing.upstream(number);
         let mut pools = self.pools.borrow_mut();
-        let make = || (number, self.maker.make(upstream, routing.updates(number).cloned()));
+        let make = || (number, self.maker.make_for_service(upstream, routing.updates(number).cloned()));
         let (known_as, pool) = pools.entry(Arc::as_ptr(upstream).addr()).or_insert_with(make);
         // Another file may give the same upstream another number.
         *known_as = number;
@@ -111,48 +125,85 @@ impl Others {
     }
 }
 
-/// The counters of the scopes of routes that are not in the file, with the name that they were found
-/// by.
-type ScopeCounts = HashMap<Scope, (Arc<str>, Arc<RouteMetrics>)>;
-
-/// The counters of a worker's routes. A clone shares them.
+/// The counters of the routes that a worker serves. A clone shares them.
 #[derive(Clone)]
 pub(crate) struct RouteCounts {
     /// Those of the file's routes, by number.
     in_file: Rc<[Arc<RouteMetrics>]>,
-    scopes: Rc<RefCell<ScopeCounts>>,
-    metrics: Arc<Metrics>,
+    unrouted: Arc<RouteMetrics>,
+}
+
+/// The counters of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum RequestCounts<'c> {
+    /// Those of a route of the file, or of requests without a route.
+    Route(&'c Arc<RouteMetrics>),
+    /// Those of a listener of a Gateway, and of the route if it has its own.
+    Listener(&'c Arc<GatewayListenerMetrics>, Option<&'c Arc<GatewayRouteMetrics>>),
+}
+
+/// The counters of copies for mirrors, which may end after the request and its configuration.
+#[derive(Clone)]
+pub(crate) enum MirrorCounts {
+    /// Those of a route of the file.
+    Route(Arc<RouteMetrics>),
+    /// Those of a listener of a Gateway.
+    Listener(Arc<GatewayListenerMetrics>),
 }
 
 impl RouteCounts {
     /// The counters of the routing.
-    pub(crate) fn new(routing: &Routing, metrics: &Arc<Metrics>) -> Self {
+    pub(crate) fn new(routing: &Routing, metrics: &Metrics) -> Self {
         Self {
             in_file: routing.file_routes().map(|route| metrics.route(&route.name)).collect(),
-            scopes: Rc::default(),
-            metrics: metrics.clone(),
+            unrouted: metrics.unrouted().clone(),
         }
     }
 
-    /// Counts with the counters of a request's route, or else of its scope.
-    pub(crate) fn of(
-        &self,
-        routing: &Routing,
+    /// The counters of a request's route, or else of its scope.
+    #[inline]
+    pub(crate) fn of<'c>(
+        &'c self,
+        routing: &'c Routing,
         route: Option<usize>,
         scope: Option<Scope>,
-        count: impl FnOnce(&Arc<RouteMetrics>),
-    ) {
+    ) -> RequestCounts<'c> {
         if let Some(counts) = route.and_then(|route| self.in_file.get(route)) {
-            return count(counts);
+            return RequestCounts::Route(counts);
         }
-        let named = scope.and_then(|scope| Some((scope, routing.scope_name(scope)?)));
-        let Some((scope, name)) = named else { return count(self.metrics.unrouted()) };
-        let mut scopes = self.scopes.borrow_mut();
-        let (known, counts) = scopes.entry(scope).or_insert_with(|| (name.clone(), self.metrics.route(name)));
-        // The number of a scope that is gone may have a new name.
-        if !Arc::ptr_eq(known, name) {
-            (*known, *counts) = (name.clone(), self.metrics.route(name));
+        match scope.and_then(|scope| routing.scope_metrics(scope)) {
+            Some(listener) => {
+                RequestCounts::Listener(listener, route.and_then(|route| routing.route_metrics(route)))
+            }
+            None => RequestCounts::Route(&self.unrouted),
         }
-        count(counts);
+    }
+}
+
+impl RequestCounts<'_> {
+    /// The counters of the request's copies.
+    pub(crate) fn of_mirrors(self) -> MirrorCounts {
+        match self {
+            Self::Route(route) => MirrorCounts::Route(route.clone()),
+            Self::Listener(listener, _) => MirrorCounts::Listener(listener.clone()),
+        }
+    }
+}
+
+impl MirrorCounts {
+    /// Counts a copy that has ended.
+    pub(crate) fn count(&self, worker: &WorkerMetrics, result: MirrorResult) {
+        match self {
+            Self::Route(route) => route.count_mirrored(worker, result),
+            Self::Listener(listener) => listener.count_mirrored(worker, result),
+        }
+    }
+
+    /// The name of the route or listener.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Route(route) => route.name().to_owned(),
+            Self::Listener(listener) => listener.name().to_string(),
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! clearly more connections than another passes a new one on.
 
 mod accept;
+mod cluster_metrics;
 mod handoff;
 mod routes;
 mod sockets;
@@ -140,7 +141,7 @@ fn worker_names(workers: &[usize]) -> String {
 /// A running gateway.
 pub struct Gateway {
     workers: Vec<WorkerHandle>,
-    applied: Mutex<Applied>,
+    applied: Arc<Mutex<Applied>>,
     /// Dependencies for components that a reload creates again.
     services: Services,
     /// Sockets for addresses, now or after a reload.
@@ -226,7 +227,8 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let applied = Mutex::new(Applied { generation, addresses, released: Vec::new() });
+        let applied = Arc::new(Mutex::new(Applied { generation, addresses, released: Vec::new() }));
+        cluster_metrics::register(&services.metrics, Arc::downgrade(&applied));
         Ok(Self { workers: handles, applied, services: services.clone(), inherited })
     }
 

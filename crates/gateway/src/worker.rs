@@ -19,7 +19,7 @@ use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::pool::Pool;
 use login::Login;
 use telemetry::access_log;
-use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
+use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics};
 use telemetry::phases::nanos_between;
 use telemetry::trace::{FinishedRequest, Incoming, Tracer};
 use telemetry::trace_context::{IdGenerator, TraceId};
@@ -28,7 +28,7 @@ use crate::authorizer::Authorizer;
 use crate::config::{Config, Route};
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
-use crate::per_worker::{Pools, RouteCounts};
+use crate::per_worker::{Pools, RequestCounts, RouteCounts};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::review::Reviewer;
@@ -290,14 +290,25 @@ impl Worker {
     /// panic.
     pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
         let total = nanos_between(record.started, self.clock.monotonic());
-        let count = |counts: &Arc<RouteMetrics>| {
-            counts.count_finished(&self.metrics, record.outcome, record.status, total);
-            counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
-            if record.headers_removed > 0 {
-                counts.headers_removed(&self.metrics, record.headers_removed);
+        match running.counts.of(&running.config.routing, record.route, record.scope) {
+            RequestCounts::Route(counts) => {
+                counts.count_finished(&self.metrics, record.outcome, record.status, total);
+                counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
+                if record.headers_removed > 0 {
+                    counts.headers_removed(&self.metrics, record.headers_removed);
+                }
             }
-        };
-        running.counts.of(&running.config.routing, record.route, record.scope, count);
+            RequestCounts::Listener(counts, route) => {
+                counts.count_finished(&self.metrics, record.outcome, record.status, total);
+                counts.count_bytes(&self.metrics, record.bytes_up, record.bytes_down);
+                if record.headers_removed > 0 {
+                    counts.headers_removed(&self.metrics, record.headers_removed);
+                }
+                if let Some(route) = route {
+                    route.count_finished(&self.metrics, record.status, total);
+                }
+            }
+        }
         match record.reason {
             Some(reason) if record.was_forwarded => self.metrics.metrics().count_exchange_failure(reason),
             Some(reason) => self.metrics.metrics().count_denial(reason),

@@ -17,6 +17,8 @@ macro_rules! label {
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
             /// Number of values.
             pub const COUNT: usize = Self::ALL.len();
+            /// The texts of all values, in slot order.
+            pub const ALL_TEXTS: [&'static str; Self::COUNT] = [$($text),+];
 
             /// The text used as label value and in logs.
             pub const fn as_str(self) -> &'static str {

@@ -3,7 +3,7 @@
 //!
 //! Owns: the translation. Does not own: the table (`config`), and what is done with the settings.
 
-use cluster::{CompilerSettings, DefaultPolicy, SUPPORTED_FEATURES};
+use cluster::{CompilerSettings, DefaultPolicy, RouteMetricsMode, SUPPORTED_FEATURES};
 use config::{GatewayApiSettings, raw};
 use controller::names::{Name, NamespacedName};
 use controller::settings::Settings;
@@ -20,6 +20,11 @@ pub(crate) fn compiler(settings: &GatewayApiSettings) -> CompilerSettings {
         listener: settings.listener.clone(),
         tls: settings.tls.clone(),
         zone: settings.zone.as_deref().map(Box::from),
+        route_metrics: match settings.route_metrics {
+            raw::RouteMetrics::Off => RouteMetricsMode::Off,
+            raw::RouteMetrics::Labeled => RouteMetricsMode::Labeled,
+            raw::RouteMetrics::All => RouteMetricsMode::All,
+        },
     }
 }
 

@@ -12,6 +12,9 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+/// The highest nice value.
+const LOWEST_PRIORITY: i32 = 19;
+
 /// Resource use of the process at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessSample {
@@ -53,6 +56,13 @@ pub fn sample() -> io::Result<ProcessSample> {
         threads: stat.threads,
         started_unix_seconds: boot as f64 + stat.started_ticks as f64 / clock_ticks_per_second() as f64,
     })
+}
+
+/// Gives the calling thread the lowest priority: it runs when no other thread needs its core. Only a
+/// privileged process could undo that. Without effect where the system does not allow it.
+pub fn lower_priority() {
+    // On Linux a nice value belongs to a thread.
+    let _ = rustix::process::nice(LOWEST_PRIORITY);
 }
 
 /// CPU time of all threads, user and system.

@@ -208,3 +208,72 @@ fn a_gateway_that_is_gone_closes_its_port() {
     cluster.publish();
     until("the port is closed", || !cluster.is_open());
 }
+
+#[test]
+fn figures_are_those_of_gateways_and_go_with_them() {
+    let (mut cluster, pod) = cluster();
+    cluster.apply(
+        "
+kind: Gateway
+metadata: {name: gw}
+spec:
+  gatewayClassName: postern
+  allowedListeners: {namespaces: {from: All}}
+  listeners:
+  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+---
+kind: ListenerSet
+metadata: {name: set}
+spec:
+  parentRef: {name: gw}
+  listeners:
+  - {name: own, port: 80, protocol: HTTP, hostname: own.test}
+",
+    );
+    cluster.apply(&route("app", "app.test", TO_APP));
+    let labels = "metadata: {name: asked, labels: {postern.dev/route-metrics: 'true'}}";
+    cluster.apply(&route("asked", "asked.test", TO_APP).replace("metadata: {name: asked}", labels));
+    cluster.apply(&policy("open", "app", EVERYBODY));
+    cluster.apply(&policy("open-too", "asked", EVERYBODY));
+    cluster.publish();
+    assert_eq!(cluster.get("app.test", "/", "").status, 200);
+    assert_eq!(cluster.get("asked.test", "/", "").status, 200);
+    assert_eq!(cluster.get("none.test", "/", "").status, 404);
+    assert_eq!(cluster.get("own.test", "/", "").status, 404);
+    let of_listener =
+        r#"postern_requests_total{gateway="team/gw",listener="http",outcome="allowed",class="2xx"}"#;
+    until_counted(&cluster, of_listener, "2");
+    let unrouted =
+        r#"postern_requests_total{gateway="team/gw",listener="http",outcome="no_route",class="4xx"}"#;
+    until_counted(&cluster, unrouted, "1");
+    let of_set = r#"postern_requests_total{gateway="team/gw",listener_set="team/set",listener="own",outcome="no_route",class="4xx"}"#;
+    until_counted(&cluster, of_set, "1");
+    let of_route = r#"postern_route_requests_total{route="HTTPRoute team/asked",class="2xx"}"#;
+    until_counted(&cluster, of_route, "1");
+    until_counted(&cluster, r#"postern_upstream_requests_total{upstream="(cluster)"}"#, "2");
+    let connections = r#"postern_connections_accepted_total{gateway="team/gw"}"#;
+    until_counted(&cluster, connections, "4");
+    let text = cluster.metrics();
+    assert!(!text.contains("team/gw:80"), "a socket has no figures of its own: {text}");
+    assert!(!text.contains("team/app") && !text.contains(&pod.address.to_string()), "{text}");
+    // Another generation of a route continues its figures.
+    cluster.apply(
+        &route("asked", "asked.test", "  - name: changed\n    backendRefs: [{name: app, port: 80}]")
+            .replace("metadata: {name: asked}", labels),
+    );
+    cluster.publish();
+    assert_eq!(cluster.get("asked.test", "/", "").status, 200);
+    until_counted(&cluster, of_route, "2");
+    cluster.remove("HTTPRoute", "asked");
+    cluster.publish();
+    assert!(!cluster.metrics().contains("team/asked"), "gone with the route");
+    assert!(cluster.metrics().contains("team/gw"));
+    cluster.remove("Gateway", "gw");
+    cluster.publish();
+    assert!(!cluster.metrics().contains("team/gw"), "gone with the Gateway");
+}
+
+/// Waits until a series has a value: a request is counted after its response is written.
+fn until_counted(cluster: &Cluster, series: &str, value: &str) {
+    until(series, || cluster.value(series).as_deref() == Some(value));
+}

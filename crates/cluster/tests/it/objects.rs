@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use auth::time::Timestamp;
-use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase};
+use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode};
 use controller::names::{Interner, Kind, Name, ObjectKey};
 use controller::objects;
 use controller::plan::SocketId;
@@ -65,6 +65,7 @@ impl Cluster {
             listener: (**listener).clone(),
             tls: http_engine::tls::policy::TlsPolicy::default(),
             zone: None,
+            route_metrics: RouteMetricsMode::Labeled,
         };
         let time = Timestamp::from_secs(now());
         let compiler = Compiler::new(
@@ -172,6 +173,17 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
         let response = client.response();
         self.answered.set(self.answered.get() + usize::from(response.status == 200));
         response
+    }
+
+    /// The text of a scrape.
+    pub(crate) fn metrics(&self) -> String {
+        self.fixture.metrics.render(telemetry::metrics::Format::Text)
+    }
+
+    /// The value of a series.
+    pub(crate) fn value(&self, series: &str) -> Option<String> {
+        let text = self.metrics();
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned))
     }
 
     /// Number of requests that a pod has answered.

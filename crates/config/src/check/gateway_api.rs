@@ -9,7 +9,7 @@ use gateway::config::Listener;
 use http_engine::tls::policy::TlsPolicy;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, DefaultPolicy};
+use super::super::raw::{self, DefaultPolicy, RouteMetrics};
 use super::super::scalar::{EndpointAddress, Name};
 use super::{Context, listeners};
 use crate::partial::Partial;
@@ -48,6 +48,8 @@ pub struct GatewayApiSettings {
     pub exposure: GatewayExposure,
     /// Zone of this process.
     pub zone: Option<String>,
+    /// Which routes have metrics of their own.
+    pub route_metrics: RouteMetrics,
     /// Settings of the listeners, whose name, address and TLS are replaced.
     pub listener: Listener,
     /// Versions, cipher suites and groups of TLS.
@@ -108,6 +110,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         bind: raw.bind,
         exposure,
         zone: raw.zone.clone(),
+        route_metrics: raw.route_metrics,
         listener: listener?,
         tls: tls?,
     })

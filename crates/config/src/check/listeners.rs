@@ -151,6 +151,7 @@ pub(super) fn check_listener(
     };
     Some(Listener {
         socket: None,
+        metrics: None,
         name: raw.name.0.as_str().into(),
         service,
         address,

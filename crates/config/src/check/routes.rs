@@ -237,6 +237,7 @@ pub(super) fn one(
     let basic_auth = basic_auth::route_use(raw, path, sound, context);
     Some(Route {
         name: raw.name.0.as_str().into(),
+        metrics: None,
         is_closed: false,
         policy: policy?,
         denied_detail: pages::denied_detail(raw, path, context),

@@ -69,6 +69,9 @@ pub struct GatewayApi {
     /// it by hints are preferred. Default: hints are not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
+    /// Which routes have metrics of their own, beside those of their listeners.
+    #[serde(skip_serializing_if = "is_default")]
+    pub route_metrics: RouteMetrics,
     /// Settings of all listeners of Gateways.
     #[serde(skip_serializing_if = "is_default")]
     pub listener: GatewayListener,
@@ -91,6 +94,7 @@ impl Default for GatewayApi {
             service: None,
             addresses: Vec::new(),
             zone: None,
+            route_metrics: RouteMetrics::Labeled,
             listener: GatewayListener::default(),
         }
     }
@@ -105,6 +109,19 @@ pub enum DefaultPolicy {
     Deny,
     /// Everybody may pass, without a credential.
     Public,
+}
+
+/// Which routes have metrics of their own. Each has up to 15 series.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteMetrics {
+    /// None.
+    Off,
+    /// Routes with the label `postern.dev/route-metrics` and the value `true`.
+    #[default]
+    Labeled,
+    /// All. For a few hundred routes.
+    All,
 }
 
 /// Services of Gateways. Each has the port of its Gateway, and sends it to a port of the pods that

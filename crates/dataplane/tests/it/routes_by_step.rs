@@ -11,6 +11,7 @@ use gateway::config::{Config, Destination, Listener, Route, Routing, SocketId};
 use gateway::server::{GatewayListeners, RoutesUpdate, StartError};
 use http_engine::config::ListenAddress;
 use http_engine::upstream::endpoints::{ActiveEndpoint, EndpointList, Health};
+use telemetry::metrics::{GatewayListenerMetrics, GatewayListenerName};
 use tokio::sync::watch;
 
 const SOCKET: SocketId = SocketId(0);
@@ -48,7 +49,12 @@ impl Cluster {
         let mut routing = config.routing.clone();
         let hosts = HostSet::new(&["*.apps.test"]).unwrap();
         routing.set_socket(SOCKET, Arc::new(ScopeIndex::new([(hosts, SCOPE)])));
-        routing.name_scope(SCOPE, "team/gateway/http".into());
+        let name = GatewayListenerName {
+            gateway: "team/gateway".into(),
+            listener_set: "".into(),
+            listener: "http".into(),
+        };
+        routing.insert_scope(SCOPE, Arc::new(GatewayListenerMetrics::new(name)));
         let address = ports::free();
         let listeners = vec![listener(&config, SOCKET, &address)];
         let cluster = Self { fixture, address: address.parse().unwrap(), routing };
@@ -102,8 +108,9 @@ fn a_route_is_in_force_when_the_update_returns_and_gone_when_it_is_removed() {
     cluster.publish(GatewayListeners::Same);
     assert_eq!(cluster.get("nb.apps.test").status, 404);
     let counted = |series: &str| cluster.fixture.counted(series);
-    let of_scope =
-        counted("postern_requests_total{route=\"team/gateway/http\",outcome=\"allowed\",class=\"2xx\"}");
+    let of_scope = counted(
+        r#"postern_requests_total{gateway="team/gateway",listener="http",outcome="allowed",class="2xx"}"#,
+    );
     assert!(of_scope >= 1.0, "{of_scope}");
 }
 

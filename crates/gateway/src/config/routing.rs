@@ -17,6 +17,7 @@ use auth::policy::rule::Policy;
 use auth::snapshot::Slots;
 use http_engine::config::Upstream;
 use http_engine::upstream::endpoints::EndpointUpdates;
+use telemetry::metrics::{GatewayListenerMetrics, GatewayRouteMetrics};
 
 use super::{AuthorizerConfig, Route};
 
@@ -32,7 +33,7 @@ pub struct Routing {
     decision_fields: DecisionFields,
     /// How many routes have a CORS policy.
     with_cors: usize,
-    scopes: Slots<Arc<str>>,
+    scopes: Slots<Arc<GatewayListenerMetrics>>,
     sockets: Slots<Arc<ScopeIndex>>,
 }
 
@@ -168,9 +169,19 @@ impl Routing {
         }
     }
 
-    /// The name of a scope in metrics; `None` for that of the file.
-    pub fn scope_name(&self, scope: Scope) -> Option<&Arc<str>> {
+    /// The metrics of a scope; `None` for that of the file.
+    pub fn scope_metrics(&self, scope: Scope) -> Option<&Arc<GatewayListenerMetrics>> {
         self.scopes.get(usize::try_from(scope.number()).ok()?)
+    }
+
+    /// The metrics of all scopes but that of the file.
+    pub fn all_scope_metrics(&self) -> impl Iterator<Item = &Arc<GatewayListenerMetrics>> {
+        self.scopes.iter()
+    }
+
+    /// The metrics of a route that has its own beside those of its scope.
+    pub fn route_metrics(&self, route: usize) -> Option<&Arc<GatewayRouteMetrics>> {
+        self.routes.get(route)?.metrics.as_ref()
     }
 
     /// Adds a route with the hosts that it has in each scope, or replaces the one with its number.
@@ -206,10 +217,10 @@ impl Routing {
         self.upstreams.take(at);
     }
 
-    /// Names a scope for metrics.
-    pub fn name_scope(&mut self, scope: Scope, name: Arc<str>) {
+    /// Adds a scope with its metrics, or replaces those of the one with its number.
+    pub fn insert_scope(&mut self, scope: Scope, metrics: Arc<GatewayListenerMetrics>) {
         if let Ok(at) = usize::try_from(scope.number()) {
-            self.scopes.set(at, name);
+            self.scopes.set(at, metrics);
         }
     }
 

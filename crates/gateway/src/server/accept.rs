@@ -127,7 +127,8 @@ fn is_of_one_client(error: &io::Error) -> bool {
 /// The listener configured at an address now, and its counters.
 fn listener(worker: &Worker, address: &ListenAddress) -> Option<(Arc<Listener>, Arc<ListenerMetrics>)> {
     let listener = worker.active_config().config.listeners.at(address)?.clone();
-    let counts = worker.metrics.metrics().listener(&listener.name);
+    let counts = listener.metrics.clone();
+    let counts = counts.unwrap_or_else(|| worker.metrics.metrics().listener(&listener.name));
     Some((listener, counts))
 }
 

@@ -112,6 +112,12 @@ async fn metrics_in_the_form_asked_for() {
         "{head}"
     );
     assert!(read(&body, true).contains_key("postern_workers"));
+    let protobuf =
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    let (_, head, body) =
+        running.ask("HEAD", "/metrics", &format!("Accept: {protobuf},text/plain;q=0.1\r\n")).await;
+    let message = "content-type: application/vnd.google.protobuf; proto=io.prometheus.client.metricfamily; encoding=delimited";
+    assert!(head.contains(message) && body.is_empty(), "{head}");
     running.end().await;
 }
 

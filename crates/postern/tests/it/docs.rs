@@ -194,7 +194,7 @@ fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 }
 
 /// Source files that define metric families.
-const COLLECTED: [&str; 12] = [
+const COLLECTED: [&str; 13] = [
     "credentials/src/authenticate/authority",
     "credentials/src/events/mod",
     "credentials/src/revocation/sample",
@@ -205,6 +205,7 @@ const COLLECTED: [&str; 12] = [
     "login/src/lib",
     "postern/src/process/setup",
     "telemetry/src/metrics/authorizer",
+    "telemetry/src/metrics/cluster",
     "telemetry/src/metrics/provider",
     "telemetry/src/metrics/scrape",
 ];

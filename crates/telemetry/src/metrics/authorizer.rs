@@ -45,7 +45,7 @@ impl AuthorizerMetrics {
 
 impl Metrics {
     pub(super) fn render_authorizers(&self, e: &mut Encoder) {
-        let all: Vec<_> = self.authorizers.lock().values().cloned().collect();
+        let all: Vec<_> = self.authorizers.read().values().cloned().collect();
         if all.is_empty() {
             return;
         }

@@ -3,7 +3,10 @@
 //! Owns: the cheapest counter that a scrape can read while a worker writes it. Does not own: the
 //! guarantee of a single writer, which [`super::WorkerMetrics`] gives.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::WorkerMetrics;
 
 /// A 64-bit counter that one thread writes and any thread reads.
 ///
@@ -81,4 +84,30 @@ pub(super) fn shards<T: Default>(n: usize) -> Box<[Shard<T>]> {
 /// Sum of the values that `read` returns for each shard.
 pub(super) fn sum<T>(shards: &[Shard<T>], read: impl Fn(&T) -> u64) -> u64 {
     shards.iter().map(|shard| read(&shard.0)).fold(0, u64::wrapping_add)
+}
+
+/// Shards that are created by the first write. What is never used costs nothing.
+#[derive(Debug)]
+pub(super) struct LazyShards<T>(OnceLock<Box<[Shard<T>]>>);
+
+impl<T> Default for LazyShards<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T: Default> LazyShards<T> {
+    /// The shard of a worker.
+    #[inline]
+    pub(super) fn of(&self, worker: &WorkerMetrics) -> &T {
+        let all = self.0.get_or_init(|| shards(worker.metrics().workers()));
+        &all[worker.index()].0
+    }
+}
+
+impl<T> LazyShards<T> {
+    /// All shards; none before the first write.
+    pub(super) fn all(&self) -> &[Shard<T>] {
+        self.0.get().map_or(&[], |all| all)
+    }
 }

@@ -1,7 +1,7 @@
 //! Metrics: counters of everything the gateway does. Writing them is cheap; a scrape sums them up.
 //!
 //! Owns: the registry of routes, listeners and endpoints by name, the shards per worker, samples of
-//! other crates, and their text formats ([`Format`]). Does not own: the HTTP side of a scrape
+//! other crates, and the formats of a scrape ([`Exposition`]). Does not own: the HTTP side of a scrape
 //! (`gateway::admin`), or state that is sampled through closures.
 //!
 //! Flow: `Metrics::new(workers)` once. Each worker thread takes its [`WorkerMetrics`] and passes it
@@ -12,29 +12,36 @@
 //! configuration is applied, never per request.
 
 mod authorizer;
+mod cluster;
 mod encode;
+mod exponential;
 mod histogram;
 mod local;
+mod protobuf;
 mod provider;
 mod scrape;
 mod series;
 mod sources;
 
 use std::any::TypeId;
+use std::borrow::Borrow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 pub use authorizer::AuthorizerMetrics;
-pub use encode::{Encoder, Family, FamilyKind, Format, Labels, Number};
+pub use cluster::{ClusterMetrics, GatewayListenerMetrics, GatewayListenerName, GatewayRouteMetrics};
+pub use encode::{Encoder, Exposition, Family, FamilyKind, Format, Labels, Number};
 use histogram::Histogram;
 pub use http_engine::labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use local::{LocalCounter, LocalGauge, Shard, shards};
+use outage::Outage;
 use parking_lot::{Mutex, RwLock};
 pub use provider::{DatabaseState, ProviderStats};
-pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics, WorkerEndpoint};
+pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics, WorkerEndpoint, WorkerServiceEndpoint};
+use series::{EndpointShard, endpoint_outage};
 pub use sources::{BuildInfo, CacheSample, IssuerSample, Reloads};
 use sources::{CpuPerRequest, Sources};
 
@@ -56,10 +63,29 @@ struct WorkerShard {
     phases: [Histogram; Phase::COUNT],
     requests: LocalGauge,
     cache: [LocalCounter; CacheUse::ALL.len()],
+    /// The endpoints of all Services of a cluster.
+    services: EndpointShard,
 }
 
-/// Metrics by name, kept while they are referenced.
-type ByName<K, T> = Mutex<BTreeMap<K, Arc<T>>>;
+/// Metrics by name, kept while they are referenced. Workers find listeners here while a scrape reads
+/// the list, so it is no lock that only one may have.
+type ByName<K, T> = RwLock<BTreeMap<K, Arc<T>>>;
+
+/// The metrics with a name, created if there are none.
+fn find_or_create<K: Ord + Borrow<Q>, Q: Ord + ?Sized, T>(
+    all: &ByName<K, T>,
+    name: &Q,
+    create: impl FnOnce() -> (K, T),
+) -> Arc<T> {
+    if let Some(known) = all.read().get(name) {
+        return Arc::clone(known);
+    }
+    let (key, new) = create();
+    Arc::clone(all.write().entry(key).or_insert_with(|| Arc::new(new)))
+}
+
+/// Outages of endpoints, by upstream and endpoint.
+type Outages = BTreeMap<(Box<str>, Box<str>), Weak<Outage>>;
 
 /// All metrics of a process.
 pub struct Metrics {
@@ -70,6 +96,7 @@ pub struct Metrics {
     listeners: ByName<Box<str>, ListenerMetrics>,
     endpoints: ByName<(Box<str>, Box<str>), EndpointMetrics>,
     authorizers: ByName<Box<str>, AuthorizerMetrics>,
+    service_outages: Mutex<Outages>,
     denials: Reasons,
     exchange_failures: Reasons,
     reloads: Reloads,
@@ -88,10 +115,11 @@ impl Metrics {
             workers: shards(workers),
             shards_taken: Mutex::new(vec![false; workers].into()),
             unrouted: Arc::new(RouteMetrics::new(UNROUTED, workers)),
-            routes: Mutex::default(),
-            listeners: Mutex::default(),
-            endpoints: Mutex::default(),
-            authorizers: Mutex::default(),
+            routes: RwLock::default(),
+            listeners: RwLock::default(),
+            endpoints: RwLock::default(),
+            authorizers: RwLock::default(),
+            service_outages: Mutex::default(),
             denials: Reasons::default(),
             exchange_failures: Reasons::default(),
             reloads: Reloads::default(),
@@ -119,8 +147,7 @@ impl Metrics {
 
     /// Metrics of a route, created at first use and kept by name across reloads.
     pub fn route(&self, name: &str) -> Arc<RouteMetrics> {
-        let new = || Arc::new(RouteMetrics::new(name, self.workers()));
-        Arc::clone(self.routes.lock().entry(name.into()).or_insert_with(new))
+        find_or_create(&self.routes, name, || (name.into(), RouteMetrics::new(name, self.workers())))
     }
 
     /// Metrics of requests without a route: malformed, or matched by none.
@@ -130,31 +157,43 @@ impl Metrics {
 
     /// Metrics of a listener, created at first use and kept by name across reloads.
     pub fn listener(&self, name: &str) -> Arc<ListenerMetrics> {
-        let new = || Arc::new(ListenerMetrics::new(name, self.workers()));
-        Arc::clone(self.listeners.lock().entry(name.into()).or_insert_with(new))
+        find_or_create(&self.listeners, name, || (name.into(), ListenerMetrics::new(name)))
     }
 
     /// Metrics of an endpoint (`host:port` or a socket path) of an upstream, created at first use
     /// and kept by name across reloads.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> Arc<EndpointMetrics> {
         let new = || Arc::new(EndpointMetrics::new(upstream, endpoint, self.workers()));
-        Arc::clone(self.endpoints.lock().entry((upstream.into(), endpoint.into())).or_insert_with(new))
+        Arc::clone(self.endpoints.write().entry((upstream.into(), endpoint.into())).or_insert_with(new))
     }
 
     /// Metrics of an authorizer, created at first use and kept by name across reloads.
     pub fn authorizer(&self, name: &str) -> Arc<AuthorizerMetrics> {
-        let new = || Arc::new(AuthorizerMetrics::new(name, self.workers()));
-        Arc::clone(self.authorizers.lock().entry(name.into()).or_insert_with(new))
+        find_or_create(&self.authorizers, name, || {
+            (name.into(), AuthorizerMetrics::new(name, self.workers()))
+        })
+    }
+
+    /// The outage of an endpoint of a Service, which all workers share.
+    fn service_outage(&self, upstream: &str, endpoint: &str) -> Arc<Outage> {
+        let mut outages = self.service_outages.lock();
+        let known = outages.entry((upstream.into(), endpoint.into())).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(endpoint_outage(upstream, endpoint));
+            *known = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// Removes routes, listeners, authorizers and endpoints that are no longer referenced, so that
     /// memory does not grow when reloads change names for years. Call it some time after a reload,
     /// when the last request of the previous configuration has finished.
     pub fn remove_unused(&self) {
-        self.routes.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
-        self.listeners.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
-        self.endpoints.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
-        self.authorizers.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.routes.write().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.listeners.write().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.endpoints.write().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.authorizers.write().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.service_outages.lock().retain(|_, outage| outage.strong_count() > 0);
     }
 
     /// Counts a refused request by reason: a constant code, never text of a peer.
@@ -278,6 +317,10 @@ impl WorkerMetrics {
         &self.metrics.workers[self.index].0
     }
 
+    fn services(&self) -> &EndpointShard {
+        &self.shard().services
+    }
+
     /// A request's head arrived. [`WorkerMetrics::request_ended`] must follow exactly once.
     #[inline]
     pub fn request_begun(&self) {
@@ -341,7 +384,7 @@ mod tests {
         let gone = metrics.endpoint("app", "10.0.0.1:80");
         drop(gone);
         metrics.remove_unused();
-        assert!(metrics.endpoints.lock().is_empty());
+        assert!(metrics.endpoints.read().is_empty());
         assert!(Arc::ptr_eq(&api, &metrics.route("api")));
     }
 

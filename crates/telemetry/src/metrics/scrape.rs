@@ -10,26 +10,48 @@ use std::sync::atomic::Ordering::Relaxed;
 use http_engine::labels::{HandshakeFailure, MirrorResult, Outcome, Protocol, Refusal, StatusClass};
 
 use super::Metrics;
-use super::encode::{Encoder, FamilyKind, Format};
+use super::cluster::{ALL_SERVICES, ClusterMetrics};
+use super::encode::{Encoder, Exposition, Family, FamilyKind, Format};
 use super::histogram::{FIRST_REQUEST_BOUND, Total};
 use super::local::sum;
-use super::series::{EndpointMetrics, EndpointShard, ListenerMetrics, RouteMetrics};
+use super::series::{
+    EndpointMetrics, EndpointShard, ListenerMetrics, ListenerShard, RouteMetrics, RouteShard,
+};
 use super::sources::{IssuerSample, Sources};
 use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase};
 use crate::process;
 
+/// What has many series, as it was when the scrape began.
+struct Listed {
+    routes: Vec<Arc<RouteMetrics>>,
+    listeners: Vec<Arc<ListenerMetrics>>,
+    endpoints: Vec<Arc<EndpointMetrics>>,
+    cluster: ClusterMetrics,
+}
+
 impl Metrics {
     /// All metrics as text. Reads `/proc` and the cgroup, which takes milliseconds, so it must not
     /// run on a worker's thread.
     pub fn render(&self, format: Format) -> String {
-        let mut encoder = Encoder::new(format);
+        let text = self.write(Encoder::new(format), || ());
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    /// All metrics in any format, on a thread of its own: it has the lowest priority afterwards. Most
+    /// of the work is done at that priority, so it takes no core from a worker.
+    pub fn expose(&self, exposition: Exposition) -> Vec<u8> {
+        let encoder = match exposition {
+            Exposition::Text(format) => Encoder::new(format),
+            Exposition::Protobuf => Encoder::protobuf(),
+        };
+        self.write(encoder, process::lower_priority)
+    }
+
+    /// Does first what may hold a lock: a thread with a low priority would make a worker wait for it.
+    fn write(&self, mut encoder: Encoder, between: impl FnOnce()) -> Vec<u8> {
         let e = &mut encoder;
-        self.requests(e);
-        self.durations(e);
         self.denials(e);
-        self.connections(e);
-        self.upstreams(e);
         let sources = self.sources.read();
         self.cache(e, &sources);
         issuers(e, &sources);
@@ -45,8 +67,25 @@ impl Metrics {
         let cpu_seconds = process(e);
         self.cpu_limit(e, &sources, cpu_seconds);
         self.build(e, &sources);
+        let mut listed = self.listed(&sources);
         drop(sources);
+        between();
+        listed.cluster.sort();
+        self.requests(&listed, e);
+        self.durations(&listed, e);
+        connections(&listed, e);
+        self.upstreams(&listed, e);
         encoder.finish()
+    }
+
+    fn listed(&self, sources: &Sources) -> Listed {
+        let named = self.routes.read().values().cloned().collect::<Vec<_>>();
+        Listed {
+            routes: std::iter::once(Arc::clone(&self.unrouted)).chain(named).collect(),
+            listeners: self.listeners.read().values().cloned().collect(),
+            endpoints: self.endpoints.read().values().cloned().collect(),
+            cluster: sources.cluster.as_ref().map(|sample| sample()).unwrap_or_default(),
+        }
     }
 
     fn cache(&self, e: &mut Encoder, sources: &Sources) {
@@ -66,19 +105,14 @@ impl Metrics {
             .sample(&[], sample.limit_bytes);
     }
 
-    fn all_routes(&self) -> Vec<Arc<RouteMetrics>> {
-        let named = self.routes.lock().values().cloned().collect::<Vec<_>>();
-        std::iter::once(Arc::clone(&self.unrouted)).chain(named).collect()
-    }
-
-    fn requests(&self, e: &mut Encoder) {
-        let routes = self.all_routes();
+    fn requests(&self, listed: &Listed, e: &mut Encoder) {
+        let Listed { routes, cluster, .. } = listed;
         let mut family = e.family(
             "postern_requests",
             FamilyKind::Counter,
-            "Requests finished, by route, outcome and class of the status sent.",
+            "Requests finished, by route or listener of a Gateway, outcome and class of the status sent.",
         );
-        for route in &routes {
+        for route in routes {
             let usual = if Arc::ptr_eq(route, &self.unrouted) {
                 (Outcome::NoRoute, StatusClass::ClientError)
             } else {
@@ -100,32 +134,28 @@ impl Metrics {
                 }
             }
         }
-        let mut family = e.family(
-            "postern_request_body_bytes",
-            FamilyKind::Counter,
-            "Body bytes received from clients, by route.",
-        );
-        for route in &routes {
-            family.sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.received.get()));
-        }
-        let mut family = e.family(
-            "postern_response_body_bytes",
-            FamilyKind::Counter,
-            "Body bytes sent to clients, by route.",
-        );
-        for route in &routes {
-            family.sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.sent.get()));
-        }
+        cluster.write_requests(&mut family);
+        let by_route = |family: &mut Family<'_>, read: fn(&RouteShard) -> u64| {
+            for route in routes {
+                family.sample(&[("route", &*route.name)], sum(&route.shards, read));
+            }
+        };
+        let help = "Body bytes received from clients, by route or Gateway.";
+        let mut family = e.family("postern_request_body_bytes", FamilyKind::Counter, help);
+        by_route(&mut family, |shard| shard.received.get());
+        cluster.write_received(&mut family);
+        let help = "Body bytes sent to clients, by route or Gateway.";
+        let mut family = e.family("postern_response_body_bytes", FamilyKind::Counter, help);
+        by_route(&mut family, |shard| shard.sent.get());
+        cluster.write_sent(&mut family);
         let mut family = e.family(
             "postern_request_headers_removed",
             FamilyKind::Counter,
-            "Client header fields removed because they state identity, origin or method, by route.",
+            "Client header fields removed because they state identity, origin or method, by route or Gateway.",
         );
-        for route in &routes {
-            family
-                .sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.headers_removed.get()));
-        }
-        render_mirrored(&routes, e);
+        by_route(&mut family, |shard| shard.headers_removed.get());
+        cluster.write_headers_removed(&mut family);
+        render_mirrored(listed, e);
         e.family(
             "postern_requests_in_flight",
             FamilyKind::Gauge,
@@ -134,16 +164,17 @@ impl Metrics {
         .sample(&[], sum(&self.workers, |shard| shard.requests.open()));
     }
 
-    fn durations(&self, e: &mut Encoder) {
+    fn durations(&self, listed: &Listed, e: &mut Encoder) {
         let mut family = e.family(
             "postern_request_duration_seconds",
             FamilyKind::Histogram,
             "Time from the complete request head to the last byte of the response, by route.",
         );
-        for route in self.all_routes() {
+        for route in &listed.routes {
             let total = Total::sum_of(route.shards.iter().map(|shard| &shard.0.duration));
             total.write(&mut family, ("route", &route.name), FIRST_REQUEST_BOUND);
         }
+        listed.cluster.write_own_families(e);
         let mut family = e.family(
             "postern_phase_duration_seconds",
             FamilyKind::Histogram,
@@ -171,75 +202,28 @@ impl Metrics {
         }
     }
 
-    fn connections(&self, e: &mut Encoder) {
-        let listeners: Vec<Arc<ListenerMetrics>> = self.listeners.lock().values().cloned().collect();
-        let mut family =
-            e.family("postern_connections_accepted", FamilyKind::Counter, "Connections accepted.");
-        for l in &listeners {
-            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.accepted.get()));
-        }
-        let mut family = e.family("postern_accept_errors", FamilyKind::Counter, "Failed accept calls.");
-        for l in &listeners {
-            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.accept_errors.get()));
-        }
-        let mut family =
-            e.family("postern_connections", FamilyKind::Counter, "Connections that used a protocol.");
-        for (l, protocol) in listeners.iter().flat_map(|l| Protocol::ALL.map(|protocol| (l, protocol))) {
-            let count = sum(&l.shards, |shard| shard.open[protocol as usize].begun());
-            family.sample(&[("listener", &*l.name), ("protocol", protocol.as_str())], count);
-        }
-        let mut family =
-            e.family("postern_connections_open", FamilyKind::Gauge, "Open connections, by protocol.");
-        for (l, protocol) in listeners.iter().flat_map(|l| Protocol::ALL.map(|protocol| (l, protocol))) {
-            let count = sum(&l.shards, |shard| shard.open[protocol as usize].open());
-            family.sample(&[("listener", &*l.name), ("protocol", protocol.as_str())], count);
-        }
-        let mut family = e.family(
-            "postern_connections_refused",
-            FamilyKind::Counter,
-            "Connections closed before their first request, by reason.",
-        );
-        for (l, why) in listeners.iter().flat_map(|l| Refusal::ALL.map(|why| (l, why))) {
-            let count = sum(&l.shards, |shard| shard.refused[why as usize].get());
-            family.sample(&[("listener", &*l.name), ("reason", why.as_str())], count);
-        }
-        let mut family = e.family(
-            "postern_connections_evicted",
-            FamilyKind::Counter,
-            "Idle connections closed to make room for others.",
-        );
-        for l in &listeners {
-            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.closed_for_room.get()));
-        }
-        let mut family = e.family(
-            "postern_tls_handshake_errors",
-            FamilyKind::Counter,
-            "TLS handshakes that failed, by reason.",
-        );
-        for (l, why) in listeners.iter().flat_map(|l| HandshakeFailure::ALL.map(|why| (l, why))) {
-            let count = sum(&l.shards, |shard| shard.handshake[why as usize].get());
-            family.sample(&[("listener", &*l.name), ("reason", why.as_str())], count);
-        }
-    }
-
-    fn upstreams(&self, e: &mut Encoder) {
-        let endpoints: Vec<Arc<EndpointMetrics>> = self.endpoints.lock().values().cloned().collect();
+    fn upstreams(&self, listed: &Listed, e: &mut Encoder) {
+        let endpoints = &listed.endpoints;
         let mut family = e.family(
             "postern_upstream_endpoint_healthy",
             FamilyKind::Gauge,
             "Share of workers that send requests to the endpoint: 1 all, 0 none.",
         );
-        for endpoint in &endpoints {
+        for endpoint in endpoints {
             family.sample(&endpoint_labels(endpoint), endpoint.healthy_share());
         }
+        let has_services = self.has_services();
         let mut family = e.family(
             "postern_upstream_ejections",
             FamilyKind::Counter,
             "Ejections of an endpoint, over all workers.",
         );
-        for endpoint in &endpoints {
+        for endpoint in endpoints {
             let ejections = sum(&endpoint.shards, |shard| shard.ejections.get());
             family.sample(&endpoint_labels(endpoint), ejections + endpoint.down_count.load(Relaxed));
+        }
+        if has_services {
+            family.sample(&ALL_SERVICES, self.of_services(|shard| shard.ejections.get()));
         }
         let checked = |endpoint: &&Arc<EndpointMetrics>| endpoint.checks.iter().any(|n| n.load(Relaxed) > 0);
         if endpoints.iter().any(|endpoint| checked(&endpoint)) {
@@ -254,8 +238,11 @@ impl Metrics {
         }
         for (name, kind, help, read) in ENDPOINT_FAMILIES {
             let mut family = e.family(name, *kind, help);
-            for endpoint in &endpoints {
+            for endpoint in endpoints {
                 family.sample(&endpoint_labels(endpoint), sum(&endpoint.shards, read));
+            }
+            if has_services {
+                family.sample(&ALL_SERVICES, self.of_services(read));
             }
         }
     }
@@ -374,11 +361,129 @@ const ENDPOINT_FAMILIES: &[EndpointFamily] = &[
     }),
 ];
 
+/// A family with the connections of listeners.
+struct ListenerFamily {
+    name: &'static str,
+    kind: FamilyKind,
+    help: &'static str,
+    /// The label, with its values. Without a label there is one value, which is empty.
+    label: &'static str,
+    values: &'static [&'static str],
+    /// The number of the value at an index.
+    read: fn(&ListenerShard, usize) -> u64,
+    of_gateways: GatewayDetail,
+}
+
+/// What a family has of each Gateway, as far as it is not 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GatewayDetail {
+    Nothing,
+    /// The sum over all values of the label.
+    Sum,
+    /// The same as of a listener of the file.
+    ByValue,
+}
+
+impl ListenerFamily {
+    const fn new(
+        name: &'static str,
+        kind: FamilyKind,
+        help: &'static str,
+        read: fn(&ListenerShard, usize) -> u64,
+    ) -> Self {
+        Self { name, kind, help, label: "", values: &[""], read, of_gateways: GatewayDetail::ByValue }
+    }
+
+    const fn by(
+        self,
+        label: &'static str,
+        values: &'static [&'static str],
+        of_gateways: GatewayDetail,
+    ) -> Self {
+        Self { label, values, of_gateways, ..self }
+    }
+}
+
+const LISTENER_FAMILIES: &[ListenerFamily] = &[
+    ListenerFamily::new(
+        "postern_connections_accepted",
+        FamilyKind::Counter,
+        "Connections accepted.",
+        |l, _| l.accepted.get(),
+    ),
+    ListenerFamily::new("postern_accept_errors", FamilyKind::Counter, "Failed accept calls.", |l, _| {
+        l.accept_errors.get()
+    }),
+    ListenerFamily::new(
+        "postern_connections",
+        FamilyKind::Counter,
+        "Connections that used a protocol.",
+        |l, at| l.open[at].begun(),
+    )
+    .by("protocol", &Protocol::ALL_TEXTS, GatewayDetail::Nothing),
+    ListenerFamily::new(
+        "postern_connections_open",
+        FamilyKind::Gauge,
+        "Open connections, by protocol.",
+        |l, at| l.open[at].open(),
+    )
+    .by("protocol", &Protocol::ALL_TEXTS, GatewayDetail::Sum),
+    ListenerFamily::new(
+        "postern_connections_refused",
+        FamilyKind::Counter,
+        "Connections closed before their first request, by reason.",
+        |l, at| l.refused[at].get(),
+    )
+    .by("reason", &Refusal::ALL_TEXTS, GatewayDetail::ByValue),
+    ListenerFamily::new(
+        "postern_connections_evicted",
+        FamilyKind::Counter,
+        "Idle connections closed to make room for others.",
+        |l, _| l.closed_for_room.get(),
+    ),
+    ListenerFamily::new(
+        "postern_tls_handshake_errors",
+        FamilyKind::Counter,
+        "TLS handshakes that failed, by reason.",
+        |l, at| l.handshake[at].get(),
+    )
+    .by("reason", &HandshakeFailure::ALL_TEXTS, GatewayDetail::ByValue),
+];
+
+/// Writes the connections of each listener of the file, and of each Gateway.
+fn connections(listed: &Listed, e: &mut Encoder) {
+    for ListenerFamily { name, kind, help, label, values, read, of_gateways } in LISTENER_FAMILIES {
+        let mut family = e.family(name, *kind, help);
+        for l in &listed.listeners {
+            for (at, value) in values.iter().enumerate() {
+                family.sample(&[("listener", &*l.name), (label, value)], l.sum(|shard| read(shard, at)));
+            }
+        }
+        for gateway in &listed.cluster.gateways {
+            let owner = ("gateway", &*gateway.name);
+            let counts =
+                values.iter().enumerate().map(|(at, value)| (*value, gateway.sum(|shard| read(shard, at))));
+            match of_gateways {
+                GatewayDetail::Nothing => {}
+                GatewayDetail::Sum => {
+                    let sum: u64 = counts.map(|(_, count)| count).sum();
+                    if sum > 0 {
+                        family.sample(&[owner], sum);
+                    }
+                }
+                GatewayDetail::ByValue => counts
+                    .filter(|(_, count)| *count > 0)
+                    .for_each(|(value, count)| family.sample(&[owner, (label, value)], count)),
+            }
+        }
+    }
+}
+
 /// Writes the copies of requests for mirrors. Routes without mirrors, which are most, have none.
-fn render_mirrored(routes: &[Arc<RouteMetrics>], e: &mut Encoder) {
-    let help = "Copies of requests for mirrors, by route and result.";
+fn render_mirrored(listed: &Listed, e: &mut Encoder) {
+    let help = "Copies of requests for mirrors, by route or Gateway and result.";
     let mut family = e.family("postern_mirrored_requests", FamilyKind::Counter, help);
-    for route in routes {
+    for route in &listed.routes {
         let count = |result: MirrorResult| sum(&route.shards, |shard| shard.mirrored[result as usize].get());
         if MirrorResult::ALL.iter().all(|result| count(*result) == 0) {
             continue;
@@ -387,6 +492,7 @@ fn render_mirrored(routes: &[Arc<RouteMetrics>], e: &mut Encoder) {
             family.sample(&[("route", &*route.name), ("result", result.as_str())], count(result));
         }
     }
+    listed.cluster.write_mirrored(&mut family);
 }
 
 fn endpoint_labels(endpoint: &EndpointMetrics) -> [(&str, &str); 2] {

@@ -14,7 +14,7 @@ use outage::{Outage, RECOVERY_PERIOD};
 
 use super::WorkerMetrics;
 use super::histogram::Histogram;
-use super::local::{LocalCounter, LocalGauge, Shard, shards};
+use super::local::{LazyShards, LocalCounter, LocalGauge, Shard, shards, sum};
 
 #[derive(Debug, Default)]
 pub(super) struct RouteShard {
@@ -82,20 +82,26 @@ pub(super) struct ListenerShard {
     pub(super) handshake: [LocalCounter; HandshakeFailure::COUNT],
 }
 
-/// Metrics of the connections of one listener.
+/// Metrics of the connections of one listener, or of all listeners of a Gateway.
 #[derive(Debug)]
 pub struct ListenerMetrics {
     pub(super) name: Arc<str>,
-    pub(super) shards: Box<[Shard<ListenerShard>]>,
+    shards: LazyShards<ListenerShard>,
 }
 
 impl ListenerMetrics {
-    pub(super) fn new(name: &str, workers: usize) -> Self {
-        Self { name: name.into(), shards: shards(workers) }
+    /// Metrics that have counted nothing yet. Those of a listener of the file are found by name
+    /// ([`super::Metrics::listener`]); those of a Gateway belong to its listeners.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), shards: LazyShards::default() }
     }
 
     fn shard(&self, worker: &WorkerMetrics) -> &ListenerShard {
-        &self.shards[worker.index()].0
+        self.shards.of(worker)
+    }
+
+    pub(super) fn sum(&self, read: impl Fn(&ListenerShard) -> u64) -> u64 {
+        sum(self.shards.all(), read)
     }
 
     /// A connection was accepted.
@@ -169,8 +175,7 @@ impl EndpointMetrics {
             down: AtomicBool::new(false),
             down_count: AtomicU64::new(0),
             checks: Default::default(),
-            outage: Outage::new(format!("endpoint {endpoint} of upstream {upstream}"))
-                .with_recovery_period(RECOVERY_PERIOD),
+            outage: endpoint_outage(upstream, endpoint),
         }
     }
 
@@ -324,4 +329,77 @@ impl EndpointStats for WorkerEndpoint {
     fn healthy(&self) {
         self.endpoint.outage.succeeded();
     }
+}
+
+/// Metrics of the endpoint of a Service of a cluster, written by one worker. All endpoints of all
+/// Services are counted together: they are many, and come and go.
+pub struct WorkerServiceEndpoint {
+    metrics: Rc<WorkerMetrics>,
+    /// Shared by the workers, so that an outage is logged once.
+    outage: Arc<Outage>,
+}
+
+impl WorkerServiceEndpoint {
+    /// Metrics of an endpoint of the upstream for the worker of `metrics`.
+    pub fn new(metrics: Rc<WorkerMetrics>, upstream: &str, endpoint: &str) -> Self {
+        let outage = metrics.metrics().service_outage(upstream, endpoint);
+        Self { metrics, outage }
+    }
+
+    fn shard(&self) -> &EndpointShard {
+        self.metrics.services()
+    }
+}
+
+impl EndpointStats for WorkerServiceEndpoint {
+    fn request_begun(&self) {
+        self.shard().requests.begin();
+    }
+
+    fn request_ended(&self) {
+        self.shard().requests.end();
+    }
+
+    fn connected(&self) {
+        self.shard().connections.begin();
+    }
+
+    fn disconnected(&self) {
+        self.shard().connections.end();
+    }
+
+    fn connect_failed(&self) {
+        self.shard().connect_errors.add(1);
+    }
+
+    fn retried(&self) {
+        self.shard().retries.add(1);
+    }
+
+    fn reset(&self) {
+        self.shard().resets.add(1);
+    }
+
+    fn timed_out(&self) {
+        self.shard().timeouts.add(1);
+    }
+
+    fn ejected(&self) {
+        self.shard().ejections.add(1);
+    }
+
+    fn readmitted(&self) {}
+
+    fn unhealthy(&self, why: &dyn Display) {
+        self.outage.failed(why);
+    }
+
+    fn healthy(&self) {
+        self.outage.succeeded();
+    }
+}
+
+/// The outage of an endpoint, for the log.
+pub(super) fn endpoint_outage(upstream: &str, endpoint: &str) -> Outage {
+    Outage::new(format!("endpoint {endpoint} of upstream {upstream}")).with_recovery_period(RECOVERY_PERIOD)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use parking_lot::Mutex;
 
+use super::cluster::ClusterMetrics;
 use super::encode::Encoder;
 use super::provider::ProviderStats;
 use crate::cgroup::Cgroup;
@@ -69,6 +70,7 @@ pub(super) struct Sources {
     pub(super) provider: Option<Arc<ProviderStats>>,
     pub(super) cgroup: Option<Cgroup>,
     pub(super) build: Option<BuildInfo>,
+    pub(super) cluster: Source<ClusterMetrics>,
 }
 
 /// Results of the configurations given to the process.

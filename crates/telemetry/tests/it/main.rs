@@ -4,5 +4,7 @@
 
 mod access_log;
 mod cgroup;
+mod cluster;
 mod metrics;
 mod otlp;
+mod prometheus_client;
