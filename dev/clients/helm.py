@@ -14,16 +14,32 @@ from .report import Report, Skip, equal, expect
 from .stage import CACHE, ROOT, Stage
 
 CHART = ROOT / "deploy/helm/postern"
-EXAMPLES = ("gateway", "authorization", "login", "provider", "sidecar")
+EXAMPLES = ("gateway-api", "gateway", "authorization", "login", "provider", "sidecar")
 NAMESPACE = "postern-helm"
 MORE_PLACES = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "/apis/autoscaling/v2/namespaces/%s/horizontalpodautoscalers",
     ("monitoring.coreos.com/v1", "ServiceMonitor"): "/apis/monitoring.coreos.com/v1/namespaces/%s/servicemonitors",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "/apis/monitoring.coreos.com/v1/namespaces/%s/prometheusrules",
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    ("gateway.networking.k8s.io/v1", "GatewayClass"): "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
     ("gateway.networking.k8s.io/v1", "Gateway"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/gateways",
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/httproutes",
     ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant"): "/apis/gateway.networking.k8s.io/v1beta1/namespaces/%s/referencegrants",
 }
+# A listener of the file beside those of Gateways, and settings of these.
+OWN_LISTENER = """
+[admin]
+address = "0.0.0.0:9911"
+[[listener]]
+name = "web"
+address = "0.0.0.0:8080"
+[[route]]
+name = "it-runs"
+public = true
+respond = { status = 200 }
+[gateway_api.listener]
+limits = { connections = 100 }
+""".strip().replace(",", "\\,")
 # Values that change what is rendered, beside each example.
 VARIANTS = {
     "as it is": [],
@@ -32,6 +48,14 @@ VARIANTS = {
     "OpenShift": ["kubernetes.ask=true", "kubernetes.openshift=true", "podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "podSecurityContext.fsGroup=null"],
     "replaced with each change": ["restartOnChange=true", "podDisruptionBudget.enabled=false", "termination.sleepSeconds=0", "serviceAccount.name=existing", "priorityClassName=system-cluster-critical"],
 }
+# The same for one example alone.
+MORE_VARIANTS = {
+    "gateway-api": {
+        "some namespaces": ["gatewayApi.namespaces={default,kube-system}", "gatewayApi.zone=zone-a", "gatewayApi.experimental=true", "gatewayApi.firstPort=30000", "gatewayApi.lastPort=30999"],
+        "a second installation": ["gatewayApi.controllerName=example.com/postern", "gatewayApi.className=", "gatewayApi.installCrd=false", "fullnameOverride=second"],
+        "listeners of its own": ["configuration=" + OWN_LISTENER, "service.ports[0].name=web", "service.ports[0].port=80", "service.ports[0].containerPort=8080"],
+    },
+}
 # Faulty values, and what the error must say.
 FAULTS = {
     "a misspelt value": (["replcas=3"], "replcas"),
@@ -39,6 +63,11 @@ FAULTS = {
     "another admin port": (["admin.port=9999"], 'set admin.address = "0.0.0.0:9999"'),
     "no configuration": (["configuration="], "set `configuration`, or `existingConfigMap`"),
     "no TOML": (["configuration=[listener"], "is not TOML"),
+    "neither a port nor Gateways": (["service.ports=null"], "set `service.ports`"),
+    "a table of the chart": (["gatewayApi.enabled=true", "configuration=[gateway_api]\nzone = 'a'\n"], "the configuration has gateway_api.zone: remove it"),
+    "Gateways without rights": (["configuration=[gateway_api.listener]\nprotocols = ['http1']\n"], "set `gatewayApi.enabled`"),
+    "ports in the wrong order": (["gatewayApi.lastPort=19999"], "`gatewayApi.lastPort` is less"),
+    "another default policy": (["gatewayApi.defaultPolicy=open"], "defaultPolicy"),
     "a type that there is not": (["service.type=External"], "service"),
 }  # fmt: skip
 
@@ -56,7 +85,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     cluster.expect("PATCH", "/api/v1/namespaces/postern?fieldManager=helm-test&force=true", namespace, APPLY)
     chart.manifests()
     for example in EXAMPLES:
-        for variant, values in VARIANTS.items():
+        for variant, values in (VARIANTS | MORE_VARIANTS.get(example, {})).items():
             chart.accepted(example, variant, values)
     chart.faults()
     chart.lifecycle()
@@ -115,7 +144,8 @@ class Chart:
             if place is None:
                 continue
             with self.report.check(f"helm: {document}, a plain manifest, is accepted, field by field"):
-                path = f"{place % document.line('namespace', 2)}/{document.line('name', 2)}"
+                namespaced = place % document.line("namespace", 2) if "%s" in place else place
+                path = f"{namespaced}/{document.line('name', 2)}"
                 self.cluster.expect("PATCH", f"{path}?dryRun=All&{STRICT}", document.text.encode(), APPLY)
 
     def accepted(self, example: str, variant: str, values: list[str]) -> None:

@@ -43,7 +43,7 @@ RUNNING = ("Deployment", "Job")
 # Kinds that grant rights to an account.
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 # Kinds that are not part of Kubernetes itself: the API server cannot validate them.
-FOREIGN = {"Gateway", "HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ServiceMonitor"}
+FOREIGN = {"GatewayClass", "Gateway", "HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ServiceMonitor"}
 # The files whose gateway queries Kubernetes, and the account that it uses.
 ASKING = {
     "gateway.yaml": ("postern", "postern-gateway"),
@@ -96,7 +96,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     every = documents()
     with report.check("manifests: there are some of each mode"):
         files = {document.file for document in every}
-        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "login.yaml", "gateway-api.yaml", "service-monitor.yaml", "lab.yaml"}
+        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "login.yaml", "gateway-api.yaml", "envoy-gateway.yaml", "service-monitor.yaml", "lab.yaml"}
         expect(files >= wanted, f"there are {files}")
     applied, foreign = {}, []
     for document in every:
@@ -155,7 +155,8 @@ def references(applied: dict, report: Report) -> None:
                     expect(spec["selector"]["matchLabels"].items() <= labels.items(), f"budget {name} is nobody's")
                 if other == "NetworkPolicy":
                     expect(spec["podSelector"]["matchLabels"].items() <= labels.items(), f"policy {name} is nobody's")
-                    opened = {p["port"] for rule in spec.get("ingress", []) for p in rule["ports"]}
+                    # A range is for the Gateways, which come later.
+                    opened = {p["port"] for rule in spec.get("ingress", []) for p in rule["ports"] if "endPort" not in p}
                     expect(opened <= ports, f"policy {name} opens ports of nobody")
             volumes = template["spec"]["volumes"]
             named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
@@ -207,6 +208,8 @@ def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) ->
     text = text.replace("https://kubernetes.default.svc", cluster.base)
     # The default is the same URL, which leads nowhere here.
     text = text.replace("[kubernetes]\n", f'[kubernetes]\nurl = "{cluster.base}"\n')
+    # Listeners of Gateways, as those of the file above.
+    text = text.replace("[gateway_api]\n", '[gateway_api]\nbind = "127.0.0.1"\n')
     text = re.sub(r'endpoints = \["[^"]+"\]', f'endpoints = ["http://127.0.0.1:{stage.port("echo")}"]', text)
     return text.replace(POD_FILES, f"{folder}/").replace(SECRET_FILES, f"{folder}/")
 

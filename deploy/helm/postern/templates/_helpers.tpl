@@ -31,7 +31,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 
 {{/* Whether the pods send requests to the API server. */}}
 {{- define "postern.hasRights" -}}
-{{- if or .Values.kubernetes.ask .Values.kubernetes.watch .Values.kubernetes.openshift }}true{{ end -}}
+{{- if or .Values.gatewayApi.enabled .Values.kubernetes.ask .Values.kubernetes.watch .Values.kubernetes.openshift }}true{{ end -}}
+{{- end -}}
+
+{{/* The table `[gateway_api]`. It may follow `[gateway_api.listener]` of `configuration`. */}}
+{{- define "postern.gatewayApi" -}}
+# From the values `gatewayApi` of the chart.
+[gateway_api]
+controller_name = {{ .Values.gatewayApi.controllerName | quote }}
+default_policy = {{ .Values.gatewayApi.defaultPolicy | quote }}
+lease = "{{ include "postern.name" . }}-gateway-api"
+{{- if .Values.gatewayApi.namespaces }}
+namespaces = {{ include "postern.namespaces" . }}
+{{- end }}
+{{- if .Values.gatewayApi.experimental }}
+experimental = true
+{{- end }}
+{{- with .Values.gatewayApi.zone }}
+zone = {{ . | quote }}
+{{- end }}
+
+# Each Gateway has a Service in this namespace, and ports of its own on the pods.
+[gateway_api.service]
+first_port = {{ int .Values.gatewayApi.firstPort }}
+last_port = {{ int .Values.gatewayApi.lastPort }}
+selector = { "app.kubernetes.io/name" = "{{ include "postern.name" . }}", "app.kubernetes.io/instance" = "{{ .Release.Name }}" }
+{{- end -}}
+
+{{/* Namespaces whose objects count, as JSON. That of the release is one: the Services of Gateways are
+there. */}}
+{{- define "postern.namespaces" -}}
+{{- append .Values.gatewayApi.namespaces .Release.Namespace | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
 {{/* Compares the ports of the values with the configuration, so that a mistake is an error now. */}}
@@ -39,10 +69,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- if and (not .Values.existingConfigMap) (not (trim .Values.configuration)) -}}
 {{- fail "set `configuration`, or `existingConfigMap`" -}}
 {{- end -}}
+{{- if and (not .Values.service.ports) (not .Values.gatewayApi.enabled) -}}
+{{- fail "set `service.ports`: without `gatewayApi.enabled` nothing else leads to Postern" -}}
+{{- end -}}
+{{- if and .Values.gatewayApi.enabled .Values.sidecar.containers -}}
+{{- fail "`gatewayApi.enabled` and `sidecar.containers` exclude each other: the service would have the rights of the gateway" -}}
+{{- end -}}
+{{- if gt (int .Values.gatewayApi.firstPort) (int .Values.gatewayApi.lastPort) -}}
+{{- fail "`gatewayApi.lastPort` is less than `gatewayApi.firstPort`" -}}
+{{- end -}}
 {{- if not .Values.existingConfigMap -}}
 {{- $toml := fromToml .Values.configuration -}}
 {{- if hasKey $toml "Error" -}}
 {{- fail (printf "`configuration` is not TOML: %s" $toml.Error) -}}
+{{- end -}}
+{{- $own := default dict $toml.gateway_api -}}
+{{- if and $own (not .Values.gatewayApi.enabled) -}}
+{{- fail "the configuration has `[gateway_api]`: set `gatewayApi.enabled` of the chart, which also grants the rights" -}}
+{{- end -}}
+{{- range $key, $_ := $own -}}
+{{- if ne $key "listener" -}}
+{{- fail (printf "the configuration has gateway_api.%s: remove it; the chart writes this table from its values `gatewayApi`, except gateway_api.listener" $key) -}}
+{{- end -}}
 {{- end -}}
 {{- $admin := dig "admin" "address" "127.0.0.1:9901" $toml -}}
 {{- if not (hasSuffix (printf ":%v" .Values.admin.port) $admin) -}}
