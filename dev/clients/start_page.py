@@ -209,4 +209,4 @@ def unknown(message: str, known: Callable[[str], bool]) -> list[str]:
 
 def read(path: Path) -> tuple[str, list[Node]]:
     """The page's name as faults tell it, and its parts."""
-    return f"docs/start/{path.name}", nodes(path.read_text())
+    return f"docs/{path.parent.name}/{path.name}", nodes(path.read_text())

@@ -50,14 +50,16 @@ PROGRAMS = {
     "kcadm.sh": "of the Keycloak that dev/setup keycloak fetched",
     "envoy": "of dev/setup fronts",
     "nginx": "of the distribution; run by root, it gets `user root`, for its workers own nothing here",
+    "helm": "of dev/setup helm",
     "kubectl": "the one on the PATH, else dev/clients/kubectl.py, for the API server of dev/setup kubernetes",
 }
 # Other words: in files, commands and promises.
 WORDS = {
     "https://kubernetes.default.svc.cluster.local": ("https://cluster.test", "the issuer of the test's API server"),
 }
-# What the reader has before the first step.
+# What the reader has before the first step. `pods` is a cluster that runs them: dev/gateway-api-conformance.
 HAS = {
+    "kubernetes-gateway": ("pods",),
     "login": ("keycloak",),
     "api": ("keycloak",),
     "sidecar": ("kubernetes",),
@@ -83,7 +85,11 @@ FOREIGN = (
 
 PAGES = ROOT / "docs/start"
 # Keycloak takes its time to start, so its pages come last.
-ORDER = ("provider", "proxy", "sidecar", "login", "api")
+ORDER = ("provider", "proxy", "sidecar", "kubernetes-gateway", "login", "api")
+# Pages that are followed in a cluster with pods: the script, and the image that its pods run.
+# Guides that go on where a page ended are followed after it.
+THEN = {"kubernetes-gateway": ("gateway-api-policies",)}
+IN_CLUSTER, IMAGE = ROOT / "dev/gateway-api/follow-pages", "registry.example/postern"
 COMMAND_S = 180
 SERVER_S = 60
 SKIPPED = 77
@@ -106,11 +112,17 @@ class PageStage(Stage):
         return self.ports[name]
 
 
+def page_file(page: str) -> Path:
+    """A page of docs/start, or of docs/guides."""
+    start = PAGES / f"{page}.md"
+    return start if start.exists() else ROOT / f"docs/guides/{page}.md"
+
+
 class Words:
     """What a page says, as this run uses it."""
 
     def __init__(self, stage: Stage, page: str) -> None:
-        said = (PAGES / f"{page}.md").read_text()
+        said = page_file(page).read_text()
         # Keycloak and the API server stay where they are over all pages.
         kept = {"8081": "keycloak", "6443": "apiserver"}
         there = [port for port in PORTS if re.search(rf"(?<!\d){port}(?!\d)", said)]
@@ -184,7 +196,7 @@ class Reader:
 
     def __init__(self, page: str, stage: Stage, environment: dict[str, str], cluster: Cluster | None) -> None:
         self.page, self.stage, self.cluster = page, stage, cluster
-        self.name, self.nodes = read(PAGES / f"{page}.md")
+        self.name, self.nodes = read(page_file(page))
         self.words = Words(stage, page)
         self.folder, scratch = stage.folder / page, stage.folder / f"{page}.script"
         for folder in (self.folder, scratch):
@@ -391,6 +403,10 @@ class World:
                 raise self._keycloak
             assert self._keycloak is not None
             self._keycloak.await_ready()
+        if "pods" in HAS[page]:
+            missing = [name for name in ("bin/helm", "gateway-api/echo-basic") if not (CACHE / name).exists()]
+            if missing or os.geteuid() != 0:
+                raise Skip(f"needs root and dev/setup helm gateway-api; missing: {missing}")
         if "kubernetes" in HAS[page] and self.cluster is None:
             self.cluster = Cluster(self.stage)
             self.cluster.start()
@@ -418,7 +434,7 @@ class World:
 
 def quoted(page: str, known: Callable[[str], bool]) -> None:
     """What a page quotes of programs stands in their sources."""
-    name, all_nodes = read(PAGES / f"{page}.md")
+    name, all_nodes = read(page_file(page))
     missing = [
         f"{name}:{line}: nothing prints {part!r}"
         for line, message in troubles(all_nodes)
@@ -480,12 +496,27 @@ def perform(options: argparse.Namespace, stage: Stage, report: Report) -> None:
         except Exception as problem:  # noqa: BLE001 - whatever it is, the other pages come next
             report.note("FAIL", page, f"what the reader has does not start: {problem}")
             continue
+        if "pods" in HAS[page]:
+            with checked(report, f"{page}: followed word by word, in a cluster with pods"):
+                in_cluster(page, stage)
+            continue
         with checked(report, f"{page}: followed word by word"):
             reader = Reader(page, stage, world.environment, world.cluster)
             try:
                 reader.follow()
             finally:
                 reader.close()
+
+
+def in_cluster(page: str, stage: Stage) -> None:
+    """Follows a page, and the guides that go on there, where pods run, in another process: that one has namespaces of its own."""
+    command = [
+        str(ROOT / "dev/gateway-api-conformance"), "--no-setup", "--cluster-only",
+        "--image", f"{IMAGE}={stage.postern}", "--", str(IN_CLUSTER), page, *THEN.get(page, ()),
+    ]  # fmt: skip
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        raise PageFault(f"{IN_CLUSTER.name} {page} ended with {done.returncode}; it says above what is not as promised")
 
 
 class checked:

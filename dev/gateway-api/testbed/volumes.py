@@ -15,8 +15,6 @@ from clients.cluster import Cluster
 
 from .watch import key
 
-# Permission bits of files in volumes.
-DEFAULT_MODE = 0o644
 ACCOUNT_FILES = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_S = 7 * 24 * 3600
 
@@ -53,6 +51,11 @@ def _chosen(found: dict[str, bytes], items: list[dict] | None) -> dict[str, byte
     return {item["path"]: found[item["key"]] for item in items}
 
 
+def mode(volume: dict) -> int:
+    """File mode of a volume's files."""
+    return next((one["defaultMode"] for one in volume.values() if isinstance(one, dict) and "defaultMode" in one), 0o644)
+
+
 class Volumes:
     """The volumes of one pod."""
 
@@ -63,7 +66,8 @@ class Volumes:
     def create(self) -> str:
         """Creates all volumes. Returns the shell commands that mount them. Raises Missing or
         Unsupported."""
-        contents = {volume["name"]: self._content(volume) for volume in self._pod["spec"].get("volumes") or []}
+        volumes = {volume["name"]: volume for volume in self._pod["spec"].get("volumes") or []}
+        contents = {name: self._content(volume) for name, volume in volumes.items()}
         mounts: dict[str, str] = {}
         for container in self._pod["spec"]["containers"]:
             for mount in container.get("volumeMounts") or []:
@@ -74,13 +78,12 @@ class Volumes:
         if account and self._pod["spec"].get("automountServiceAccountToken") is not False:
             contents["-account"] = self._account(account) | self._trust()
             mounts.setdefault(ACCOUNT_FILES, "-account/")
-        modes = {volume["name"]: _mode(volume) for volume in self._pod["spec"].get("volumes") or []}
         for name, files in contents.items():
             for path, data in files.items():
                 file = self._folder / name / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
-                file.chmod(modes.get(name, DEFAULT_MODE))
+                file.chmod(mode(volumes.get(name, {})))
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         return self._mounts({path: self._folder / source for path, source in mounts.items()})
 
@@ -146,8 +149,3 @@ class Volumes:
             options = f"lowerdir={existing},upperdir={layer}/upper,workdir={layer}/work"
             layered.append(f"mount -t overlay -o {shlex.quote(options)} overlay {shlex.quote(str(existing))}")
         return "".join(f"{line}\n" for line in layered + places + binds)
-
-
-def _mode(volume: dict) -> int:
-    sources = (volume.get(kind) for kind in ("secret", "configMap", "projected"))
-    return next((one["defaultMode"] for one in sources if one and "defaultMode" in one), DEFAULT_MODE)
