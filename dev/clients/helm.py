@@ -51,7 +51,7 @@ VARIANTS = {
 # The same for one example alone.
 MORE_VARIANTS = {
     "gateway-api": {
-        "some namespaces": ["gatewayApi.namespaces={default,kube-system}", "gatewayApi.zone=zone-a", "gatewayApi.experimental=true", "gatewayApi.firstPort=30000", "gatewayApi.lastPort=30999"],
+        "some namespaces": ["gatewayApi.namespaces={default,kube-system}", "gatewayApi.zone=zone-a", "gatewayApi.firstPort=30000", "gatewayApi.lastPort=30999"],
         "a second installation": ["gatewayApi.controllerName=example.com/postern", "gatewayApi.className=", "gatewayApi.installCrd=false", "fullnameOverride=second"],
         "listeners of its own": ["configuration=" + OWN_LISTENER, "service.ports[0].name=web", "service.ports[0].port=80", "service.ports[0].containerPort=8080"],
     },

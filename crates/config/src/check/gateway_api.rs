@@ -36,8 +36,6 @@ pub struct GatewayApiSettings {
     pub ingress_gateway: Option<(String, String)>,
     /// Labels that a Route of OpenShift must have.
     pub route_labels: BTreeMap<String, String>,
-    /// Whether fields of the experimental channel are used.
-    pub experimental: bool,
     /// Namespace of this process. `None`: that of the pod.
     pub namespace: Option<String>,
     /// Name of the Lease.
@@ -104,7 +102,6 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         exclusive_hosts: raw.exclusive_hosts,
         ingress_gateway: ingress_gateway?,
         route_labels: raw.route_labels.clone(),
-        experimental: raw.experimental,
         namespace: raw.namespace.clone(),
         lease: raw.lease.clone(),
         bind: raw.bind,

@@ -43,10 +43,6 @@ pub struct GatewayApi {
     /// Labels that a `Route` of `OpenShift` must have to be served. Default: every `Route` is.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub route_labels: BTreeMap<String, String>,
-    /// Whether fields of the experimental channel are used: `retry` and the filter `ExternalAuth`.
-    /// Otherwise an object with one of them is refused by a condition.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub experimental: bool,
     /// Namespace of this process, for its Lease and for the Services of Gateways. Default: that of
     /// the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +83,6 @@ impl Default for GatewayApi {
             exclusive_hosts: false,
             ingress_gateway: None,
             route_labels: BTreeMap::new(),
-            experimental: false,
             namespace: None,
             lease: "postern-gateway-api".into(),
             bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -32,7 +32,10 @@ const ARROWS: [(&str, &[&str]); 22] = [
             "telemetry",
         ],
     ),
-    ("cluster", &["auth", "config", "controller", "dataplane", "gateway", "http_engine", "outage", "telemetry"]),
+    (
+        "cluster",
+        &["auth", "config", "controller", "dataplane", "gateway", "http_engine", "outage", "telemetry"],
+    ),
     ("controller", &[]),
     ("credentials", &["auth", "coherence", "hash_pool", "http_engine", "outage", "telemetry"]),
     ("dataplane", &["auth", "config", "credentials", "gateway", "http_engine", "telemetry"]),

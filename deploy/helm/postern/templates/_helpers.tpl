@@ -44,9 +44,6 @@ lease = "{{ include "postern.name" . }}-gateway-api"
 {{- if .Values.gatewayApi.namespaces }}
 namespaces = {{ include "postern.namespaces" . }}
 {{- end }}
-{{- if .Values.gatewayApi.experimental }}
-experimental = true
-{{- end }}
 {{- with .Values.gatewayApi.zone }}
 zone = {{ . | quote }}
 {{- end }}
