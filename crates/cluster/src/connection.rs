@@ -209,7 +209,14 @@ impl Connection {
         publish: Publish,
         runtime: &Handle,
     ) -> std::io::Result<Self> {
-        let ids = watch_ids(&settings.namespaces, settings.controller.ingress_gateway.is_some());
+        let mut ids = watch_ids(&settings.namespaces, settings.controller.ingress_gateway.is_some());
+        if let Exposure::Services(services) = &settings.exposure
+            && !settings.namespaces.is_empty()
+        {
+            // Those of Gateways, wherever the Gateways are.
+            let namespace = Some(services.namespace.as_str().into());
+            ids.insert(WatchId { kind: Kind::Service, namespace });
+        }
         let bodies = BodyChecker::new(compiler.checker().clone());
         let clock = settings.clock.clone();
         let policy_check = bodies.policy_check(move || clock.now().wall);

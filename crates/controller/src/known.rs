@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fault::Fault;
@@ -23,10 +24,15 @@ type ByName<T> = BTreeMap<Name, Arc<T>>;
 /// Addresses of a Gateway, as whoever provides them says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayAddresses {
-    /// IP addresses at which the Gateway is reachable.
+    /// IP addresses or host names at which the Gateway is reachable.
     pub assigned: Vec<String>,
     /// Requested addresses that cannot be had.
     pub unusable: Vec<String>,
+}
+
+/// Whether an address is an IP address; otherwise it is a host name.
+pub(crate) fn is_ip(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok()
 }
 
 /// The objects of the cluster.

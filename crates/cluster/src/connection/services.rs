@@ -100,7 +100,9 @@ impl Services {
         let service = Service {
             name: name.clone(),
             targets: ports.filter_map(|one| Some((port(&one["port"])?, port(&one["targetPort"])?))).collect(),
-            addresses: ingress.filter_map(|one| Some(one["ip"].as_str()?.to_owned())).collect(),
+            addresses: ingress
+                .filter_map(|one| Some(one["ip"].as_str().or_else(|| one["hostname"].as_str())?.to_owned()))
+                .collect(),
             requested: object["spec"]["loadBalancerIP"].as_str().map(str::to_owned),
         };
         if self.chosen.get(&gateway) == Some(&service.targets) {
@@ -312,6 +314,9 @@ mod tests {
         object["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "10.1.2.3" }] } });
         assert_eq!(services.set(&object), Some(gateway.clone()));
         assert_eq!(services.addresses(&gateway).assigned, ["10.1.2.3"]);
+        object["status"] = json!({ "loadBalancer": { "ingress": [{ "hostname": "lb.example.com" }] } });
+        assert_eq!(services.set(&object), Some(gateway.clone()));
+        assert_eq!(services.addresses(&gateway).assigned, ["lb.example.com"]);
         object["metadata"]["namespace"] = json!("elsewhere");
         assert_eq!(services.set(&object), None, "another namespace");
         assert_eq!(services.remove(&NamespacedName::new("postern", &*name)), Some(gateway.clone()));

@@ -1,7 +1,7 @@
 //! Checks `[gateway_api]`: which cluster, which objects, and how its Gateways are reached.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -90,7 +90,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         context.faults.warn(&path.key("default_policy"), message, hint);
     }
     let at = path.key("listener");
-    let (listener, tls) = raw_listener(&raw.listener, raw.bind);
+    let (listener, tls) = raw_listener(&raw.listener);
     let listener = listeners::check_listener(&listener, &at, false, sound, context);
     let tls = context.tls_policy(&tls, &at.key("tls"));
     let kubeconfig = raw.kubeconfig.as_ref().map(|file| context.reader.resolve(file));
@@ -114,12 +114,13 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
 }
 
 /// The settings as those of a listener of the file, with its TLS.
-fn raw_listener(raw: &raw::GatewayListener, bind: IpAddr) -> (raw::Listener, raw::ListenerTls) {
+fn raw_listener(raw: &raw::GatewayListener) -> (raw::Listener, raw::ListenerTls) {
     let raw::GatewayTls { profile, min_version, cipher_suites, groups } = raw.tls.clone();
     let tls = raw::ListenerTls { profile, min_version, cipher_suites, groups, ..raw::ListenerTls::default() };
     let listener = raw::Listener {
         name: Name("gateway-api".into()),
-        address: EndpointAddress::Ip((bind, 0).into()),
+        // It is replaced by those of the Gateways.
+        address: EndpointAddress::Ip((Ipv4Addr::LOCALHOST, 0).into()),
         mode: None,
         tls: None,
         protocols: raw.protocols.clone(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Condition, conditions, document, with};
 use crate::fault::Fault;
-use crate::known::{GatewayAddresses, Known};
+use crate::known::{GatewayAddresses, Known, is_ip};
 use crate::listeners::{GatewayState, ListenerState, class_fault};
 use crate::names::{Kind, NamespacedName, ObjectKey};
 use crate::objects::{Gateway, GatewayClass, ListenerSet, Seconds};
@@ -81,7 +81,10 @@ pub fn gateway(
     }
     let parent = gateway.meta.at.clone().of(Kind::Gateway);
     let accepted_sets = state.sets.values().filter(|fault| fault.is_none()).count();
-    let assigned = addresses.assigned.iter().map(|value| json!({ "type": "IPAddress", "value": value }));
+    let assigned = addresses.assigned.iter().map(|value| {
+        let of_type = if is_ip(value) { "IPAddress" } else { "Hostname" };
+        json!({ "type": of_type, "value": value })
+    });
     let status = json!({
         "conditions": conditions(&seen["conditions"], gateway.meta.generation, &list, now),
         "listeners": listeners(&seen, gateway.meta.generation, &parent, (state, counts), now),

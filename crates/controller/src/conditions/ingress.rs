@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::route::policy_applied;
 use super::{Condition, PolicyReach, body, differs, with};
 use crate::fault::Fault;
-use crate::known::GatewayAddresses;
+use crate::known::{GatewayAddresses, is_ip};
 use crate::names::{Kind, Name};
 use crate::objects::{Ingress, OpenShiftRoute, Seconds, time_text};
 use crate::plan::StatusDocument;
@@ -45,7 +45,11 @@ pub fn ingress(
     addresses: Option<&GatewayAddresses>,
 ) -> Option<StatusDocument> {
     let assigned = addresses.filter(|_| outcome.is_served).map(|addresses| &addresses.assigned[..]);
-    let new: Vec<Value> = assigned.unwrap_or_default().iter().map(|ip| json!({ "ip": ip })).collect();
+    let new: Vec<Value> = assigned
+        .unwrap_or_default()
+        .iter()
+        .map(|address| if is_ip(address) { json!({ "ip": address }) } else { json!({ "hostname": address }) })
+        .collect();
     let seen = ingress.seen_status();
     let former = seen["loadBalancer"]["ingress"].as_array().map(|list| &list[..]).unwrap_or_default();
     if former == new {

@@ -11,6 +11,7 @@ mod gateway_api;
 mod gateway_api;
 mod heartbeat;
 mod setup;
+mod state;
 
 pub use crate::process::heartbeat::Heartbeat;
 
@@ -20,9 +21,10 @@ use crate::process::setup::{
     AuditMetric, DeliveryMetric, MailMetric, access_log, bind_admin, control_runtime, export, session_store,
     sources, tracer, warn_about_unused, workers_for,
 };
+use crate::process::state::{ProcessState, ProviderHealth};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
@@ -31,7 +33,7 @@ use config::{
     DatabaseSettings, EffectiveConfig, EventsDatabase, FollowedIssuerConfig, LoadedConfig, ProcessSettings,
     ProviderSettings, RestartOnly, RouteChecker, SecurityEvents,
 };
-use credentials::authenticate::{Authenticator, AuthenticatorRuntime};
+use credentials::authenticate::AuthenticatorRuntime;
 use credentials::cache::{CacheSecret, Generation};
 use credentials::events::Receiver;
 use credentials::revocation::{FollowedIssuer, FollowedIssuers};
@@ -43,11 +45,10 @@ use http_engine::config::ListenAddress;
 use http_engine::inherited_sockets::InheritedSockets;
 use http_engine::listen::ListenOptions;
 use http_engine::upstream::resolver::Resolver;
-use parking_lot::Mutex;
 use store::Store;
 use telemetry::access_log::AccessLog;
 use telemetry::cgroup::Cgroup;
-use telemetry::metrics::{CacheSample, IssuerSample, Metrics};
+use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -55,7 +56,6 @@ use tokio::task::JoinHandle;
 use crate::events::EventLogState;
 use crate::exit::Failure;
 use crate::provider::RunningProvider;
-use crate::readiness;
 use crate::revocation::transports::LogTransports;
 use crate::revocation::{FollowedLog, RemoteIssuers};
 use crate::sessions;
@@ -95,119 +95,6 @@ async fn remove_unused(metrics: Arc<Metrics>) {
     loop {
         tokio::time::sleep(FORGET_EVERY).await;
         metrics.remove_unused();
-    }
-}
-
-/// State that the admin listener shows.
-struct ProcessState {
-    gateway: Mutex<Option<Gateway>>,
-    effective: Mutex<String>,
-    draining: AtomicBool,
-    /// The followed logs of issuers.
-    followed_logs: Mutex<Vec<Arc<FollowedLog>>>,
-    /// Receiver of security events.
-    events: Option<Arc<Receiver>>,
-    /// Health of the provider, if there is one.
-    provider: Option<ProviderHealth>,
-    /// The cluster that routes come from, once it is watched.
-    gateway_api: OnceLock<GatewayApi>,
-}
-
-/// Health of the provider.
-struct ProviderHealth {
-    /// Why requests should go to another node.
-    unready: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// What is degraded although requests are answered.
-    degraded: Box<dyn Fn() -> Option<String> + Send + Sync>,
-}
-
-impl ProviderHealth {
-    fn new(provider: &RunningProvider) -> Self {
-        Self { unready: Box::new(provider.unready()), degraded: Box::new(provider.degraded()) }
-    }
-}
-
-impl ProcessState {
-    fn new(
-        gateway: Gateway,
-        effective: String,
-        following: Vec<Arc<FollowedLog>>,
-        events: Option<Arc<Receiver>>,
-        provider: Option<ProviderHealth>,
-    ) -> Self {
-        Self {
-            gateway: Mutex::new(Some(gateway)),
-            effective: Mutex::new(effective),
-            draining: AtomicBool::new(false),
-            followed_logs: Mutex::new(following),
-            events,
-            provider,
-            gateway_api: OnceLock::new(),
-        }
-    }
-
-    fn authenticator(&self) -> Option<Arc<Authenticator>> {
-        self.gateway.lock().as_ref().map(Gateway::authenticator)
-    }
-
-    /// Reasons why requests should not be sent to this process.
-    fn unready(&self) -> Vec<String> {
-        if self.draining.load(Ordering::Relaxed) {
-            return vec!["draining".into()];
-        }
-        let running = self.gateway.lock().as_ref().map(|one| (one.config(), one.authenticator()));
-        let Some((config, authenticator)) = running else { return vec!["starting".into()] };
-        let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
-        let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
-        let following = self.followed_logs();
-        let unheard = following.iter().filter_map(|following| following.unready());
-        let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
-        // While some requests can still be admitted, the process stays ready.
-        let gone: Vec<_> = following.iter().map(|following| following.unreachable()).collect();
-        let is_gone = |issuer: &str| {
-            let about = following.iter().position(|following| following.concerns(issuer));
-            about.is_some_and(|at| gone[at].is_some())
-        };
-        let useless = !readiness::can_admit(&config, is_gone);
-        let gone = gone.iter().flatten().filter(|_| useless).cloned();
-        let of_cluster = self.gateway_api.get().and_then(GatewayApi::unready);
-        unusable.chain(of_provider).chain(of_cluster).chain(unheard).chain(gone).collect()
-    }
-
-    /// One line for each degraded dependency, although requests are answered.
-    fn notes(&self) -> Vec<String> {
-        let of_events = self.events.iter().flat_map(|events| events.notes());
-        let of_provider = self.provider.as_ref().and_then(|provider| (provider.degraded)());
-        let of_cluster = self.gateway_api.get().into_iter().flat_map(GatewayApi::notes);
-        let of_logs: Vec<_> = self.followed_logs().iter().flat_map(|one| one.notes()).collect();
-        of_logs.into_iter().chain(of_provider).chain(of_events).chain(of_cluster).collect()
-    }
-
-    fn followed_logs(&self) -> Vec<Arc<FollowedLog>> {
-        self.followed_logs.lock().clone()
-    }
-
-    fn issuers(&self) -> Vec<IssuerSample> {
-        let Some(authenticator) = self.authenticator() else { return Vec::new() };
-        let samples = authenticator.key_sets().into_iter().map(|keys| IssuerSample {
-            name: (&*keys.issuer).into(),
-            age: keys.age,
-            keys: keys.keys as u64,
-            fetches: keys.fetched + keys.failed,
-            fetch_errors: keys.failed,
-        });
-        samples.collect()
-    }
-
-    fn cache(&self) -> CacheSample {
-        let Some(gateway) = &*self.gateway.lock() else { return CacheSample::default() };
-        let usage = gateway.authenticator().cache_usage();
-        CacheSample {
-            entries: usage.facts as u64,
-            bytes: usage.bytes as u64,
-            evictions: usage.evicted,
-            limit_bytes: gateway.config().authentication.cache.bytes as u64,
-        }
     }
 }
 

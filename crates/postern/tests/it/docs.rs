@@ -194,7 +194,7 @@ fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 }
 
 /// Source files that define metric families.
-const COLLECTED: [&str; 13] = [
+const COLLECTED: [&str; 14] = [
     "credentials/src/authenticate/authority",
     "credentials/src/events/mod",
     "credentials/src/revocation/sample",
@@ -203,6 +203,7 @@ const COLLECTED: [&str; 13] = [
     "gateway/src/review",
     "gateway/src/upstream_status",
     "login/src/lib",
+    "postern/src/process/gateway_api",
     "postern/src/process/setup",
     "telemetry/src/metrics/authorizer",
     "telemetry/src/metrics/cluster",
