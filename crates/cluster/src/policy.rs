@@ -114,15 +114,24 @@ impl BodyChecker {
     /// # Errors
     /// A phrase for the status of the policy.
     pub fn check(&self, body: &Value, now: Timestamp) -> Result<(), String> {
+        self.check_fields(body, now).map_err(|fault| fault.to_string())
+    }
+
+    /// Like [`Self::check`], with each fault by itself.
+    ///
+    /// # Errors
+    /// Why the body is not a policy here. Paths of [`BodyFault::Fields`] are those of a raw route,
+    /// whose rules are below `policy`, if only the file refuses the body.
+    pub fn check_fields(&self, body: &Value, now: Timestamp) -> Result<(), BodyFault> {
         let mut route = Map::from_iter([
             ("name".to_owned(), json!("route")),
             ("upstreams".to_owned(), json!([{ "status": 500 }])),
         ]);
-        place(body, &AnyRoute, &mut route).map_err(|fault| fault.to_string())?;
+        place(body, &AnyRoute, &mut route)?;
         let checker = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         let raw: Result<raw::Route, _> = serde_json::from_value(Value::Object(route));
-        let raw = raw.map_err(|error| error.to_string())?;
-        checker.check(&raw, &|_| None, now).map(drop).map_err(|faults| lines(&faults))
+        let raw = raw.map_err(|error| BodyFault::Unreadable(error.to_string()))?;
+        checker.check(&raw, &|_| None, now).map(drop).map_err(BodyFault::Fields)
     }
 }
 

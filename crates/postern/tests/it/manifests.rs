@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{FILES, Folder, NOW, SIGNER, expect, output_text, postern, sources};
+use crate::support::{FILES, Folder, NOW, SIGNER, expect, output_text, postern, repository, sources};
 
 /// The operator's file, beside the files that it names.
 static CONFIG: LazyLock<String> = LazyLock::new(|| {
@@ -316,6 +316,43 @@ fn manifests_come_from_standard_input_too() {
     let output = child.wait_with_output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["manifests"]["objects"][0]["file"], "standard input");
+}
+
+#[test]
+fn a_folder_is_read_with_those_below_it_and_without_what_is_no_manifest() {
+    let folder = Folder::new("manifests-folder");
+    std::fs::create_dir_all(folder.0.join("base/.cache")).unwrap();
+    folder.write("base/route.yml", ROUTE);
+    folder.write("service.json", r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"app","namespace":"team"},"spec":{"ports":[{"port":8080}]}}"#);
+    for (name, text) in [
+        ("kustomization.yaml", "resources: [base]\n"),
+        ("base/.cache/x.yaml", "a: ["),
+        ("README.md", "# no manifest\n"),
+    ] {
+        folder.write(name, text);
+    }
+    let output = check(&["-f", folder.0.to_str().unwrap(), "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["manifests"]["count"], 2);
+    assert_eq!(result["manifests"]["routes"][0]["backends"], json!(["Service team/app:8080"]));
+    let empty = Folder::new("manifests-empty");
+    let output = check(&["-f", empty.0.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output_text(&output).contains("has no .yaml, .yml or .json file"), "{}", output_text(&output));
+}
+
+#[test]
+fn the_policies_in_the_documents_hold() {
+    let folder = Folder::new("manifests-documents");
+    let page = std::fs::read_to_string(repository().join("docs/reference/access-policy.md")).unwrap();
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let (found, code) = findings(&folder, &blocks.collect::<Vec<_>>().join("---\n"), &[]);
+    assert_eq!(code, Some(0), "{found:#?}");
+    assert!(
+        found.iter().any(|finding| finding.contains("HTTPRoute shop/orders does not exist")),
+        "{found:#?}"
+    );
 }
 
 #[test]

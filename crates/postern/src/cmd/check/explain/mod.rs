@@ -82,16 +82,20 @@ pub(super) fn explain(
     };
     explain_request(&mut story, question, &request);
     let fields = question.fields();
-    let is_queried = QueryProtocols::from_config(&loaded.config).is_some();
     let place = match manifests {
         None => Place::File,
         Some(lookup) => lookup.explain_listener(&mut story, &request)?,
     };
     let scope = match place {
         Place::File => Scope::FILE,
-        Place::Listener(scope) => scope,
+        Place::Listener(scope) => {
+            // Checks of other proxies come to listeners of the file only.
+            loaded.config.listeners = std::iter::empty().collect();
+            scope
+        }
         Place::Nowhere => return Ok(story),
     };
+    let is_queried = QueryProtocols::from_config(&loaded.config).is_some();
     if explain_local_reply(&mut story, &loaded, scope, &request, &fields) {
         return Ok(story);
     }

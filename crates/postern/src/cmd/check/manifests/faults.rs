@@ -1,7 +1,7 @@
 //! Faults of the compiler: rules, listeners and upstreams that would not be carried out as they are
 //! written, each at the object that causes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cluster::rule_name;
 use config::{GatewayApiSettings, GatewayExposure};
@@ -37,9 +37,10 @@ type Problem = (ObjectKey, Option<String>, String);
 fn rules(state: &State, objects: &Objects, findings: &mut Vec<Finding>) {
     // A fault of a policy shows at each rule that it applies to.
     let mut problems: BTreeMap<Problem, Vec<String>> = BTreeMap::new();
+    let plans: HashMap<String, _> =
+        state.desired.plans.values().map(|plan| (rule_name(&plan.id), plan)).collect();
     for fault in &state.compiled.rules {
-        let plan = state.desired.plans.values().find(|plan| rule_name(&plan.id) == fault.rule);
-        let Some(plan) = plan else { continue };
+        let Some(plan) = plans.get(&fault.rule) else { continue };
         let policies = plan.attachments.iter().filter_map(|one| match &one.policy {
             PolicyOutcome::Applied(policy) => Some(policy),
             _ => None,

@@ -53,14 +53,15 @@ pub(super) fn read(paths: &[PathBuf], findings: &mut Vec<Finding>) -> Result<Vec
     Ok(objects)
 }
 
-/// The manifests below a folder, in the order of their names, without hidden folders.
+/// The manifests below a folder, in the order of their names, without hidden files and folders.
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     let entries: Result<Vec<_>, _> = fs::read_dir(folder)?.collect();
     let mut paths: Vec<PathBuf> = entries?.into_iter().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if is_hidden {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A kustomization lists manifests and is none, as for `kubectl apply -f`.
+        if name.starts_with('.') || ["kustomization.yaml", "kustomization.yml"].contains(&&*name) {
             continue;
         }
         if path.is_dir() {

@@ -4,7 +4,7 @@ use auth::headers::Repeats;
 use auth::policy::route::{AmbiguousRoute, RouteMatch, Scope};
 use auth::request::{Canonical, Field, Scheme};
 use controller::names::{Kind, NamespacedName};
-use controller::plan::{Attachment, RoutePlan, SocketId, SocketPlan, SocketProtocol};
+use controller::plan::{Attachment, PolicyOutcome, RoutePlan, SocketId, SocketPlan, SocketProtocol};
 
 use super::Manifests;
 use super::routes::{self, Access};
@@ -145,6 +145,11 @@ impl GatewayLookup<'_> {
             let source = routes::policy_source(state, plan, attachment, access);
             story.step(0, holds, format_args!("policy of the rule: {source}"));
             if route.is_closed {
+                if let PolicyOutcome::Invalid(policy) = &attachment.policy
+                    && let Some(fault) = state.world.known().access_faults.get(policy)
+                {
+                    story.step(1, None, &fault.message);
+                }
                 for fault in
                     state.compiled.rules.iter().filter(|fault| fault.rule == cluster::rule_name(&plan.id))
                 {

@@ -22,6 +22,7 @@ mod text;
 use std::path::PathBuf;
 
 use auth::time::Timestamp;
+use cluster::policy::BodyChecker;
 use config::LoadedConfig;
 use controller::names::Interner;
 use gateway::config::Routing;
@@ -69,8 +70,10 @@ pub(super) fn check(
     let written = files::read(paths, &mut findings)?;
     let mut interner = Interner::default();
     let namespaces = Namespaces { default: namespace, served: &settings.namespaces };
-    let objects = objects::read(written, &namespaces, &mut interner, &mut findings);
-    let state = state::derive(loaded, settings, &objects, &mut interner, now)?;
+    let bodies = BodyChecker::new(loaded.route_checker.clone());
+    let check = |body: &_| bodies.check_fields(body, now);
+    let objects = objects::read(written, &namespaces, &check, &mut interner, &mut findings);
+    let state = state::derive(loaded, settings, &objects, &mut interner, (&bodies, now))?;
     let list = conditions::collect(&state, &objects, &mut findings);
     faults::collect(&state, &objects, settings, &mut findings);
     findings.extend(state.assumptions.notes.iter().map(|note| Finding::note(note.clone())));

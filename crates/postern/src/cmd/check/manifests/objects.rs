@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cluster::policy::BodyFault;
 use controller::names::{ACCESS_GROUP, ACCESS_VERSION, Interner, Kind, ObjectKey};
 use controller::objects::{self, Object};
 use serde_json::{Value, json};
@@ -52,10 +53,14 @@ pub(super) struct Namespaces<'n> {
     pub(super) served: &'n [String],
 }
 
+/// Checks the body of a policy.
+pub(super) type CheckBody<'c> = dyn Fn(&Value) -> Result<(), BodyFault> + 'c;
+
 /// Reads the objects.
 pub(super) fn read(
     list: Vec<Written>,
     namespaces: &Namespaces<'_>,
+    check: &CheckBody<'_>,
     interner: &mut Interner,
     findings: &mut Vec<Finding>,
 ) -> Objects {
@@ -105,7 +110,7 @@ pub(super) fn read(
             findings.push(finding.of(&key).at(Some(place)).field("apiVersion"));
         }
         objects.written.insert(key.clone(), written);
-        own_faults(&object, &key, &mut objects, findings);
+        own_faults(&object, &key, check, &mut objects, findings);
         objects.read.push(object);
     }
     findings.extend(others.into_iter().map(|(name, (count, place))| {
@@ -174,7 +179,13 @@ fn version_finding(kind: Kind, version: &str) -> Option<Finding> {
 }
 
 /// Faults that need no other object: fields that are not known, and bodies of policies.
-fn own_faults(object: &Object, key: &ObjectKey, objects: &mut Objects, findings: &mut Vec<Finding>) {
+fn own_faults(
+    object: &Object,
+    key: &ObjectKey,
+    check: &CheckBody<'_>,
+    objects: &mut Objects,
+    findings: &mut Vec<Finding>,
+) {
     let problem = match object {
         Object::GatewayClass(object) => object.not_understood.clone(),
         Object::Gateway(object) => object.not_understood.clone(),
@@ -199,7 +210,9 @@ fn own_faults(object: &Object, key: &ObjectKey, objects: &mut Objects, findings:
     if let Object::AccessPolicy(policy) = object {
         for (side, body) in [("defaults", &policy.spec.defaults), ("overrides", &policy.spec.overrides)] {
             if let Some(body) = body {
-                body_faults(&format!("spec.{side}"), body, key, (objects, findings));
+                if let Err(fault) = check(body) {
+                    body_faults(&format!("spec.{side}"), fault, key, (objects, findings));
+                }
             }
         }
     }
@@ -210,25 +223,26 @@ fn own_faults(object: &Object, key: &ObjectKey, objects: &mut Objects, findings:
 
 fn body_faults(
     path: &str,
-    body: &Value,
+    fault: BodyFault,
     key: &ObjectKey,
     (objects, findings): (&Objects, &mut Vec<Finding>),
 ) {
-    use cluster::policy::BodyFault;
     let mut add = |field: String, message: String, help: Option<String>| {
         let place = objects.place_of(key, &field);
         let finding = Finding::error(message).of(key).at(place.as_ref()).field(field);
         findings.push(Finding { help, ..finding });
     };
-    match cluster::policy::check_fields(body) {
-        Ok(()) => {}
-        Err(BodyFault::Fields(faults)) => {
+    match fault {
+        BodyFault::Fields(faults) => {
             for fault in faults {
-                let field = if fault.path.is_root() { path.into() } else { format!("{path}.{}", fault.path) };
+                let own = fault.path.to_string();
+                // Rules of a raw route are below `policy`, which is a text in a body.
+                let own = own.strip_prefix("policy.").unwrap_or(&own);
+                let field = if own.is_empty() { path.to_owned() } else { format!("{path}.{own}") };
                 add(field, fault.message, fault.hint);
             }
         }
-        Err(fault) => {
+        fault => {
             let text = fault.to_string();
             let (message, help) = match text.split_once("; ") {
                 Some((message, help)) => (message.to_owned(), Some(help.to_owned())),

@@ -42,7 +42,7 @@ pub(super) fn derive(
     settings: &GatewayApiSettings,
     objects: &Objects,
     interner: &mut Interner,
-    now: Timestamp,
+    (bodies, now): (&BodyChecker, Timestamp),
 ) -> Result<State, Failure> {
     let mut controller = cluster_settings::controller(settings);
     controller.certificate_check = |chain, key| {
@@ -52,7 +52,6 @@ pub(super) fn derive(
             cluster_settings::check_certificate(chain, key)
         }
     };
-    let bodies = BodyChecker::new(loaded.route_checker.clone());
     controller.policy_check = bodies.policy_check(move || now);
     let mut world = World::new(controller);
     world.apply(Event::BundleVersion(Some(Name::from(GATEWAY_API_VERSION))));
