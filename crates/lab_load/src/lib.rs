@@ -2,8 +2,9 @@
 //!
 //! Owns:
 //! - sending load: requests ([`load`]), transactions with an OpenID provider ([`provider`]), idle
-//!   and slow connections ([`idle_connections`]), revocations during a load ([`revoke`]), single
-//!   requests ([`fetch`]), the command lines of other generators ([`generator`]);
+//!   and slow connections ([`idle_connections`]), revocations during a load ([`revoke`]), changes of
+//!   a Kubernetes cluster ([`cluster`]), single requests ([`fetch`]), the command lines of other
+//!   generators ([`generator`]);
 //! - observing processes ([`observe`]), and limiting them ([`cgroup`]);
 //! - the reports of load, connections and processes, and the iteration of a record that a run
 //!   becomes ([`report`]);
@@ -22,6 +23,7 @@
 //!    doubtful.
 
 pub mod cgroup;
+pub mod cluster;
 pub mod fetch;
 pub mod generator;
 pub mod idle_connections;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use lab_analysis::record::{Arrivals, Component, Iteration, LoadShape, Outcome, Stage};
 use lab_analysis::units::{count, nanos};
 use lab_load::Interrupt;
+use lab_load::cluster::{ClusterSite, ClusterThreads};
 use lab_load::generator::COMPONENT;
 use lab_load::load::{
     self, MeasureOptions, Open, Plan, Protocol, Schedule, Slices, Step, Stop, Target, TokenChoice,
@@ -89,6 +90,8 @@ pub(super) struct RunningArrangement {
     /// Endpoints where credentials are revoked and checked; `None` if the topology does not
     /// describe them.
     pub(super) site: Option<RevocationSite>,
+    /// The cluster that loads change; `None` if the topology has none.
+    pub(super) cluster: Option<ClusterSite>,
     /// Sender of its loads; `None` for the lab itself, not sampled.
     pub(super) sender: Option<LoadSender>,
 }
@@ -105,7 +108,7 @@ pub(super) fn measure(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, ArrangementError> {
-    let RunningArrangement { running, tokens, site, sender } = up;
+    let RunningArrangement { running, tokens, site, cluster, sender } = up;
     let load_sender = sender.as_ref();
     let another = load_sender.filter(|load_sender| load_sender.is_external());
     let sending = match (load.flow, another) {
@@ -121,6 +124,7 @@ pub(super) fn measure(
     let watch = watch
         .map(|(pace, site)| revoke::RevocationThread::prepare(site.clone(), pace, !seed, interrupt.clone()));
     let watch = watch.transpose().map_err(ArrangementError::Revocations)?;
+    let changing = cluster_threads(cluster.as_ref(), load, seed, interrupt)?;
     let held = background::open(running, tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
@@ -130,6 +134,7 @@ pub(super) fn measure(
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::RevocationThread::start_sender);
     let (in_window, after) = if load.after_window().is_some() { (None, revoking) } else { (revoking, None) };
+    let starting = changing.as_ref().map(ClusterThreads::start_senders).unwrap_or_default();
     let (beginning, begins) = mpsc::channel();
     let acting = beginning.clone();
     let probe = MeasureOptions {
@@ -140,6 +145,9 @@ pub(super) fn measure(
             *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
             // If the receiver has ended, its result is read at the join below.
             let _ = acting.send(origin);
+            for thread in starting {
+                let _ = thread.send(origin + warmup);
+            }
             let _ = in_window.map(|revoking| revoking.send(origin + warmup));
         })),
         on_window_end: after.map(|revoking| -> Box<dyn FnOnce(_)> {
@@ -164,6 +172,7 @@ pub(super) fn measure(
     // The revocation watch ends with any result of the load, so that nothing is revoked or sampled
     // afterwards.
     let revoked = watch.map(revoke::RevocationThread::finish).transpose();
+    let changed = changing.map(ClusterThreads::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
     let sent_by = load_sender.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
     let held = held.map(background::HeldDuringLoad::close).transpose()?;
@@ -176,6 +185,7 @@ pub(super) fn measure(
     iteration.sender = sent_by.map(|sender| Component { ended: false, ..sender });
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    (iteration.changes, iteration.scrapes) = changed.map_err(ArrangementError::Changes)?.unwrap_or_default();
     if let Some(observed) = revoked.map_err(ArrangementError::Revocations)? {
         if let (0, Some(why)) = (observed.revocations.revoked, &observed.revocations.example) {
             return Err(ArrangementError::NothingRevoked(why.clone()));
@@ -188,6 +198,20 @@ pub(super) fn measure(
     }
     let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
     Ok(Measured { iteration: counted.then_some(iteration), interrupted })
+}
+
+/// Threads that change the cluster and scrape metrics; `None` if the load does neither.
+fn cluster_threads(
+    cluster: Option<&ClusterSite>,
+    load: &Load,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Option<ClusterThreads>, ArrangementError> {
+    let wanted = load.changes.is_some() || load.scrape_every.is_some();
+    let Some(site) = cluster.filter(|_| wanted) else { return Ok(None) };
+    ClusterThreads::prepare(site, load.changes, load.scrape_every, !seed, interrupt)
+        .map(Some)
+        .map_err(ArrangementError::Changes)
 }
 
 /// What a load sends.

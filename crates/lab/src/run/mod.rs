@@ -128,6 +128,8 @@ enum ArrangementError {
     Provider(#[from] lab_load::provider::ProviderError),
     #[error("no successful response to {0} workers during calibration, so no rate can be derived")]
     ServesNothing(u32),
+    #[error("cannot change the cluster: {0}")]
+    Changes(io::Error),
     #[error("cannot watch revocations: {0}")]
     Revocations(io::Error),
     #[error("no credential could be revoked: {0}")]
@@ -170,6 +172,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
         interrupted: false,
         on_start: 0,
     };
+    place.report_to(floor.progress.printer());
     floor.progress.begin(scenario);
     floor.exclude_missing_programs();
     floor.rounds();
@@ -308,6 +311,7 @@ impl Runner<'_> {
         let start = || -> Result<RunningArrangement, ArrangementError> {
             let mut running =
                 Running::start(&arrangement.topology, &arrangement.change, self.workdir, &label)?;
+            let cluster = running.settled_cluster(self.workdir)?;
             let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1).max(1) as usize)?;
             running.check(tokens.first().map(String::as_str))?;
             let revokes =
@@ -319,7 +323,7 @@ impl Runner<'_> {
                 let folder = self.workdir.folder().join(&label).join(lab_load::generator::COMPONENT);
                 LoadSender::new(generator, self.workdir.programs(), folder, &arrangement.generator_cores)
             });
-            Ok(RunningArrangement { running, tokens, site, sender: sender.transpose()? })
+            Ok(RunningArrangement { running, tokens, site, cluster, sender: sender.transpose()? })
         };
         match start() {
             Ok(up) => Some(up),
@@ -363,6 +367,8 @@ impl Runner<'_> {
                 streams,
                 hold: None,
                 revocations: None,
+                changes: None,
+                scrape_every: None,
                 events: Vec::new(),
                 rounds: None,
                 every_request: false,

@@ -125,15 +125,25 @@ impl Progress {
         }
     }
 
-    fn line(&self, text: &str) {
-        if self.show == ProgressOutput::Off {
-            return;
-        }
-        let mut out = std::io::stderr().lock();
-        // On a terminal, clear the status line below; the drawing thread draws it again.
-        let clear = if self.terminal { "\r\x1b[J" } else { "" };
-        let _ = writeln!(out, "{clear}{text}");
+    /// Prints lines of progress, for parts of a run that know no [`Progress`].
+    pub(super) fn printer(&self) -> Box<dyn Fn(&str) + Send + Sync> {
+        let (show, terminal) = (self.show, self.terminal);
+        Box::new(move |text| print_line(show, terminal, text))
     }
+
+    fn line(&self, text: &str) {
+        print_line(self.show, self.terminal, text);
+    }
+}
+
+fn print_line(show: ProgressOutput, terminal: bool, text: &str) {
+    if show == ProgressOutput::Off {
+        return;
+    }
+    let mut out = std::io::stderr().lock();
+    // On a terminal, clear the status line below; the drawing thread draws it again.
+    let clear = if terminal { "\r\x1b[J" } else { "" };
+    let _ = writeln!(out, "{clear}{text}");
 }
 
 impl Drop for Progress {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use lab_load::cluster::ChangeSchedule;
 use lab_load::load::{InterArrival, Stop};
 use lab_load::provider::Flow;
 use lab_load::revoke::RevocationSchedule;
@@ -39,6 +40,10 @@ pub struct Load {
     pub hold: Option<Hold>,
     /// Revocation of credentials during the load.
     pub revocations: Option<RevocationSchedule>,
+    /// Changes of a Kubernetes cluster during the load.
+    pub changes: Option<ChangeSchedule>,
+    /// Interval at which the metrics of the gateway are read.
+    pub scrape_every: Option<Duration>,
     /// Events on components during the load, by time.
     pub events: Vec<PlannedEvent>,
     /// Makes h2load log every request. h2load prints no percentiles, so they are computed from the

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lab_analysis::amount;
 use lab_analysis::record::IdentifiedBy;
+use lab_load::cluster::{ChangeSchedule, ChangedObjects};
 use lab_load::load::{InterArrival, Stop};
 use lab_load::provider::Flow;
 use lab_load::revoke::{Flood, RevocationSchedule};
@@ -26,6 +27,10 @@ const DEFAULT_REVOCATION_INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest value of either time.
 pub(super) const MIN_REVOCATION_INTERVAL: Duration = Duration::from_millis(1);
+/// Default time for which requests look for a change of a cluster.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+/// Largest number of changes of a cluster per second.
+const MAX_CHANGE_RATE: f64 = 10_000.0;
 /// Fewest rates of a load with several rates.
 const MIN_RATES: usize = 3;
 /// Largest number of workers or connections: each takes a port.
@@ -63,6 +68,8 @@ pub(super) struct LoadTable {
     streams: Option<u32>,
     hold: Option<HoldTable>,
     revocations: Option<RevocationsTable>,
+    changes: Option<ChangesTable>,
+    scrape_every: Option<String>,
     event: Option<Vec<EventTable>>,
     every_request: Option<bool>,
 }
@@ -76,6 +83,15 @@ struct RevocationsTable {
     bound: Option<String>,
     after_window: Option<String>,
     flood: Option<FloodTable>,
+}
+
+/// Changes of a cluster during load as they are in a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangesTable {
+    of: ChangedObjects,
+    rate: f64,
+    patience: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -148,6 +164,8 @@ impl LoadTable {
                 }),
                 (whole, other) => other.or(whole),
             },
+            changes: other.changes.or(self.changes),
+            scrape_every: other.scrape_every.or(self.scrape_every),
             event: other.event.or(self.event),
             every_request: other.every_request.or(self.every_request),
         }
@@ -331,6 +349,12 @@ impl LoadTable {
             return Err(("path", format!("`{path}` must begin with `/`")));
         }
         let revocations = self.revocations(flow, stop).map_err(|message| ("revocations", message))?;
+        let changes = self.changes.as_ref().map(ChangesTable::schedule).transpose();
+        let changes = changes.map_err(|message| ("changes", message))?;
+        let scrape_every = time("scrape_every", &self.scrape_every)?;
+        if scrape_every.is_some_and(|every| every < MIN_REVOCATION_INTERVAL) {
+            return wrong("scrape_every", "must be at least 1ms");
+        }
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
         let events = event::planned_events(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
@@ -346,6 +370,8 @@ impl LoadTable {
             streams: self.streams,
             hold,
             revocations,
+            changes,
+            scrape_every,
             events: events.map_err(|message| ("event", message))?,
             every_request: self.every_request.unwrap_or(false),
         })
@@ -390,6 +416,20 @@ impl RevocationsTable {
     }
 }
 
+impl ChangesTable {
+    fn schedule(&self) -> Result<ChangeSchedule, String> {
+        if !(self.rate > 0.0 && self.rate <= MAX_CHANGE_RATE) {
+            return Err(format!("rate: must be above 0 and at most {MAX_CHANGE_RATE} changes per second"));
+        }
+        let patience = self.patience.as_deref().map(amount::duration).transpose();
+        let patience = patience.map_err(|message| format!("patience: {message}"))?.unwrap_or(CHANGE_PATIENCE);
+        if patience < MIN_REVOCATION_INTERVAL {
+            return Err("patience: must be at least 1ms".to_owned());
+        }
+        Ok(ChangeSchedule { of: self.of, rate: self.rate, patience })
+    }
+}
+
 impl FloodTable {
     fn flood(&self) -> Result<Flood, String> {
         let time =
@@ -422,6 +462,16 @@ mod tests {
             (ArrivalPattern::Closed(50), Stop::After(Duration::from_secs(3)))
         );
         assert_eq!(load.warmup, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_load_can_change_a_cluster_and_scrape_metrics() {
+        let text = "arrivals = 'poisson'\nrate = 5\nduration = '1s'\nscrape_every = '2s'";
+        let load = load(&format!("{text}\nchanges = {{ of = 'notebooks', rate = 10 }}")).unwrap();
+        let changes = load.changes.unwrap();
+        assert_eq!((changes.of, changes.patience), (ChangedObjects::Notebooks, CHANGE_PATIENCE));
+        assert!((changes.rate - 10.0).abs() < 1e-9);
+        assert_eq!(load.scrape_every, Some(Duration::from_secs(2)));
     }
 
     #[test]
@@ -531,6 +581,11 @@ mod tests {
                 "arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nrevocations = { after_window = '1s' }",
                 "revocations",
             ),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nchanges = { of = 'routes', rate = 0 }",
+                "changes",
+            ),
+            ("arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nscrape_every = '0s'", "scrape_every"),
             ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
             ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
             ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nrequests = 1", "requests"),

@@ -353,6 +353,11 @@ impl Reader<'_> {
             let message = format!("topology `{}` has no [revocations] endpoints", topology.name);
             return Err(self.wrong(place, message));
         }
+        if (load.changes.is_some() || load.scrape_every.is_some()) && topology.cluster.is_none() {
+            let message =
+                format!("topology `{}` has no [cluster] that can change or be scraped", topology.name);
+            return Err(self.wrong(place, message));
+        }
         let floods = load.revocations.is_some_and(|pace| pace.flood.is_some());
         if floods && topology.revocations.as_ref().is_some_and(|revocations| revocations.lists.is_empty()) {
             let message = format!(

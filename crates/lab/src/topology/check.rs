@@ -96,6 +96,12 @@ impl Topology {
         if let Some(revocations) = &self.revocations {
             self.check_revocations(file, revocations)?;
         }
+        if let Some(cluster) = &self.cluster
+            && !matches!(self.component(&cluster.after).map(|one| &one.kind), Some(Kind::Program(_)))
+        {
+            let message = format!("the topology starts no component `{}`; available: {known}", cluster.after);
+            return Err(TopologyError::invalid_value(file, "cluster.after", message));
+        }
         self.check_names(file)
     }
 
@@ -155,6 +161,9 @@ impl Topology {
         if let Some(provider) = &self.provider {
             provider::check(provider, &shared)
                 .map_err(|message| TopologyError::invalid_value(file, "provider", message))?;
+        }
+        for (key, text) in self.cluster.iter().flat_map(super::description::Cluster::texts) {
+            filled(format!("cluster.{key}"), text, &shared)?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
         let revocations = self.revocations.iter().flat_map(|revocations| {

@@ -34,6 +34,8 @@ pub struct Topology {
     pub(crate) provider: Option<toml::Table>,
     pub(crate) entry: LoadEntry,
     pub(crate) revocations: Option<Revocations>,
+    /// The cluster whose objects a gateway serves.
+    pub(crate) cluster: Option<Cluster>,
     /// Components in the order in which a request passes them.
     pub(crate) path: Vec<String>,
     /// Components in the order in which a request of a flow passes them.
@@ -198,6 +200,60 @@ pub(crate) struct RevocationProbe {
     pub(crate) cluster: Option<String>,
     pub(crate) url: Option<String>,
     pub(crate) introspection: Option<String>,
+}
+
+/// A Kubernetes cluster. The lab fills it after its API server has started. All texts may contain
+/// names.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// Component that is the API server.
+    pub(crate) after: String,
+    /// URL of the API server. Any certificate is accepted.
+    pub(crate) api: String,
+    /// Bearer token of an administrator.
+    pub(crate) token: String,
+    /// Files and folders with definitions of kinds.
+    pub(crate) definitions: Vec<String>,
+    /// Name of the controller that serves the Gateways.
+    pub(crate) controller: String,
+    /// Address of the service: of this machine, and not a loopback address.
+    pub(crate) address: String,
+    /// Port of the service.
+    pub(crate) service_port: String,
+    /// Port of the Gateway that everything but the other Gateways is attached to.
+    pub(crate) port: String,
+    /// First port of the other Gateways.
+    pub(crate) first_port: String,
+    /// Metrics of the gateway.
+    pub(crate) metrics: String,
+    /// Gauge in them that is 0 when the status of all objects is written.
+    pub(crate) settled: String,
+    pub(crate) gateways: String,
+    pub(crate) listener_sets: String,
+    pub(crate) routes: String,
+    pub(crate) notebooks: String,
+}
+
+impl Cluster {
+    /// All texts with names, each with its key.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let one = [
+            ("api", &self.api),
+            ("token", &self.token),
+            ("controller", &self.controller),
+            ("address", &self.address),
+            ("service_port", &self.service_port),
+            ("port", &self.port),
+            ("first_port", &self.first_port),
+            ("metrics", &self.metrics),
+            ("gateways", &self.gateways),
+            ("listener_sets", &self.listener_sets),
+            ("routes", &self.routes),
+            ("notebooks", &self.notebooks),
+        ];
+        one.into_iter().chain(self.definitions.iter().map(|text| ("definitions", text)))
+    }
 }
 
 /// Where load enters the topology.

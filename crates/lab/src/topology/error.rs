@@ -129,6 +129,9 @@ pub enum TopologyError {
         /// How it responded.
         message: String,
     },
+    /// The cluster of a topology could not be filled.
+    #[error("cannot fill the cluster: {0}")]
+    Cluster(lab_load::cluster::FillError),
     /// An action on a component during load failed.
     #[error("{action} failed: {error}")]
     Act {

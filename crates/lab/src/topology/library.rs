@@ -26,7 +26,7 @@ const TOPOLOGIES: Texts = texts!("topologies":
     "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml", "idp-single.toml",
     "idp-multi.toml", "row.toml", "peer-direct.toml", "peer-postern.toml", "peer-haproxy.toml",
     "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml", "takeover.toml",
-    "provider-postern.toml", "provider-keycloak.toml",
+    "provider-postern.toml", "provider-keycloak.toml", "gateway-api.toml",
 );
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
@@ -44,11 +44,12 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "peer-postern.toml", "peer-haproxy.cfg", "peer-haproxy-tcp.cfg", "peer-haproxy-jwt.cfg", "peer-nginx.conf",
     "peer-envoy.yaml", "row-edge.toml", "row-authentication.toml", "row-authorization.toml",
     "provider-alone.toml", "fill-sqlite.sql", "fill-postgres.sql", "keycloak.conf", "keycloak-realm.json", "keycloak-same-cost.sh",
+    "gateway-api.toml", "kubeconfig.yaml", "cluster-tokens.csv",
 );
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "knee.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
     "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "following.toml", "flood.toml", "provider.toml",
-    "provider-size.toml", "counts.toml", "generators.toml",
+    "provider-size.toml", "counts.toml", "generators.toml", "gateway-api.toml",
 );
 
 /// A text and its origin.

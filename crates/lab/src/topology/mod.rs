@@ -19,6 +19,7 @@
 
 mod account;
 mod check;
+mod cluster;
 mod component;
 mod description;
 mod during;

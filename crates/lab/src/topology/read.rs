@@ -83,6 +83,7 @@ impl Topology {
                 server_timing_of: load.server_timing_of,
             },
             revocations: gathered.revocations,
+            cluster: gathered.cluster,
             path: gathered.path,
             flow_path: gathered.flow_path,
             sources: gathered.sources,
@@ -102,7 +103,8 @@ mod tests {
             let topology = Topology::read(name).unwrap_or_else(|error| panic!("{error}"));
             assert!(topology.title.len() > name.len(), "{name} says what it is");
             // Requests of a sign-in carry no token.
-            let enters = topology.tokens.is_some() || topology.provider.is_some() || name == "direct";
+            let without = ["direct", "gateway-api"].contains(&name);
+            let enters = topology.tokens.is_some() || topology.provider.is_some() || without;
             assert!(enters, "{name}");
         }
     }

@@ -116,6 +116,7 @@ impl Running {
                 return Err(TopologyError::invalid_value(&topology.name, "limits", message));
             }
         }
+        running.check_cluster_address()?;
         for component in &topology.components {
             if place.interrupt().is_set() {
                 return Err(TopologyError::Interrupted);
@@ -127,6 +128,7 @@ impl Running {
                 }
                 Kind::Program(program) => {
                     running.launch(component, program, change, place, &folder)?;
+                    running.fill_cluster(&component.name, place)?;
                 }
             }
         }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::description::{
-    Component, Kind, Metrics, Program, ProgramInfo, Ready, Revocations, StopSignal, Tokens,
+    Cluster, Component, Kind, Metrics, Program, ProgramInfo, Ready, Revocations, StopSignal, Tokens,
 };
 use super::library::{Library, SourceText};
 use super::template;
@@ -46,6 +46,7 @@ struct Table {
     provider: Option<toml::Table>,
     load: Option<LoadTable>,
     revocations: Option<Revocations>,
+    cluster: Option<Cluster>,
     #[serde(default)]
     component: Vec<ComponentTable>,
 }
@@ -193,6 +194,7 @@ pub(super) struct MergedTables {
     pub(super) provider: Option<toml::Table>,
     pub(super) load: Option<LoadTable>,
     pub(super) revocations: Option<Revocations>,
+    pub(super) cluster: Option<Cluster>,
     pub(super) path: Vec<String>,
     pub(super) flow_path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
@@ -233,6 +235,7 @@ impl MergedTables {
         self.provider = table.provider.or(self.provider.take());
         self.tokens = table.tokens.or(self.tokens.take());
         self.load = table.load.or(self.load.take());
+        self.cluster = table.cluster.or(self.cluster.take());
         self.revocations = table.revocations.or(self.revocations.take());
         if !table.path.is_empty() {
             self.path = table.path;

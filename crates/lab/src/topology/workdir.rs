@@ -22,13 +22,14 @@ use super::template::{self, Values};
 use super::{Topology, TopologyError};
 
 /// Folder and resources that all topologies of a run share.
-#[derive(Debug)]
 pub struct Workdir {
     folder: PathBuf,
     programs: ProgramFinder,
     interrupt: Interrupt,
     hierarchy: OnceLock<Hierarchy>,
     signer: OnceLock<Arc<Signer>>,
+    /// Prints lines of progress of a long start.
+    printer: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
     /// Values of names that every topology can use.
     values: Values,
 }
@@ -71,12 +72,33 @@ impl Workdir {
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
         file("secret_file", "client.secret", &format!("{}\n", new_secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
-        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
+        Ok(Self {
+            folder,
+            programs,
+            interrupt,
+            hierarchy: OnceLock::new(),
+            signer: OnceLock::new(),
+            printer: OnceLock::new(),
+            values,
+        })
     }
 
     /// Folder for the files of the run.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Prints lines of progress with `printer` from now on.
+    pub(crate) fn report_to(&self, printer: Box<dyn Fn(&str) + Send + Sync>) {
+        // Only a run sets it, once.
+        let _ = self.printer.set(printer);
+    }
+
+    /// Prints a line of progress.
+    pub(super) fn report(&self, line: &str) {
+        if let Some(printer) = self.printer.get() {
+            printer(line);
+        }
     }
 
     /// Finder of the programs to start.

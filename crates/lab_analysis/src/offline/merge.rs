@@ -10,8 +10,8 @@
 
 use crate::diagnose;
 use crate::record::{
-    Distribution, Finding, GeneratorUse, HeldConnections, Iteration, Origin, Phase, Record, Revocations,
-    Slice, Staleness, Variant,
+    Changes, Distribution, Finding, GeneratorUse, HeldConnections, Iteration, Origin, Phase, Record,
+    Revocations, Slice, Staleness, Variant,
 };
 use crate::units::truncated;
 
@@ -208,6 +208,20 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
         (Some(own), Some(other)) => Some(add_revocations(own, other)),
         (own, other) => own.or(other),
     };
+    into.changes = match (into.changes.take(), from.changes) {
+        (Some(own), Some(other)) => Some(add_changes(own, other)),
+        (own, other) => own.or(other),
+    };
+    into.scrapes = match (into.scrapes.take(), from.scrapes) {
+        (Some(mut own), Some(other)) => {
+            own.failed += other.failed;
+            own.example = own.example.or(other.example);
+            own.largest_bytes = own.largest_bytes.max(other.largest_bytes);
+            own.duration.add(&other.duration);
+            Some(own)
+        }
+        (own, other) => own.or(other),
+    };
     into.generator = match (into.generator.take(), from.generator) {
         (Some(own), Some(other)) => Some(worst_of(own, &other)),
         (own, other) => own.or(other),
@@ -235,6 +249,17 @@ fn add_staleness(into: &mut Vec<Staleness>, from: Vec<Staleness>) {
             None => into.push(seen),
         }
     }
+}
+
+fn add_changes(mut own: Changes, other: Changes) -> Changes {
+    own.rate_per_s += other.rate_per_s;
+    own.made += other.made;
+    own.failed += other.failed;
+    own.never += other.never;
+    own.example = own.example.or(other.example);
+    own.write.add(&other.write);
+    own.in_force.add(&other.in_force);
+    own
 }
 
 fn add_revocations(mut own: Revocations, other: Revocations) -> Revocations {

@@ -169,6 +169,13 @@ fn check_iteration(place: &str, iteration: &Iteration) -> CheckResult {
     iteration.held.iter().try_for_each(|held| check_held(place, held))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
     iteration.revocations.iter().try_for_each(|seen| check_revocations(place, seen))?;
+    iteration.changes.iter().try_for_each(|seen| {
+        check_finite(place, "a figure of changes", seen.rate_per_s)?;
+        check_finite(place, "a figure of changes", seen.patience_s)?;
+        [seen.made, seen.failed, seen.never].into_iter().try_for_each(|whole| check_count(place, whole))
+    })?;
+    let scrapes = iteration.scrapes.iter().flat_map(|seen| [seen.failed, seen.largest_bytes]);
+    scrapes.into_iter().try_for_each(|whole| check_count(place, whole))?;
     check_timeline(place, &iteration.timeline)
 }
 

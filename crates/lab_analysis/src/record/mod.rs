@@ -14,18 +14,21 @@
 //! Latencies are histograms ([`Distribution`]), so the figures of two generators merge by addition
 //! and no percentile is ever averaged.
 
+mod changes;
 mod check;
 mod distribution;
+mod finding;
 mod parts;
 mod run;
 mod target;
 
+pub use changes::{Changes, Scrapes};
 pub use check::Contradiction;
 pub use distribution::{Distribution, Quantile, UnreadableHistogram};
+pub use finding::{Doubt, Finding};
 pub use parts::{
-    BulkRevocation, Class, Component, Doubt, Event, Finding, GeneratorUse, HeldConnections, IdentifiedBy,
-    Iteration, Outcome, Phase, Revocations, Sample, Slice, Staleness, StatedFigures, StatedPercentile,
-    Variant,
+    BulkRevocation, Class, Component, Event, GeneratorUse, HeldConnections, IdentifiedBy, Iteration, Outcome,
+    Phase, Revocations, Sample, Slice, Staleness, StatedFigures, StatedPercentile, Variant,
 };
 pub use run::{
     Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Stage, Sweep,

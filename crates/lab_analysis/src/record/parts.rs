@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::changes::{Changes, Scrapes};
 use super::distribution::Distribution;
 use super::run::LoadShape;
 
@@ -91,6 +92,12 @@ pub struct Iteration {
     pub held: Option<HeldConnections>,
     /// The revocations from which staleness was measured; absent when there were none.
     pub revocations: Option<Revocations>,
+    /// Changes of objects of a cluster; absent when there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+    /// Scrapes of a component's metrics; absent when there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrapes: Option<Scrapes>,
     /// What happened to the target during the iteration, such as a deployment or the rotation of a
     /// key.
     #[serde(default)]
@@ -434,35 +441,6 @@ pub struct StatedPercentile {
     pub us: f64,
 }
 
-/// How much a finding affects the figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Doubt {
-    /// The figures say nothing about the target.
-    Invalid,
-    /// The figures have to be read with the finding in mind.
-    Careful,
-    /// The finding explains the figures.
-    Explains,
-}
-
-/// A finding about the figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Finding {
-    /// Stable name, such as `throttled`.
-    pub name: String,
-    /// The variants, or the sweep, that it is about; empty when it is about the whole run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub variants: Vec<String>,
-    /// How it affects the figures.
-    pub doubt: Doubt,
-    /// Figures that support the finding.
-    pub evidence: String,
-    /// What to do about it.
-    pub remedy: String,
-}
-
 impl Variant {
     /// Names of the observed components, in the order of their first appearance.
     pub fn component_names(&self) -> Vec<&str> {
@@ -523,6 +501,8 @@ impl Iteration {
             staleness: Vec::new(),
             held: None,
             revocations: None,
+            changes: None,
+            scrapes: None,
             events: Vec::new(),
             stated: None,
         }

@@ -85,6 +85,17 @@ pub enum Measure {
     /// How often a credential of a bulk revocation was still accepted after the bound, among those
     /// that were tried.
     FloodAdmitted,
+    /// Median time from the acceptance of a change by the API server until a request saw it, µs.
+    ChangeP50,
+    /// 99th percentile of the time from the acceptance of a change by the API server until a request
+    /// saw it, µs.
+    ChangeP99,
+    /// Changes that were not written or that no request saw.
+    ChangesFailed,
+    /// Longest scrape of a component's metrics, µs.
+    ScrapeLongest,
+    /// Size of the largest scrape, bytes.
+    ScrapeSize,
     /// Time from the last event of a load until every request ends well again, µs.
     Healing,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
@@ -112,9 +123,10 @@ impl Measure {
             | Self::Counter { .. }
             | Self::Throughput
             | Self::MemoryGrowth { .. }
-            | Self::FloodAdmitted => Unit::Number,
+            | Self::FloodAdmitted
+            | Self::ChangesFailed => Unit::Number,
             Self::Errors | Self::Failures => Unit::Share,
-            Self::Memory { .. } | Self::MemoryPerConnection { .. } => Unit::Bytes,
+            Self::Memory { .. } | Self::MemoryPerConnection { .. } | Self::ScrapeSize => Unit::Bytes,
             Self::P50
             | Self::P95
             | Self::P99
@@ -127,6 +139,9 @@ impl Measure {
             | Self::StalenessMax
             | Self::RevocationP99
             | Self::Flood
+            | Self::ChangeP50
+            | Self::ChangeP99
+            | Self::ScrapeLongest
             | Self::Healing
             | Self::Lateness => Unit::Time,
         }
@@ -136,7 +151,10 @@ impl Measure {
     /// every request or change is broken by one. Staleness needs no such rule, because it is one
     /// figure over all rounds.
     pub fn holds_each_round(&self) -> bool {
-        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures | Self::FloodAdmitted)
+        matches!(
+            self,
+            Self::Counter { .. } | Self::Errors | Self::Failures | Self::FloodAdmitted | Self::ChangesFailed
+        )
     }
 
     /// Whether the measure is one figure over all rounds, which has no interval.
@@ -183,6 +201,11 @@ impl fmt::Display for Measure {
             Self::RevocationP99 => f.write_str("P99 of revocation latency"),
             Self::Flood => f.write_str("duration of the bulk revocation"),
             Self::FloodAdmitted => f.write_str("accepted after the bulk revocation"),
+            Self::ChangeP50 => f.write_str("P50 of changes in force"),
+            Self::ChangeP99 => f.write_str("P99 of changes in force"),
+            Self::ChangesFailed => f.write_str("changes that failed"),
+            Self::ScrapeLongest => f.write_str("longest scrape"),
+            Self::ScrapeSize => f.write_str("size of a scrape"),
             Self::Healing => f.write_str("recovery time"),
             Self::Lateness => f.write_str("P99 of lateness"),
         }

@@ -15,9 +15,9 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         Figure::PerSecond => format!("{}/s", digits(value)),
         Figure::BadShare | Figure::FailureShare => percent(value),
         Figure::Cores(_) => format!("{} cores", digits(value)),
-        Figure::Memory(_) | Figure::MemoryPerConnection(_) => bytes(value),
+        Figure::Memory(_) | Figure::MemoryPerConnection(_) | Figure::ScrapeSize => bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
-        Figure::Counter(..) | Figure::BulkRevocationAccepted => grouped(value),
+        Figure::Counter(..) | Figure::BulkRevocationAccepted | Figure::ChangesFailed => grouped(value),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)
@@ -25,6 +25,8 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::HeldLongest
         | Figure::RevocationLatency(_)
         | Figure::BulkRevocation
+        | Figure::ChangeInForce(_)
+        | Figure::ScrapeLongest
         | Figure::Recovery
         | Figure::Lateness
         | Figure::CpuPerRequestSum(_)

@@ -57,6 +57,15 @@ pub enum Figure {
     /// How often a credential of a bulk revocation was still accepted after the bound, among the
     /// sampled ones.
     BulkRevocationAccepted,
+    /// A percentile of the time until changes of a cluster are in force, µs. The value is its share
+    /// in units of 1/100 000.
+    ChangeInForce(u32),
+    /// Changes of a cluster that were not written or that no request saw.
+    ChangesFailed,
+    /// Longest scrape of a component's metrics, µs.
+    ScrapeLongest,
+    /// Size of the largest scrape, bytes.
+    ScrapeSize,
     /// Time from the last event until the end of the last slice with an unsuccessful request, µs.
     Recovery,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
@@ -90,6 +99,8 @@ impl Figure {
                 | Self::HeldLongest
                 | Self::RevocationLatency(_)
                 | Self::BulkRevocation
+                | Self::ChangeInForce(_)
+                | Self::ScrapeLongest
                 | Self::Recovery
                 | Self::Lateness
         )
@@ -160,6 +171,20 @@ impl Figure {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
                 (flood.unclear == 0 && flood.refused + flood.admitted > 0).then_some(flood.admitted as f64)
             }
+            Self::ChangeInForce(share) => iteration.changes.as_ref()?.micros(f64::from(*share) / 1e5),
+            Self::ChangesFailed => {
+                let changes = iteration.changes.as_ref()?;
+                Some((changes.failed + changes.never) as f64)
+            }
+            // A scrape without a response has no time and no size.
+            Self::ScrapeLongest => {
+                let seen = iteration.scrapes.as_ref().filter(|seen| seen.failed == 0)?;
+                (!seen.duration.is_empty()).then(|| seen.duration.micros(1.0))
+            }
+            Self::ScrapeSize => {
+                let seen = iteration.scrapes.as_ref().filter(|seen| seen.failed == 0)?;
+                (!seen.duration.is_empty()).then_some(seen.largest_bytes as f64)
+            }
             Self::Recovery => healing(iteration),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
@@ -220,6 +245,10 @@ impl fmt::Display for Figure {
             Self::RevocationLatency(share) => write!(f, "P{} of revocation latency", f64::from(*share) / 1e3),
             Self::BulkRevocation => write!(f, "duration of the bulk revocation"),
             Self::BulkRevocationAccepted => write!(f, "accepted after the bulk revocation"),
+            Self::ChangeInForce(share) => write!(f, "P{} of changes in force", f64::from(*share) / 1e3),
+            Self::ChangesFailed => write!(f, "changes that failed"),
+            Self::ScrapeLongest => write!(f, "longest scrape"),
+            Self::ScrapeSize => write!(f, "size of a scrape"),
             Self::Recovery => write!(f, "recovery time"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),

@@ -177,6 +177,11 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::Flood => Figure::BulkRevocation,
         Measure::FloodAdmitted => Figure::BulkRevocationAccepted,
         Measure::Healing => Figure::Recovery,
+        Measure::ChangeP50 => Figure::ChangeInForce(50_000),
+        Measure::ChangeP99 => Figure::ChangeInForce(99_000),
+        Measure::ChangesFailed => Figure::ChangesFailed,
+        Measure::ScrapeLongest => Figure::ScrapeLongest,
+        Measure::ScrapeSize => Figure::ScrapeSize,
         Measure::Lateness => Figure::Lateness,
     })
 }

@@ -136,6 +136,12 @@ impl Target {
         self.tls.is_some()
     }
 
+    /// The same server and address, with another authority (host name, and port if it is to be
+    /// sent), and another path.
+    pub(crate) fn at(&self, authority: &str, path: &str) -> Self {
+        Self { authority: authority.to_owned(), path: path.to_owned(), ..self.clone() }
+    }
+
     /// Opens one connection, including the TLS handshake.
     pub(crate) async fn open(&self) -> Result<Io, Failure> {
         let failed = |fault| move |error: io::Error| Failure::new(fault, error.to_string());

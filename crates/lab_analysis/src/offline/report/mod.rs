@@ -7,6 +7,7 @@
 //! What makes figures doubtful comes first: the findings of [`crate::diagnose`]. Published figures
 //! have rows of their own and are never used as divisors.
 
+mod changes;
 mod costs;
 mod events;
 mod facts;
@@ -42,6 +43,7 @@ pub fn sheet(record: &Record) -> Sheet {
     sheet.section(costs::sweeps(record));
     sheet.section(costs::phases(record));
     sheet.section(costs::staleness(record));
+    sheet.section(changes::changes(record));
     sheet.section(held_connections::held(record));
     sheet.section(events::meanwhile(record));
     sheet.section(facts::facts(record));
