@@ -217,9 +217,17 @@ pub fn settle(
             .map_err(|why| FillError::Gateway(format!("has no metrics: {why}")))?;
         let text = String::from_utf8_lossy(&answer.content);
         let Some(waiting) = value(&text, gauge) else {
+            if begun.elapsed() < READY_TIMEOUT {
+                if interrupt.sleep(POLL_INTERVAL) {
+                    return Err(FillError::Interrupted);
+                }
+                continue;
+            }
             let message = format!(
-                "has no metric `{gauge}` at {}: is it built with the feature `kubernetes`?",
-                site.metrics.url
+                "has no metric `{gauge}` at {} (status {}, {} bytes): is it built with the feature `kubernetes`?",
+                site.metrics.url,
+                answer.status,
+                answer.content.len()
             );
             return Err(FillError::Gateway(message));
         };
