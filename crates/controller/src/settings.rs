@@ -27,7 +27,10 @@ pub type CertificateCheck = fn(chain: &[u8], key: &[u8]) -> Result<(), String>;
 ///
 /// [`Event::PolicyCheckChanged`]: crate::world::Event::PolicyCheckChanged
 #[derive(Clone)]
-pub struct PolicyCheck(Arc<dyn Fn(&Value) -> Result<(), String> + Send + Sync>);
+pub struct PolicyCheck(Arc<CheckBody>);
+
+/// Checks the body of a policy.
+type CheckBody = dyn Fn(&Value) -> Result<(), String> + Send + Sync;
 
 impl PolicyCheck {
     /// A check by a function.

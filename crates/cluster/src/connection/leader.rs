@@ -82,7 +82,7 @@ impl Election {
     /// Renews the lease, or takes it if it is free. Answers whether this replica has it.
     async fn attempt(&self, observed: &mut Option<Observed>) -> kube::Result<bool> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
-            return self.won(self.leases.create(&PostParams::default(), &self.lease(None)).await);
+            return Self::won(self.leases.create(&PostParams::default(), &self.lease(None)).await);
         };
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
         if holder == self.identity || holder.is_empty() {
@@ -105,11 +105,11 @@ impl Election {
     }
 
     async fn replace(&self, former: &Lease) -> kube::Result<bool> {
-        self.won(self.leases.replace(&self.name, &PostParams::default(), &self.lease(Some(former))).await)
+        Self::won(self.leases.replace(&self.name, &PostParams::default(), &self.lease(Some(former))).await)
     }
 
     /// Another replica that was quicker is no failure.
-    fn won(&self, written: kube::Result<Lease>) -> kube::Result<bool> {
+    fn won(written: kube::Result<Lease>) -> kube::Result<bool> {
         match written {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),

@@ -1,7 +1,7 @@
 //! Services of Gateways: which port of the pods serves a port of a Gateway, and which addresses the
 //! Gateway has.
 //!
-//! Owns: the Service of type LoadBalancer that each Gateway has, the choice of its target ports, and
+//! Owns: the Service of type `LoadBalancer` that each Gateway has, the choice of its target ports, and
 //! what is read from it. Does not own: writing it (the leader), who gives it an address (the cloud).
 //!
 //! All Gateways are served by the same pods, so each port of a Gateway needs a port of its own there.
@@ -230,10 +230,10 @@ impl Services {
 /// The name of the Service of a Gateway: that of the Gateway, and a digest of its namespace and name.
 fn service_name(gateway: &NamespacedName) -> String {
     let digest = digest::digest(&digest::SHA256, gateway.to_string().as_bytes());
-    let digest: String = digest.as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let number = digest.as_ref().first_chunk().copied().map_or(0, u32::from_be_bytes);
     // Names of Gateways may have dots, those of Services may not, nor begin with a digit.
     let stem: String = format!("gw-{}", gateway.name).replace('.', "-").chars().take(LONGEST_STEM).collect();
-    format!("{stem}-{digest}")
+    format!("{stem}-{number:08x}")
 }
 
 #[cfg(test)]

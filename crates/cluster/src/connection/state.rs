@@ -26,7 +26,7 @@ use crate::policy::BodyChecker;
 /// How clients reach the Gateways.
 #[derive(Debug, Clone)]
 pub enum Exposure {
-    /// By a Service of type LoadBalancer for each Gateway.
+    /// By a Service of type `LoadBalancer` for each Gateway.
     Services(ServiceSettings),
     /// At these addresses, by the ports as they are written.
     Host(Vec<IpAddr>),
@@ -118,7 +118,9 @@ impl State {
             Notice::Seen(kind, value) => {
                 if kind == Kind::Service {
                     let differs = self.services().and_then(|services| services.set(&value));
-                    differs.into_iter().for_each(|gateway| self.service_differs(gateway));
+                    if let Some(gateway) = differs {
+                        self.service_differs(gateway);
+                    }
                 }
                 match objects::read(kind, &value, &mut self.interner) {
                     Ok(object) => self.world.apply(Event::Set(object)),
@@ -134,7 +136,9 @@ impl State {
             Notice::Gone(kind, at) => {
                 if kind == Kind::Service {
                     let gateway = self.services().and_then(|services| services.remove(&at));
-                    gateway.into_iter().for_each(|gateway| self.service_differs(gateway));
+                    if let Some(gateway) = gateway {
+                        self.service_differs(gateway);
+                    }
                 }
                 self.world.apply(Event::Removed(at.of(kind)));
             }

@@ -315,7 +315,9 @@ mod tests {
         let name = |name: &str| NamespacedName::new("ns", name);
         let mut seen = SeenObjects::default();
         seen.begin_list();
-        ["a", "b"].into_iter().for_each(|n| seen.add(name(n)));
+        for one in ["a", "b"] {
+            seen.add(name(one));
+        }
         assert_eq!(seen.end_list(), []);
         seen.add(name("c"));
         seen.remove(&name("b"));

@@ -100,7 +100,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         namespaces: raw.namespaces.clone(),
         default_policy: raw.default_policy,
         exclusive_hosts: raw.exclusive_hosts,
-        ingress_gateway: ingress_gateway?,
+        ingress_gateway: ingress_gateway.ok()?,
         route_labels: raw.route_labels.clone(),
         namespace: raw.namespace.clone(),
         lease: raw.lease.clone(),
@@ -136,25 +136,25 @@ fn raw_listener(raw: &raw::GatewayListener) -> (raw::Listener, raw::ListenerTls)
     (listener, tls)
 }
 
-/// The Gateway that serves Ingresses; `None` when a fault was noted.
+/// The Gateway that serves Ingresses. `Err` when a fault was noted.
 fn ingress_gateway(
     raw: &raw::GatewayApi,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<Option<(String, String)>> {
+) -> Result<Option<(String, String)>, ()> {
     if raw.ingress_gateway.is_none() && !raw.route_labels.is_empty() {
         let message = "the key has no effect: no Gateway serves Routes";
         context.faults.add(&path.key("route_labels"), message, "set `ingress_gateway`, or remove it");
     }
-    let Some(text) = &raw.ingress_gateway else { return Some(None) };
+    let Some(text) = &raw.ingress_gateway else { return Ok(None) };
     let parts = text.split_once('/');
     let parts = parts.filter(|(space, name)| is_dns_name(space, MAX_LABEL) && is_dns_name(name, MAX_NAME));
     let Some((namespace, name)) = parts else {
         let message = format!("{text:?} is not the namespace and name of a Gateway");
         context.faults.add(&path.key("ingress_gateway"), message, "write them as \"infra/ingress\"");
-        return None;
+        return Err(());
     };
-    Some(Some((namespace.to_owned(), name.to_owned())))
+    Ok(Some((namespace.to_owned(), name.to_owned())))
 }
 
 fn exposure(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) -> GatewayExposure {

@@ -96,6 +96,25 @@ pub(super) struct RunningArrangement {
     pub(super) sender: Option<LoadSender>,
 }
 
+/// What sends a load: a flow, another program, or the lab itself.
+fn load_source<'s>(
+    running: &Running,
+    tokens: &[String],
+    sender: Option<&'s LoadSender>,
+    (load, steps, seed): (&'s Load, &[Step], u64),
+) -> Result<LoadSource<'s>, ArrangementError> {
+    let another = sender.filter(|sender| sender.is_external());
+    Ok(match (load.flow, another) {
+        (Some(flow), _) => LoadSource::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
+        (None, Some(sender)) => {
+            let entry = running.entry_target(load.path.as_deref(), Protocol::Http1)?;
+            let token = tokens.first().filter(|_| load.tokens > 0).cloned();
+            LoadSource::External { sender, entry: Box::new(entry), token, load }
+        }
+        (None, None) => LoadSource::Requests(plans(running, tokens, load, steps, seed)?),
+    })
+}
+
 /// Sends a load through a topology, performs its events, and samples the components.
 ///
 /// # Errors
@@ -110,16 +129,7 @@ pub(super) fn measure(
 ) -> Result<Measured, ArrangementError> {
     let RunningArrangement { running, tokens, site, cluster, sender } = up;
     let load_sender = sender.as_ref();
-    let another = load_sender.filter(|load_sender| load_sender.is_external());
-    let sending = match (load.flow, another) {
-        (Some(flow), _) => LoadSource::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
-        (None, Some(sender)) => {
-            let entry = running.entry_target(load.path.as_deref(), Protocol::Http1)?;
-            let token = tokens.first().filter(|_| load.tokens > 0).cloned();
-            LoadSource::External { sender, entry: Box::new(entry), token, load }
-        }
-        (None, None) => LoadSource::Requests(plans(running, tokens, load, steps, seed)?),
-    };
+    let sending = load_source(running, tokens, load_sender, (load, steps, seed))?;
     let watch = load.revocations.zip(site.as_ref());
     let watch = watch
         .map(|(pace, site)| revoke::RevocationThread::prepare(site.clone(), pace, !seed, interrupt.clone()));

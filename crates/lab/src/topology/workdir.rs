@@ -21,6 +21,9 @@ use super::signer::Signer;
 use super::template::{self, Values};
 use super::{Topology, TopologyError};
 
+/// Prints a line.
+type PrintLine = dyn Fn(&str) + Send + Sync;
+
 /// Folder and resources that all topologies of a run share.
 pub struct Workdir {
     folder: PathBuf,
@@ -29,7 +32,7 @@ pub struct Workdir {
     hierarchy: OnceLock<Hierarchy>,
     signer: OnceLock<Arc<Signer>>,
     /// Prints lines of progress of a long start.
-    printer: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    printer: OnceLock<Box<PrintLine>>,
     /// Values of names that every topology can use.
     values: Values,
 }

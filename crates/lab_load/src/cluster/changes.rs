@@ -119,7 +119,9 @@ async fn run_changes(
                         in_progress.spawn_local(Rc::clone(pool).make(change));
                     }
                     change => {
-                        change.into_iter().for_each(|change| pool.ended(change, false));
+                        if let Some(change) = change {
+                            pool.ended(change, false);
+                        }
                         let count = in_progress.len();
                         tally.add(ChangeResult::Failed(format!("{count} earlier changes were still in progress")));
                     }

@@ -130,7 +130,7 @@ pub(super) fn base(site: &ClusterSite) -> Vec<Write> {
     let mut all = vec![namespace, Kind::Class.create(CLASS, class), Kind::Gateway.create(SHARED, shared)];
     all.extend(service(site, "echo"));
     let parent = json!({ "name": SHARED, "sectionName": "load" });
-    all.push(route("load", &parent, "/", None, "echo", json!({})));
+    all.push(route("load", &parent, "/", None, "echo", &json!({})));
     all.push(open_policy("load"));
     all
 }
@@ -165,7 +165,7 @@ pub(super) fn numbered_route(site: &ClusterSite, index: u32) -> Write {
         }
         other => json!({ "name": format!("gateway-{}", other - site.size.listener_sets) }),
     };
-    route(&format!("route-{index}"), &parent, &route_path(index), Some(0), "echo", json!({}))
+    route(&format!("route-{index}"), &parent, &route_path(index), Some(0), "echo", &json!({}))
 }
 
 /// Gives route `index` another version.
@@ -188,7 +188,7 @@ pub(super) fn notebook(site: &ClusterSite, index: u32) -> Vec<Write> {
     let labels = json!({ "notebook-name": name, "notebook-namespace": NAMESPACE });
     let mut all = service(site, &name);
     all.push(open_policy(&name));
-    all.push(route(&name, &parent, &notebook_address(index).1, None, &name, labels));
+    all.push(route(&name, &parent, &notebook_address(index).1, None, &name, &labels));
     all
 }
 
@@ -238,7 +238,7 @@ fn route(
     path: &str,
     version: Option<u64>,
     service: &str,
-    labels: Value,
+    labels: &Value,
 ) -> Write {
     let spec = json!({ "parentRefs": [parent], "rules": [rule(path, version, service)] });
     Kind::Route.create(name, json!({ "metadata": { "labels": labels }, "spec": spec }))

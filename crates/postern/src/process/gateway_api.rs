@@ -140,6 +140,10 @@ fn connection_settings(
 
 /// Name of this replica: that of the pod, and random digits, since a process that was started again
 /// is another one.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the name of the pod is no setting, and Kubernetes states it there"
+)]
 fn identity() -> Result<String, Failure> {
     // Kubernetes sets it to the pod's name, also where the pod has the network of its machine.
     let machine = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use cluster::FileBase;
 use config::{
-    DatabaseSettings, EffectiveConfig, EventsDatabase, FollowedIssuerConfig, LoadedConfig, ProcessSettings,
-    ProviderSettings, RestartOnly, RouteChecker, SecurityEvents,
+    DatabaseSettings, EffectiveConfig, EventsDatabase, FollowedIssuerConfig, GatewayApiSettings,
+    LoadedConfig, ProcessSettings, ProviderSettings, RestartOnly, RouteChecker, SecurityEvents,
 };
 use credentials::authenticate::AuthenticatorRuntime;
 use credentials::cache::{CacheSecret, Generation};
@@ -233,16 +233,26 @@ impl Process {
             stop,
             background_tasks: attendants,
         };
-        if let Some(admin) = admin {
-            process.serve_admin(admin);
-        }
-        if let Some(settings) = loaded.gateway_api {
-            GatewayApi::start(settings, (base, generation), &process)?;
-        }
-        process.audit();
+        process.begin(admin, loaded.gateway_api.map(|settings| (settings, base, generation)))?;
         process.announce(workers, &listen.inherited);
         process.watch_provider(workers);
         Ok(process)
+    }
+
+    /// Starts what looks at a process that is complete.
+    fn begin(
+        &mut self,
+        admin: Option<TcpListener>,
+        cluster: Option<(GatewayApiSettings, FileBase, u64)>,
+    ) -> Result<(), Failure> {
+        if let Some(admin) = admin {
+            self.serve_admin(admin);
+        }
+        if let Some((settings, base, generation)) = cluster {
+            GatewayApi::start(settings, (base, generation), self)?;
+        }
+        self.audit();
+        Ok(())
     }
 
     fn announce(&self, workers: usize, inherited: &InheritedSockets) {
@@ -368,7 +378,9 @@ impl Process {
                     tracing::error!("configuration applied, not by every worker yet: {pending}");
                 }
             }
-            cluster.into_iter().for_each(|cluster| cluster.commit(gateway));
+            if let Some(cluster) = cluster {
+                cluster.commit(gateway);
+            }
             gateway.config().generation
         };
         // The new configuration is final now. Open exchanges that depend on an old log continue

@@ -209,10 +209,10 @@ fn own_faults(
     }
     if let Object::AccessPolicy(policy) = object {
         for (side, body) in [("defaults", &policy.spec.defaults), ("overrides", &policy.spec.overrides)] {
-            if let Some(body) = body {
-                if let Err(fault) = check(body) {
-                    body_faults(&format!("spec.{side}"), fault, key, (objects, findings));
-                }
+            if let Some(body) = body
+                && let Err(fault) = check(body)
+            {
+                body_faults(&format!("spec.{side}"), fault, key, (objects, findings));
             }
         }
     }
