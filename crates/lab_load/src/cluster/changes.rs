@@ -123,7 +123,8 @@ async fn run_changes(
                             pool.ended(change, false);
                         }
                         let count = in_progress.len();
-                        tally.add(ChangeResult::Failed(format!("{count} earlier changes were still in progress")));
+                        let why = format!("{count} earlier changes were still in progress, so that the next one was left out");
+                        tally.add(ChangeResult::Failed(why));
                     }
                 }
             }
