@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use lab_load::cluster::{ClusterSite, ClusterSize, FillError, fill, settle};
+use lab_load::cluster::{ClusterSite, ClusterSize, FillError, Gauges, fill, settle};
 use lab_load::load::{Protocol, Target, Trust};
 
 use super::TopologyError;
@@ -38,7 +38,8 @@ impl Running {
     pub(crate) fn settled_cluster(&self, place: &Workdir) -> Result<Option<ClusterSite>, TopologyError> {
         let Some(cluster) = &self.topology.cluster else { return Ok(None) };
         let site = self.cluster_site(cluster)?;
-        settle(&site, &cluster.settled, &self.interrupt, &|line| place.report(line)).map_err(failed)?;
+        let gauges = Gauges { synced: cluster.synced.clone(), waiting: cluster.settled.clone() };
+        settle(&site, &gauges, &self.interrupt, &|line| place.report(line)).map_err(failed)?;
         Ok(Some(site))
     }
 

@@ -227,6 +227,8 @@ pub(crate) struct Cluster {
     pub(crate) first_port: String,
     /// Metrics of the gateway.
     pub(crate) metrics: String,
+    /// Gauge in them that is 1 when all objects were read.
+    pub(crate) synced: String,
     /// Gauge in them that is 0 when the status of all objects is written.
     pub(crate) settled: String,
     pub(crate) gateways: String,

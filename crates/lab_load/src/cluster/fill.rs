@@ -198,62 +198,66 @@ fn definitions(places: &[PathBuf]) -> Result<Vec<Write>, FillError> {
     Ok(all)
 }
 
-/// Waits until the gateway has no status to write: the gauge is 0 for a while.
+/// Gauges of the gateway that say how far it is.
+#[derive(Debug, Clone)]
+pub struct Gauges {
+    /// 1 when all objects of the cluster were read.
+    pub synced: String,
+    /// Number of status documents that are still to be written.
+    pub waiting: String,
+}
+
+/// Waits until the gateway has read all objects and has had no status to write for a while.
 ///
 /// # Errors
-/// The metrics lack the gauge or are not served, the wait is too long, or the run was interrupted.
+/// The metrics lack a gauge or are not served, the wait is too long, or the run was interrupted.
 pub fn settle(
     site: &ClusterSite,
-    gauge: &str,
+    gauges: &Gauges,
     interrupt: &Interrupt,
     progress: &dyn Fn(&str),
 ) -> Result<(), FillError> {
     let mut client =
         BlockingClient::new(site.metrics.clone(), MAX_METRICS_BYTES).map_err(FillError::Runtime)?;
-    let (begun, mut said, mut since) = (Instant::now(), Instant::now(), None::<Instant>);
+    let (begun, mut said) = (Instant::now(), Instant::now());
+    let (mut synced_after, mut idle_since) = (None::<Duration>, None::<Instant>);
     loop {
-        let answer = client
-            .get(None, READY_TIMEOUT)
-            .map_err(|why| FillError::Gateway(format!("has no metrics: {why}")))?;
+        let answer = client.get(None, READY_TIMEOUT);
+        let answer = answer.map_err(|why| FillError::Gateway(format!("has no metrics: {why}")))?;
         let text = String::from_utf8_lossy(&answer.content);
-        let Some(waiting) = value(&text, gauge) else {
-            if begun.elapsed() < READY_TIMEOUT {
-                if interrupt.sleep(POLL_INTERVAL) {
-                    return Err(FillError::Interrupted);
-                }
-                continue;
-            }
-            let message = format!(
-                "has no metric `{gauge}` at {} (status {}, {} bytes): is it built with the feature `kubernetes`?",
-                site.metrics.url,
-                answer.status,
-                answer.content.len()
-            );
-            return Err(FillError::Gateway(message));
-        };
-        match since {
-            _ if waiting > 0.0 => since = None,
-            None => since = Some(Instant::now()),
-            Some(since) if since.elapsed() >= SETTLED_FOR => {
-                let seconds = (begun.elapsed().saturating_sub(SETTLED_FOR)).as_secs_f64();
-                progress(&format!(
-                    "  status of all objects written {seconds:.1} s after the gateway was ready"
-                ));
-                return Ok(());
-            }
-            Some(_) => {}
+        let state = value(&text, &gauges.synced).zip(value(&text, &gauges.waiting));
+        // The metrics of the cluster appear a moment after the others.
+        if state.is_none() && begun.elapsed() >= READY_TIMEOUT {
+            return Err(FillError::Gateway(format!(
+                "has no metrics `{}` and `{}` at {} (status {}): is it built with the feature `kubernetes`?",
+                gauges.synced, gauges.waiting, site.metrics.url, answer.status,
+            )));
+        }
+        let (synced, waiting) = state.unwrap_or_default();
+        if synced > 0.0 && synced_after.is_none() {
+            synced_after = Some(begun.elapsed());
+            progress(&format!("  all objects read after {:.1} s", begun.elapsed().as_secs_f64()));
+        }
+        let is_idle = synced_after.is_some() && waiting <= 0.0;
+        idle_since = is_idle.then(|| idle_since.unwrap_or_else(Instant::now));
+        if idle_since.is_some_and(|since| since.elapsed() >= SETTLED_FOR) {
+            let seconds = begun.elapsed().saturating_sub(SETTLED_FOR).as_secs_f64();
+            progress(&format!("  status of all objects written after {seconds:.1} s"));
+            return Ok(());
         }
         if said.elapsed() >= PROGRESS_INTERVAL {
             said = Instant::now();
-            progress(&format!("  {waiting} status documents are still to be written"));
+            progress(&match synced_after {
+                Some(_) => format!("  {waiting} status documents are still to be written"),
+                None => "  the gateway has not read all objects yet".to_owned(),
+            });
         }
         if begun.elapsed() >= SETTLE_TIMEOUT {
             let seconds = SETTLE_TIMEOUT.as_secs();
-            return Err(FillError::Gateway(format!(
-                "still has {waiting} status documents to write after {seconds} s"
-            )));
+            let message = format!("is not done after {seconds} s: {waiting} status documents to write");
+            return Err(FillError::Gateway(message));
         }
-        if interrupt.sleep(POLL_INTERVAL * 3) {
+        if interrupt.sleep(POLL_INTERVAL) {
             return Err(FillError::Interrupted);
         }
     }

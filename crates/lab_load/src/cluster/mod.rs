@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use lab_analysis::record::{Changes, Scrapes};
 use tokio::sync::watch;
 
-pub use self::fill::{FillError, fill, settle};
+pub use self::fill::{FillError, Gauges, fill, settle};
 use crate::interrupt::Interrupt;
 use crate::load::Target;
 
