@@ -404,9 +404,8 @@ impl Worker {
             if became_leader && state.is_synced() {
                 step.statuses = state.world.statuses(now.as_secs().cast_signed());
             }
-            self.figures.is_synced.store(state.is_synced(), Relaxed);
             *self.figures.objects.lock() = state.world.known().counts();
-            let (leads, generation) = (state.leads, state.generation);
+            let (leads, generation, is_synced) = (state.leads, state.generation, state.is_synced());
             log_object_faults(&step.faults);
             let pending = step.compiled.take().and_then(|compiled| {
                 self.figures.rebuild.record(began.elapsed());
@@ -422,6 +421,8 @@ impl Worker {
                 }
                 self.figures.in_force.record(arrived.elapsed());
             }
+            // Not before the first version is served: readiness depends on it.
+            self.figures.is_synced.store(is_synced, Relaxed);
             self.finish(step, (led, leads));
         }
     }

@@ -360,7 +360,8 @@ class Postern:
 
     def metric(self, pod: dict, name: str, **labels: str) -> float:
         """A sample of a pod."""
-        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        # A label without a value is not shown.
+        shown = ",".join(f'{key}="{value}"' for key, value in labels.items() if value)
         wanted = f"{name}{{{shown}}} " if shown else f"{name} "
         for line in self.admin(pod, "/metrics").text.splitlines():
             if line.startswith(wanted):

@@ -245,11 +245,12 @@ impl Process {
         admin: Option<TcpListener>,
         cluster: Option<(GatewayApiSettings, FileBase, u64)>,
     ) -> Result<(), Failure> {
-        if let Some(admin) = admin {
-            self.serve_admin(admin);
-        }
+        // Before readiness is served: the process is not ready until it knows the cluster.
         if let Some((settings, base, generation)) = cluster {
             GatewayApi::start(settings, (base, generation), self)?;
+        }
+        if let Some(admin) = admin {
+            self.serve_admin(admin);
         }
         self.audit();
         Ok(())
