@@ -8,7 +8,8 @@
 //!
 //! Everything here is a function of files and the current time; a reload builds again and replaces.
 //! Verification of peer certificates cannot be switched off: there is no such parameter. Only the name
-//! in them may be without meaning ([`TrustAnchors::for_any_name`]).
+//! in them may be another one, or without meaning ([`TrustAnchors::for_names`],
+//! [`TrustAnchors::for_any_name`]).
 //!
 //! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
 //! [`ClientCas`] later decide whether a certificate is still accepted.
@@ -17,6 +18,7 @@ mod client_cas;
 pub mod policy;
 mod server_certificates;
 mod trust;
+mod verifier;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub use client_cas::ClientCas;
 pub use server_certificates::{Renewal, ServerCertificates};
 pub use trust::{PinnedCertificate, TrustAnchors};
+pub use verifier::SubjectName;
 
 use policy::TlsPolicy;
 
@@ -374,23 +377,40 @@ pub fn client_config(
     protocols: Protocols,
     now: Timestamp,
 ) -> Result<BuiltTls<ClientConfig>, TlsError> {
+    let crypto = provider::default_provider();
+    let identity = identity.map(|files| certified_key(files, &crypto, now)).transpose()?;
+    let (identity, warnings) = identity.unzip();
+    let identity = identity.map(|key| PresentedCertificate(Arc::new(key)));
+    let config = client_config_with(trusted, identity, protocols)?;
+    Ok(BuiltTls { config, warnings: warnings.unwrap_or_default() })
+}
+
+/// The same with a certificate that was read already.
+///
+/// # Errors
+/// [`TlsError::Refused`] when the TLS library rejects the configuration.
+pub fn client_config_with(
+    trusted: &TrustAnchors,
+    identity: Option<PresentedCertificate>,
+    protocols: Protocols,
+) -> Result<Arc<ClientConfig>, TlsError> {
     let crypto = Arc::new(provider::default_provider());
     let builder = ClientConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| TlsError::Refused(e.to_string()))?
-        // The name says so for verifiers that accept too much: this one is webpki's, and accepts
-        // only certificates of the file besides.
+        // The name says so for verifiers that accept too much: this one verifies as webpki does, and
+        // accepts certificates of the file besides.
         .dangerous()
-        .with_custom_certificate_verifier(trusted.verifier(&crypto)?);
-    let (mut config, warnings) = match identity {
-        None => (builder.with_no_client_auth(), Vec::new()),
-        Some(files) => {
-            let (certified, warnings) = certified_key(files, &crypto, now)?;
-            (builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified))), warnings)
+        .with_custom_certificate_verifier(trusted.verifier(&crypto));
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(PresentedCertificate(key)) => {
+            let always = SingleCertAndKey::from(Arc::unwrap_or_clone(key));
+            builder.with_client_cert_resolver(Arc::new(always))
         }
     };
     config.alpn_protocols = protocols.alpn();
-    Ok(BuiltTls { config: Arc::new(config), warnings })
+    Ok(Arc::new(config))
 }
 
 /// The trust store of the operating system, read anew on each call.

@@ -12,17 +12,15 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use outage::Outage;
-use rustls::client::danger::HandshakeSignatureValid;
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
-};
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
+use super::verifier::{ClientVerifier, Ending};
 use super::{ClientAuthorities, TlsError, TlsWarning, contains, read};
 
 /// The CAs for client certificates. The handshake uses them, and so do later checks of open
@@ -66,7 +64,7 @@ impl ClientCas {
     /// What the handshake uses.
     pub(super) fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
         if self.admits_others {
-            Arc::new(AnyCertificate(self.verifier.clone()))
+            Arc::new(ClientVerifier { inner: self.verifier.clone(), ending: Ending::AdmitsOthers })
         } else {
             self.verifier.clone()
         }
@@ -119,7 +117,7 @@ impl ClientCas {
             let files: Vec<_> = crls.iter().map(|path| path.display().to_string()).collect();
             let lists = Outage::new(format!("revocation list {}", files.join(", ")));
             let lists = lists.with_effect("certificates of its issuer are refused");
-            Arc::new(RevocationVerifier { inner, lists })
+            Arc::new(ClientVerifier { inner, ending: Ending::ReportsLists(lists) })
         };
         Ok((Self { verifier, admits_others: false, version }, warnings))
     }
@@ -184,117 +182,4 @@ fn expiry_warning(
     let next = parsed.next_update().ok_or_else(|| bad("it does not say when the next list is due".into()))?;
     let next = Timestamp::from_secs(u64::try_from(next.timestamp()).unwrap_or(0));
     Ok((now >= next).then(|| TlsWarning::RevocationListExpired { path: path.to_owned() }))
-}
-
-/// Accepts every certificate whose key the client has. Whoever uses a certificate has to ask
-/// [`ClientCas::accepts`] first.
-#[derive(Debug)]
-struct AnyCertificate(Arc<dyn ClientCertVerifier>);
-
-impl ClientCertVerifier for AnyCertificate {
-    fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// Verifies client certificates with revocation lists, and reports lists that have expired.
-#[derive(Debug)]
-struct RevocationVerifier {
-    inner: Arc<dyn ClientCertVerifier>,
-    lists: Outage,
-}
-
-impl ClientCertVerifier for RevocationVerifier {
-    fn offer_client_auth(&self) -> bool {
-        self.inner.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let verified = self.inner.verify_client_cert(end_entity, intermediates, now);
-        if let Err(
-            error @ Error::InvalidCertificate(
-                CertificateError::ExpiredRevocationList
-                | CertificateError::ExpiredRevocationListContext { .. },
-            ),
-        ) = &verified
-        {
-            // It stays expired: a new list comes with a new verifier.
-            self.lists.failed(error);
-        }
-        verified
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
 }

@@ -1,26 +1,27 @@
 //! Trust anchors: which certificates a server may present.
 //!
-//! Owns: the certificates of a CA file or of the system, and the verifier made from them. Does not
-//! own: whose CA file it is.
+//! Owns: the certificates of a CA file or of the system. Does not own: whose CA file it is, the
+//! decision about a certificate ([`super::verifier`]).
 //!
 //! A CA file may contain a server's own self-signed certificate, as `openssl req -x509` makes it.
 //! It is accepted when a server presents exactly this certificate, which webpki alone refuses: it
 //! says `CA:TRUE`. Name, dates and purpose are verified as for any other certificate.
 //!
-//! Where the authorities issue certificates for one backend alone, and nobody knows its name, the
-//! name does not count ([`TrustAnchors::for_any_name`]). Issuer, dates and purpose always do.
+//! A server may have to show another name than the one that it is connected to by
+//! ([`TrustAnchors::for_names`]). Where the authorities issue certificates for one backend alone, and
+//! nobody knows its name, the name does not count ([`TrustAnchors::for_any_name`]). Issuer, dates and
+//! purpose always do.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::{CertificateError, Error, RootCertStore};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::verifier::{Names, ServerVerifier, SubjectName};
 use super::{TlsError, certificates, certificates_in};
 
 /// Certificates that the certificate of a server is verified with.
@@ -30,13 +31,6 @@ pub struct TrustAnchors {
     pinned: Arc<[PinnedCertificate]>,
     certificates: usize,
     names: Names,
-}
-
-/// Whether the name in a certificate must be the server's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
-    Verified,
-    Any,
 }
 
 /// A self-signed server certificate in a CA file. A server may present exactly this one.
@@ -87,7 +81,7 @@ impl TrustAnchors {
             }
             pinned.extend(own);
         }
-        let (roots, pinned, names) = (Arc::new(roots), pinned.into(), Names::Verified);
+        let (roots, pinned, names) = (Arc::new(roots), pinned.into(), Names::Own);
         Ok(Self { roots, pinned, certificates: count, names })
     }
 
@@ -96,6 +90,13 @@ impl TrustAnchors {
     #[must_use]
     pub fn for_any_name(self) -> Self {
         Self { names: Names::Any, ..self }
+    }
+
+    /// The same certificates, for a server whose certificate must have one of these names. The name
+    /// that it is connected to by counts only if it is one of them.
+    #[must_use]
+    pub fn for_names(self, names: Vec<SubjectName>) -> Self {
+        Self { names: Names::OneOf(names.into()), ..self }
     }
 
     /// The certificate authorities among them.
@@ -114,33 +115,20 @@ impl TrustAnchors {
     }
 
     /// Verifies servers.
-    pub(super) fn verifier(
-        &self,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-        let authorities = if self.roots.is_empty() {
-            None
-        } else {
-            let builder = WebPkiServerVerifier::builder_with_provider(self.roots.clone(), provider.clone());
-            Some(builder.build().map_err(|error| TlsError::Refused(error.to_string()))?)
-        };
-        match authorities {
-            Some(authorities) if self.pinned.is_empty() && self.names == Names::Verified => Ok(authorities),
-            authorities => Ok(Arc::new(PinningVerifier {
-                pinned: self.pinned.clone(),
-                authorities,
-                roots: self.roots.clone(),
-                names: self.names,
-                provider: provider.clone(),
-            })),
-        }
+    pub(super) fn verifier(&self, provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(ServerVerifier {
+            pinned: self.pinned.clone(),
+            authorities: self.roots.clone(),
+            names: self.names.clone(),
+            provider: provider.clone(),
+        })
     }
 }
 
 /// Certificate authorities only.
 impl From<RootCertStore> for TrustAnchors {
     fn from(roots: RootCertStore) -> Self {
-        let (certificates, names) = (roots.len(), Names::Verified);
+        let (certificates, names) = (roots.len(), Names::Own);
         Self { certificates, roots: Arc::new(roots), pinned: Arc::default(), names }
     }
 }
@@ -169,8 +157,13 @@ impl PinnedCertificate {
         })
     }
 
+    /// Whether a server presents this one.
+    pub(super) fn is(&self, presented: &CertificateDer<'_>) -> bool {
+        self.der == *presented
+    }
+
     /// Verifies all but the name.
-    fn check(&self, now: UnixTime) -> Result<(), Error> {
+    pub(super) fn check(&self, now: UnixTime) -> Result<(), Error> {
         let (begin, end) = self.validity;
         let error = if now.as_secs() < begin {
             CertificateError::NotValidYet
@@ -198,75 +191,4 @@ pub(super) fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
         _ => None,
     });
     readable.collect()
-}
-
-/// Accepts the pinned certificates, and those that the authorities issued.
-#[derive(Debug)]
-struct PinningVerifier {
-    pinned: Arc<[PinnedCertificate]>,
-    /// `None`: there are no authorities.
-    authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The same authorities.
-    roots: Arc<RootCertStore>,
-    names: Names,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for PinningVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if let Some(pinned) = self.pinned.iter().find(|pinned| pinned.der == *end_entity) {
-            pinned.check(now)?;
-            if self.names == Names::Verified {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
-            }
-            return Ok(ServerCertVerified::assertion());
-        }
-        if self.names == Names::Any {
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            let certificate = ParsedCertificate::try_from(end_entity)?;
-            verify_server_cert_signed_by_trust_anchor(
-                &certificate,
-                &self.roots,
-                intermediates,
-                now,
-                algorithms,
-            )?;
-            return Ok(ServerCertVerified::assertion());
-        }
-        match &self.authorities {
-            Some(authorities) => authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now),
-            None => Err(CertificateError::UnknownIssuer.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }

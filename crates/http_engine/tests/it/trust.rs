@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use http_engine::test_support::files::{Folder, TestCa, certificate_params};
 use http_engine::tls::policy::TlsPolicy;
-use http_engine::tls::{self, CertificateFiles, ClientCertificates, TrustAnchors};
+use http_engine::tls::{self, CertificateFiles, ClientCertificates, SubjectName, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    SanType, date_time_ymd,
 };
 use rustls::{CertificateError, Error};
 
@@ -120,6 +120,74 @@ fn without_a_name_issuer_dates_and_purpose_still_count() {
     let pinned = TrustAnchors::from_file(&own.0).unwrap().for_any_name();
     assert_eq!(presented_to(&own, &pinned), Ok(()));
     assert!(presented_to(&openssl(&folder, "same", "some.pod"), &pinned).is_err());
+}
+
+#[test]
+fn one_of_several_names_is_enough_and_the_own_one_is_not() {
+    let (folder, authority) = (Folder::new(), TestCa::new());
+    let ca = folder.write("ca.crt", &authority.pem);
+    let host = |name: &str| SubjectName::host(name).unwrap();
+    let accepts = |presented: &(PathBuf, PathBuf), names: &[SubjectName]| {
+        let trusted = TrustAnchors::from_file(&ca).unwrap().for_names(names.to_vec());
+        match presented_to(presented, &trusted) {
+            Ok(()) => true,
+            Err(Error::InvalidCertificate(CertificateError::NotValidForName)) => false,
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    let with = |file: &str, names: &[SanType]| {
+        let mut params = certificate_params("localhost");
+        params.subject_alt_names = names.to_vec();
+        authority.files(&folder, file, &params)
+    };
+    let dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
+    let uri = "spiffe://cluster.test/ns/team/sa/app";
+    let both = with("both", &[dns("App.Team.test"), SanType::URI(uri.try_into().unwrap())]);
+    for (names, expected) in [
+        (vec![host("app.team.test")], true),
+        (vec![host("other.test"), host("APP.team.test")], true),
+        (vec![host("*.team.test")], true),
+        (vec![host("*.test")], false),
+        (vec![host("team.test")], false),
+        (vec![host("localhost")], false),
+        (vec![SubjectName::uri(uri)], true),
+        (vec![host("other.test"), SubjectName::uri(uri)], true),
+        (vec![SubjectName::uri("spiffe://cluster.test/ns/team/sa/App")], false),
+        (vec![SubjectName::uri("spiffe://cluster.test/ns/team/sa/ap")], false),
+        (vec![SubjectName::uri("app.team.test")], false),
+        (vec![], false),
+    ] {
+        assert_eq!(accepts(&both, &names), expected, "{names:?}");
+    }
+    let wild = with("wild", &[dns("*.team.test")]);
+    for (name, expected) in
+        [("*.team.test", true), ("a.team.test", true), ("a.b.team.test", false), ("*.a.team.test", false)]
+    {
+        assert_eq!(accepts(&wild, &[host(name)]), expected, "{name}");
+    }
+    assert!(!accepts(&authority.files(&folder, "own", &certificate_params("localhost")), &[host("a.test")]));
+    for text in ["", "*", "*.", "a b", "10.0.0.1", "*.*.test"] {
+        assert_eq!(SubjectName::host(text), None, "{text}");
+    }
+}
+
+#[test]
+fn names_do_not_replace_the_authority() {
+    let (folder, authority, other) = (Folder::new(), TestCa::new(), TestCa::new());
+    let ca = folder.write("ca.crt", &authority.pem);
+    let name = || vec![SubjectName::host("app.test").unwrap()];
+    let foreign = other.files(&folder, "foreign", &certificate_params("app.test"));
+    let refused = presented_to(&foreign, &TrustAnchors::from_file(&ca).unwrap().for_names(name()));
+    assert!(
+        !matches!(refused, Ok(()) | Err(Error::InvalidCertificate(CertificateError::NotValidForName))),
+        "{refused:?}"
+    );
+    // A pinned certificate needs one of the names too.
+    let own = openssl(&folder, "own", "app.test");
+    let pinned = || TrustAnchors::from_file(&own.0).unwrap();
+    assert_eq!(presented_to(&own, &pinned().for_names(name())), Ok(()));
+    let others = vec![SubjectName::host("other.test").unwrap()];
+    assert!(presented_to(&own, &pinned().for_names(others)).is_err());
 }
 
 #[test]
