@@ -1,13 +1,15 @@
 //! Peer: the other end of a connection, with everything that is the same for all its requests.
 //!
-//! Owns: the peer's address, its listener, and its client certificate. Whether the certificate is
-//! trusted, and its identity, is looked up once per configuration. Does not own: the handshake
-//! ([`crate::server`]), the mapping from certificate to identity ([`credentials::authenticate`]).
+//! Owns: the peer's address, its listener, the host that it opened the connection for, and its client
+//! certificate. Whether the certificate is trusted, and its identity, is looked up once per
+//! configuration. Does not own: the handshake ([`crate::server`]), the mapping from certificate to
+//! identity ([`credentials::authenticate`]).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use auth::policy::route::Scope;
 use auth::request::Scheme;
 use credentials::authenticate::{Authenticator, Verified};
 use http_engine::clock::Now;
@@ -24,6 +26,10 @@ pub(crate) struct Peer {
     pub(crate) scheme: Scheme,
     /// The client certificate, when one was presented.
     pub(crate) certificate: Option<Box<Certificate>>,
+    /// The host that the client opened the connection for (SNI, in lower case; empty: it named none).
+    /// `None` where requests for any host may come: without TLS, on a listener of the file, and from a
+    /// trusted proxy, whose connection is for the requests of many clients.
+    pub(crate) opened_for: Option<Box<str>>,
     /// The forwarding fields for an upstream: the same for every request of the connection, unless
     /// the peer is a trusted proxy.
     pub(crate) forwarded: ForwardedFields,
@@ -42,6 +48,16 @@ impl Peer {
     /// The listener of the connection, as configured when it was accepted.
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener
+    }
+
+    /// Whether a request for `host`, which the listener `scope` takes, came over a connection for
+    /// another listener (RFC 9110 section 15.5.20; Gateway API, `Listener.hostname`).
+    pub(crate) fn misdirects(&self, config: &Config, host: &str, scope: Option<Scope>) -> bool {
+        let Some(opened_for) = self.opened_for.as_deref() else { return false };
+        // Nearly always it is the same host.
+        host != opened_for
+            && scope.is_some()
+            && scope != config.routing.scope_of(self.listener.socket, opened_for)
     }
 
     /// The identity of its certificate under the current configuration; `None` without a

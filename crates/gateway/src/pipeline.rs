@@ -301,6 +301,9 @@ fn try_admit(
     record.end(Phase::Parse);
     let scope = config.routing.scope_of(peer.listener().socket, request.host());
     record.scope = scope;
+    if peer.misdirects(config, request.host(), scope) {
+        return Err(Refusal::Misdirected);
+    }
     let forwards = peer.listener().service.authorization().is_none();
     if forwards {
         record.response_edits = response_edits::without_route(config, request.scheme());

@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
     ClientStalled,
     /// No route matches the request.
     NoRoute,
+    /// The connection was opened for a host of another listener.
+    Misdirected,
     /// No access policy applies to the route.
     NoPolicy,
     /// The credential is malformed or invalid; the code gives the reason.
@@ -211,6 +213,8 @@ impl Refusal {
                 (403, "no_policy", O::Forbidden, "no access policy applies to this route".into(), false),
             Self::NoRoute =>
                 (404, "no_route", O::NoRoute, "no route for this host and path".into(), false),
+            Self::Misdirected =>
+                (421, "misdirected", O::NoRoute, "this connection was opened for another host: send the request over one of its own".into(), false),
             Self::Credential { error: "invalid_request", code, text } =>
                 (400, code, O::Unauthenticated, text.clone(), false),
             Self::Credential { code, text, .. } =>

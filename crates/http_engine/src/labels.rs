@@ -44,7 +44,7 @@ label! {
         Malformed => "malformed",
         /// Head, target or body exceeds a limit: 413, 414, 431.
         TooLarge => "too_large",
-        /// No route matches: 404.
+        /// No route matches: 404. Or the request came over a connection for another listener: 421.
         NoRoute => "no_route",
         /// A limit of the gateway or of the upstream is reached: 503.
         Overloaded => "overloaded",

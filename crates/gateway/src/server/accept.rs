@@ -229,6 +229,14 @@ struct Incoming {
     accept_nanos: Cell<Option<u64>>,
 }
 
+/// What a client said of itself in the TLS handshake; nothing without TLS.
+#[derive(Default)]
+struct Handshake {
+    certificate: Option<Box<Certificate>>,
+    /// The host that it asked for, in lower case; empty: it named none. `None`: without TLS.
+    server_name: Option<Box<str>>,
+}
+
 /// The protocol of a connection, after detection.
 enum DetectedProtocol {
     Http1(Connection),
@@ -252,14 +260,14 @@ impl Incoming {
         let Ok(Some(stream)) = tokio::time::timeout(limit, self.read_proxy_header(stream)).await else {
             return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
-        let Some((spoken, certificate)) = self.negotiate(stream, limit, began).await else { return };
+        let Some((spoken, handshake)) = self.negotiate(stream, limit, began).await else { return };
         let protocol = match &spoken {
             DetectedProtocol::Http1(_) => Protocol::Http1,
             DetectedProtocol::Http2(_) => Protocol::Http2,
         };
         let worker = self.worker.clone();
         let speaking = ConnectionProtocol::new(&worker, self.counts.clone(), protocol);
-        let peer = Rc::new(self.into_peer(certificate));
+        let peer = Rc::new(self.into_peer(handshake));
         match spoken {
             DetectedProtocol::Http1(connection) => {
                 crate::serve::http1::serve(worker, peer, connection, speaking).await;
@@ -268,7 +276,7 @@ impl Incoming {
         }
     }
 
-    fn into_peer(self, certificate: Option<Box<Certificate>>) -> Peer {
+    fn into_peer(self, Handshake { certificate, server_name }: Handshake) -> Peer {
         let tls = self.relayed_tls || self.listener().tls.is_some();
         let scheme = if tls { Scheme::Https } else { Scheme::Http };
         let address = self.peer.ip().to_canonical();
@@ -280,6 +288,7 @@ impl Incoming {
             address: self.peer,
             scheme,
             certificate,
+            opened_for: server_name.filter(|_| self.listener.socket.is_some() && !may_report),
             forwarded: ForwardedFields::direct(address, scheme),
             may_report,
             sees_timing,
@@ -326,10 +335,10 @@ impl Incoming {
         stream: Stream,
         limit: Duration,
         began: Option<Instant>,
-    ) -> Option<(DetectedProtocol, Option<Box<Certificate>>)> {
+    ) -> Option<(DetectedProtocol, Handshake)> {
         let Some(tls) = &self.listener().tls else {
             self.setup_done(began);
-            return Some((self.detect_protocol(stream).await?, None));
+            return Some((self.detect_protocol(stream).await?, Handshake::default()));
         };
         let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream)).into_fallible();
         let stream = match tokio::time::timeout(limit, handshake).await {
@@ -354,6 +363,8 @@ impl Incoming {
             }
             _ => None,
         };
+        let server_name = session.server_name().map(str::to_ascii_lowercase).unwrap_or_default();
+        let handshake = Handshake { certificate, server_name: Some(server_name.into()) };
         let http2 = session.alpn_protocol() == Some(b"h2");
         let stream = Stream::ServerTls(Box::new(stream));
         let spoken = if http2 {
@@ -364,7 +375,7 @@ impl Incoming {
             self.counts.refused(&self.worker.metrics, Refusal::Protocol);
             return None;
         };
-        Some((spoken, certificate))
+        Some((spoken, handshake))
     }
 
     /// Ends the measured setup of the connection.

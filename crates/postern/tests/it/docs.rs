@@ -273,7 +273,7 @@ fn operators_find_every_metric_and_every_reason() {
     let labels = read("crates/http_engine/src/labels.rs");
     let (outcomes, _) = labels.split_once("    Outcome {").unwrap().1.split_once("label!").unwrap();
     let statuses =
-        [400, 403, 404, 408, 413, 414, 431, 502, 503, 504, 505].map(|status| format!("({status}, \""));
+        [400, 403, 404, 408, 413, 414, 421, 431, 502, 503, 504, 505].map(|status| format!("({status}, \""));
     let codes: Vec<&str> = statuses
         .iter()
         .flat_map(|status| quoted(row, status))
