@@ -4,10 +4,10 @@
 //! are carried out, and what becomes of a rule that cannot be carried out. Does not own: the parts
 //! themselves (the siblings), when a version is put in force.
 //!
-//! A rule becomes one route per policy that applies to it, since it may be attached to listeners
-//! with different policies. A rule without a policy, or with one that is not valid for it, keeps its
-//! matches and refuses its requests: no less specific route takes them. A rule that is faulty
-//! otherwise answers 500.
+//! A rule becomes one route per policy that applies to it, and per client certificate that its
+//! upstreams are shown, since it may be attached to listeners of different Gateways. A rule without a
+//! policy, or with one that is not valid for it, keeps its matches and refuses its requests: no less
+//! specific route takes them. A rule that is faulty otherwise answers 500.
 
 mod inspect;
 
@@ -19,8 +19,8 @@ use auth::policy::route::{CheckedRoute, HostSet, Order, RouteMatch, Scope};
 use auth::time::Timestamp;
 use config::{Fault, RouteChecker, raw};
 use controller::plan::{
-    Attachment, BackendTarget, Changes, FilterPlan, PlanId, PolicyOutcome, PolicyPlan, RedirectFilter,
-    RoutePlan, RuleAction, SocketId,
+    Attachment, BackendTarget, Changes, ClientCertificate, FilterPlan, PlanId, PolicyOutcome, PolicyPlan,
+    RedirectFilter, RoutePlan, RuleAction, SocketId,
 };
 use gateway::config::{Listener, Route, Routing};
 use http_engine::config::ListenAddress;
@@ -265,7 +265,10 @@ impl Compiler {
         note: &mut impl FnMut(String),
     ) -> Route {
         let upstream = |target: &BackendTarget| match target {
-            BackendTarget::Upstream(key) => self.upstreams.number(key),
+            BackendTarget::Upstream(key) => {
+                let key = key.shown(group.client_certificate)?;
+                self.upstreams.number(&key)
+            }
             BackendTarget::Invalid(_) => None,
         };
         let name = rule_name(&plan.id);
@@ -329,9 +332,11 @@ fn check(
     Ok(Route { name: name.into(), ..route.map_err(lines)? })
 }
 
-/// The attachments of a rule to which the same policy applies.
+/// The attachments of a rule to which the same policy applies, and whose Gateways show upstreams the
+/// same certificate.
 struct Group<'p> {
     policy: &'p PolicyOutcome,
+    client_certificate: &'p ClientCertificate,
     /// The port of the listeners, which a redirect without a port keeps.
     port: Option<u16>,
     attachments: Vec<&'p Attachment>,
@@ -364,9 +369,13 @@ fn groups(plan: &RoutePlan) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for attachment in &*plan.attachments {
         let port = by_port.then_some(attachment.socket.port);
-        match groups.iter_mut().find(|group| *group.policy == attachment.policy && group.port == port) {
+        let Attachment { policy, client_certificate, .. } = attachment;
+        let is_same = |group: &&mut Group<'_>| {
+            group.policy == policy && group.client_certificate == client_certificate && group.port == port
+        };
+        match groups.iter_mut().find(is_same) {
             Some(group) => group.attachments.push(attachment),
-            None => groups.push(Group { policy: &attachment.policy, port, attachments: vec![attachment] }),
+            None => groups.push(Group { policy, client_certificate, port, attachments: vec![attachment] }),
         }
     }
     groups

@@ -1,15 +1,18 @@
 //! Features of the Gateway API that are carried out, by the names of its conformance suite.
 
 /// Features of the standard channel, sorted. Each has tests in the suite, which this claims to pass.
-pub const SUPPORTED_FEATURES: [&str; 34] = [
+pub const SUPPORTED_FEATURES: [&str; 37] = [
     "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",

@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use controller::plan::{
-    CaSource, EndpointPlan, NameCheck, UpstreamKey, UpstreamPlan, UpstreamProtocol, UpstreamTls,
+    CaSource, EndpointPlan, NameCheck, SubjectAltName, UpstreamKey, UpstreamPlan, UpstreamProtocol,
+    UpstreamTls,
 };
 use gateway::config::Routing;
 use http_engine::config::{self, Endpoint, Retries, Upstream, UpstreamEndpoint, UpstreamTimeouts};
-use http_engine::tls::{self, Protocols, TrustAnchors};
+use http_engine::tls::{self, PresentedCertificate, Protocols, SubjectName, TrustAnchors};
 use http_engine::upstream::endpoints::{ActiveEndpoint, EndpointList, Health};
 use tokio::sync::watch;
 
@@ -145,7 +146,7 @@ fn upstream(plan: &UpstreamPlan, now: Timestamp) -> Result<Upstream, String> {
         endpoints: vec![endpoint],
         resolve_every: None,
         protocol: if is_http2 { config::UpstreamProtocol::Http2 } else { config::UpstreamProtocol::Http1 },
-        tls: plan.tls.as_ref().map(|tls| client_tls(tls, is_http2, now)).transpose()?,
+        tls: plan.tls.as_ref().map(|tls| client_tls(tls, identity(plan, now)?, is_http2)).transpose()?,
         timeouts: TIMEOUTS,
         idle_connections: IDLE_CONNECTIONS,
         max_requests: MAX_REQUESTS,
@@ -156,26 +157,47 @@ fn upstream(plan: &UpstreamPlan, now: Timestamp) -> Result<Upstream, String> {
     })
 }
 
-/// TLS as a BackendTLSPolicy says, or a Route of OpenShift with the termination `reencrypt`.
-fn client_tls(plan: &UpstreamTls, is_http2: bool, now: Timestamp) -> Result<config::UpstreamTls, String> {
-    if !plan.subject_alt_names.is_empty() {
-        return Err("subjectAltNames of a BackendTLSPolicy are not supported; use its hostname".into());
+/// What the Gateway shows the endpoints.
+fn identity(plan: &UpstreamPlan, now: Timestamp) -> Result<Option<PresentedCertificate>, String> {
+    let Some(pair) = &plan.client_certificate else { return Ok(None) };
+    let name = pair.secret.to_string();
+    let read = PresentedCertificate::from_pem(&name, &pair.chain, pair.key.pem(), now);
+    read.map(Some).map_err(|error| error.to_string())
+}
+
+/// A name of a BackendTLSPolicy.
+fn subject_name(name: &SubjectAltName) -> Result<SubjectName, String> {
+    match name {
+        SubjectAltName::Uri(uri) => Ok(SubjectName::uri(uri)),
+        SubjectAltName::Hostname(host) => {
+            SubjectName::host(host).ok_or_else(|| format!("{:?} is not a host name", &**host))
+        }
     }
+}
+
+/// TLS as a BackendTLSPolicy says, or a Route of OpenShift with the termination `reencrypt`.
+fn client_tls(
+    plan: &UpstreamTls,
+    identity: Option<PresentedCertificate>,
+    is_http2: bool,
+) -> Result<config::UpstreamTls, String> {
     let trusted = match &plan.authorities {
         CaSource::System => tls::system_roots().map(|(roots, _)| roots),
         CaSource::Bundles(bundles) => TrustAnchors::from_pem("authorities of the backend", bundles),
     };
     let trusted = trusted.map_err(|error| error.to_string())?;
+    let names = plan.subject_alt_names.iter().map(subject_name).collect::<Result<Vec<_>, _>>()?;
     let trusted = match plan.name_check {
-        NameCheck::Required => trusted,
         NameCheck::AnyName => trusted.for_any_name(),
+        NameCheck::Required if names.is_empty() => trusted,
+        NameCheck::Required => trusted.for_names(names),
     };
     let protocols = Protocols { http1: !is_http2, http2: is_http2 };
-    let client = tls::client_config(&trusted, None, protocols, now).map_err(|error| error.to_string())?;
+    let client = tls::client_config_with(&trusted, identity, protocols).map_err(|error| error.to_string())?;
     let server_name = plan.hostname.to_string().try_into();
     let server_name = server_name.map_err(|_| format!("{:?} is not a host name", &*plan.hostname))?;
     // Pools are found by the upstream itself, so no version distinguishes two of a name.
-    Ok(config::UpstreamTls { client: client.config, server_name: Some(server_name), version: 0 })
+    Ok(config::UpstreamTls { client, server_name: Some(server_name), version: 0 })
 }
 
 /// The endpoints that receive requests: those that are ready, else those that still serve while they

@@ -17,7 +17,7 @@ use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName};
 use crate::objects::core::ServicePort;
 use crate::objects::reference::BackendObjectReference;
-use crate::plan::{UpstreamKey, UpstreamPlan, UpstreamProtocol};
+use crate::plan::{KeyPair, UpstreamKey, UpstreamPlan, UpstreamProtocol};
 
 /// Resolves the reference of a route in `namespace`. Faults are those of the condition
 /// `ResolvedRefs` of a route.
@@ -70,8 +70,9 @@ pub fn resolve_for(
         Fault::new("UnsupportedProtocol", message)
     })?;
     if reencrypt.is_some() {
-        let reencrypt = reencrypt.cloned();
-        return Ok(UpstreamKey { service, port: number, protocol, tls_policy: None, reencrypt });
+        let (reencrypt, tls_policy, client_certificate) = (reencrypt.cloned(), None, None);
+        let port = number;
+        return Ok(UpstreamKey { service, port, protocol, tls_policy, reencrypt, client_certificate });
     }
     let policy = policy_for(known, &service, &port.name);
     if policy.is_none() && needs_tls(port) {
@@ -81,7 +82,8 @@ pub fn resolve_for(
         return Err(Fault::new("UnsupportedProtocol", message));
     }
     let tls_policy = policy.map(|policy| policy.meta.at.clone());
-    Ok(UpstreamKey { service, port: number, protocol, tls_policy, reencrypt: None })
+    let (port, reencrypt, client_certificate) = (number, None, None);
+    Ok(UpstreamKey { service, port, protocol, tls_policy, reencrypt, client_certificate })
 }
 
 fn not_found(message: String) -> Fault {
@@ -114,8 +116,8 @@ fn app_protocol(port: &ServicePort) -> String {
     port.app_protocol.as_deref().unwrap_or_default().to_ascii_lowercase()
 }
 
-/// The upstream of a key with its TLS. Without TLS in spite of a policy in the key, the policy is
-/// invalid and the upstream must not be used: `None`.
+/// The upstream of a key with its TLS. `None`: it must not be used, since the policy in the key is not
+/// valid, or the Secret in it has no certificate.
 pub fn upstream(known: &Known, key: &UpstreamKey) -> Option<UpstreamPlan> {
     let tls = match (&key.reencrypt, &key.tls_policy) {
         (Some(route), _) => Some(reencrypt::tls(known, route, &key.service).ok()?),
@@ -125,5 +127,14 @@ pub fn upstream(known: &Known, key: &UpstreamKey) -> Option<UpstreamPlan> {
             Some(evaluate(known, policy).tls?)
         }
     };
-    Some(UpstreamPlan { key: key.clone(), tls })
+    let client_certificate = match &key.client_certificate {
+        None => None,
+        Some(secret) => {
+            // Whether the pair is valid was found out for the Gateway.
+            let data = known.secrets.get(secret)?;
+            let (chain, key) = (data.certificate.clone()?, data.key.clone()?);
+            Some(KeyPair { secret: secret.clone(), chain, key })
+        }
+    };
+    Some(UpstreamPlan { key: key.clone(), tls, client_certificate })
 }

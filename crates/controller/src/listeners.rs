@@ -22,7 +22,8 @@ use crate::objects::gateway::{DefaultScope, FromNamespaces, Listener, NamespaceS
 use crate::objects::reference::GroupKind;
 use crate::objects::{Gateway, GatewayClass, ListenerSet};
 use crate::plan::{
-    GatewayPlan, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan, SocketProtocol,
+    ClientCertificate, GatewayPlan, ListenerId, ListenerPlan, ListenerTls, SocketId, SocketPlan,
+    SocketProtocol,
 };
 use crate::settings::Settings;
 
@@ -44,7 +45,7 @@ pub struct GatewayState {
     /// Hostnames of accepted listeners of ListenerSets, with their port. `None` includes every host.
     pub set_hostnames: BTreeMap<(u16, Option<Name>), NamespacedName>,
     /// What it shows upstreams (`spec.tls.backend`).
-    pub client_certificate: Option<KeyPair>,
+    pub client_certificate: ClientCertificate,
     /// Whether a listener also serves clients without a valid certificate.
     pub is_insecure: bool,
 }
@@ -428,7 +429,6 @@ pub fn plan(gateway: &Gateway, state: &GatewayState) -> GatewayPlan {
     GatewayPlan {
         gateway: at.clone(),
         sockets: sockets.into_values().collect(),
-        client_certificate: state.client_certificate.clone(),
         labels: infrastructure.map(|one| one.labels.clone()).unwrap_or_default(),
         annotations: infrastructure.map(|one| one.annotations.clone()).unwrap_or_default(),
         requested_addresses: requested.filter(|value| !value.is_empty()).collect(),

@@ -23,8 +23,8 @@ pub use self::route::{
     PolicyPlan, RedirectFilter, RetryPlan, RewriteFilter, RoutePlan, RuleAction, ValueMatch, WeightedBackend,
 };
 pub use self::upstream::{
-    BackendTarget, CaSource, EndpointPlan, NameCheck, SubjectAltName, UpstreamKey, UpstreamPlan,
-    UpstreamProtocol, UpstreamTls,
+    BackendTarget, CaSource, ClientCertificate, EndpointPlan, NameCheck, SubjectAltName, UpstreamKey,
+    UpstreamPlan, UpstreamProtocol, UpstreamTls,
 };
 use crate::fault::Fault;
 use crate::names::{NamespacedName, ObjectKey};

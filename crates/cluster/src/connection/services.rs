@@ -258,7 +258,6 @@ mod tests {
         GatewayPlan {
             sockets: ports.iter().map(socket).collect(),
             gateway: gateway.clone(),
-            client_certificate: None,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             requested_addresses: Vec::new(),

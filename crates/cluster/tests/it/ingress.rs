@@ -43,14 +43,14 @@ spec: {controller: postern.dev/gateway-controller}
 }
 
 /// A Secret with a certificate for a host.
-fn secret(name: &str, authority: &Authority, host: &str) -> String {
+pub(crate) fn secret(name: &str, authority: &Authority, host: &str) -> String {
     let (certificate, key) = authority.issue(&[host], host);
     let (certificate, key) = (STANDARD.encode(certificate.pem()), STANDARD.encode(key.serialize_pem()));
     format!("kind: Secret\nmetadata: {{name: {name}}}\ndata: {{tls.crt: {certificate}, tls.key: {key}}}")
 }
 
 /// A text of several lines as a value of YAML.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\n', "\\n"))
 }
 

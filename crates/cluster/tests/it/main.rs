@@ -1,5 +1,6 @@
 //! Objects of a cluster, served by a gateway in this process.
 
+mod backend_tls;
 mod ingress;
 mod objects;
 

@@ -14,6 +14,7 @@ use controller::settings::Settings;
 use controller::world::{Event, World};
 use dataplane::harness::{Fixture, Response, Setup, TestClient, Upstream, load_all, now};
 use dataplane::ports;
+use gateway::config::{Listener, TrustedProxies};
 use gateway::server::{GatewayListeners, RoutesUpdate};
 use http_engine::config::ListenAddress;
 use serde_json::{Value, json};
@@ -56,13 +57,18 @@ impl Cluster {
     }
 
     pub(crate) fn with(controller: Settings) -> Self {
+        Self::with_proxies(controller, None)
+    }
+
+    /// With proxies in front of all listeners.
+    pub(crate) fn with_proxies(controller: Settings, trusted_proxies: Option<TrustedProxies>) -> Self {
         let fixture = Fixture::with(Setup::default(), Upstream::start());
         let loaded = load_all(fixture.dir.path(), &file(&fixture));
         let config = fixture.gateway().config();
         let listener = config.listeners.iter().next().expect("a listener");
         let settings = CompilerSettings {
             default_policy: DefaultPolicy::Deny,
-            listener: (**listener).clone(),
+            listener: Listener { trusted_proxies, ..(**listener).clone() },
             tls: http_engine::tls::policy::TlsPolicy::default(),
             zone: None,
             route_metrics: RouteMetricsMode::Labeled,
@@ -168,9 +174,7 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     }
 
     pub(crate) fn get(&self, host: &str, path: &str, fields: &str) -> Response {
-        let mut client = self.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n"));
-        let response = client.response();
+        let response = get(self.address, host, path, fields);
         self.answered.set(self.answered.get() + usize::from(response.status == 200));
         response
     }
@@ -195,6 +199,13 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     pub(crate) fn bearer(&self) -> String {
         format!("Authorization: Bearer {}\r\n", self.fixture.issuer.token(|_| {}))
     }
+}
+
+/// A response over a connection of its own.
+pub(crate) fn get(address: SocketAddr, host: &str, path: &str, fields: &str) -> Response {
+    let mut client = TestClient::connect(address);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n"));
+    client.response()
 }
 
 /// The configuration file of the fixture.

@@ -225,7 +225,7 @@ fn listener_conditions(state: &GatewayState, listener: &ListenerState) -> Vec<Co
     ];
     if listener.overlaps {
         let message = "the hostname of another TLS listener on the port includes this one or is included: \
-                       requests for another host than that of the handshake get 421";
+                       a request for its hosts over a connection that was opened for this one gets 421";
         list.push(Condition::new("OverlappingTLSConfig", true, "OverlappingHostnames", message));
     }
     list

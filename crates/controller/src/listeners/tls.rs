@@ -12,7 +12,7 @@ use crate::names::{Kind, ObjectKey};
 use crate::objects::Gateway;
 use crate::objects::gateway::{FrontendTlsConfig, FrontendValidation, ValidationMode};
 use crate::objects::reference::SecretReference;
-use crate::plan::{ClientValidation, KeyPair};
+use crate::plan::{ClientCertificate, ClientValidation, KeyPair};
 use crate::settings::{Settings, has_certificates};
 
 /// Why a Secret cannot be used.
@@ -45,21 +45,28 @@ pub(super) fn key_pair(
     Ok(KeyPair { chain: chain.clone(), key: key.clone(), secret })
 }
 
-/// The client certificate for upstreams (`spec.tls.backend`), or why there is none.
+/// The client certificate for upstreams (`spec.tls.backend`), and why it cannot be used.
 pub(super) fn client_certificate(
     known: &Known,
     settings: &Settings,
     gateway: &Gateway,
-) -> (Option<KeyPair>, Option<Fault>) {
+) -> (ClientCertificate, Option<Fault>) {
     let backend = gateway.spec.tls.as_ref().and_then(|tls| tls.backend.as_ref());
     let Some(reference) = backend.and_then(|backend| backend.client_certificate_ref.as_ref()) else {
-        return (None, None);
+        return (ClientCertificate::None, None);
     };
     let parent = gateway.meta.at.clone().of(Kind::Gateway);
     match key_pair(known, settings, &parent, reference) {
-        Ok(pair) => (Some(pair), None),
-        Err(PairFault::NotPermitted(message)) => (None, Some(Fault::new("RefNotPermitted", message))),
-        Err(PairFault::Invalid(message)) => (None, Some(Fault::new("InvalidClientCertificateRef", message))),
+        Ok(pair) => (ClientCertificate::Secret(pair.secret), None),
+        Err(fault) => {
+            let (reason, problem) = match fault {
+                PairFault::NotPermitted(problem) => ("RefNotPermitted", problem),
+                PairFault::Invalid(problem) => ("InvalidClientCertificateRef", problem),
+            };
+            let message =
+                format!("tls.backend.clientCertificateRef: {problem}; requests to backends with TLS get 500");
+            (ClientCertificate::Unusable, Some(Fault::new(reason, message)))
+        }
     }
 }
 

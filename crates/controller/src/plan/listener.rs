@@ -18,8 +18,6 @@ pub struct GatewayPlan {
     pub gateway: NamespacedName,
     /// Sorted by port.
     pub sockets: Vec<SocketPlan>,
-    /// What the Gateway shows upstreams that a BackendTLSPolicy applies to.
-    pub client_certificate: Option<KeyPair>,
     /// Labels and annotations for what is created for the Gateway, such as a Service.
     pub labels: BTreeMap<Name, Name>,
     pub annotations: BTreeMap<Name, Name>,

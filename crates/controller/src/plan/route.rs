@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::listener::{ListenerId, SocketId};
-use super::upstream::BackendTarget;
+use super::upstream::{BackendTarget, ClientCertificate};
 use crate::names::{Name, NamespacedName, ObjectKey};
 use crate::objects::Seconds;
 use crate::objects::core::Labels;
@@ -72,6 +72,8 @@ pub struct Attachment {
     /// matches every host that the listener does.
     pub hosts: Option<Arc<[Name]>>,
     pub policy: PolicyOutcome,
+    /// What the Gateway of the listener shows upstreams.
+    pub client_certificate: ClientCertificate,
 }
 
 /// The policy of a match on one listener.

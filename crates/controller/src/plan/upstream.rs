@@ -6,9 +6,11 @@
 
 #![allow(missing_docs, reason = "fields without a comment are what the standard calls so")]
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::listener::KeyPair;
 use crate::names::{Name, NamespacedName};
 
 /// What a rule sends requests to.
@@ -30,6 +32,41 @@ pub struct UpstreamKey {
     pub tls_policy: Option<NamespacedName>,
     /// The Route of OpenShift with the termination `reencrypt`, whose TLS applies instead.
     pub reencrypt: Option<NamespacedName>,
+    /// The Secret with the certificate that the endpoints are shown. In rules it is absent: which one
+    /// it is follows from the Gateway ([`UpstreamKey::shown`]).
+    pub client_certificate: Option<NamespacedName>,
+}
+
+impl UpstreamKey {
+    /// Whether its connections have TLS.
+    pub fn has_tls(&self) -> bool {
+        self.tls_policy.is_some() || self.reencrypt.is_some()
+    }
+
+    /// The upstream as a Gateway reaches it that shows `certificate`. `None`: it must not be reached,
+    /// since the certificate is one that cannot be shown.
+    pub fn shown(&self, certificate: &ClientCertificate) -> Option<Cow<'_, Self>> {
+        match certificate {
+            ClientCertificate::Secret(secret) if self.has_tls() => {
+                Some(Cow::Owned(Self { client_certificate: Some(secret.clone()), ..self.clone() }))
+            }
+            ClientCertificate::Unusable if self.has_tls() => None,
+            _ => Some(Cow::Borrowed(self)),
+        }
+    }
+}
+
+/// What a Gateway shows the upstreams to which it speaks TLS
+/// (`spec.tls.backend.clientCertificateRef`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// Nothing, as the Gateway says.
+    #[default]
+    None,
+    /// The certificate in this Secret.
+    Secret(NamespacedName),
+    /// The Gateway names a certificate that cannot be used.
+    Unusable,
 }
 
 /// By the `appProtocol` of the port, or by the kind of route.
@@ -45,6 +82,8 @@ pub enum UpstreamProtocol {
 pub struct UpstreamPlan {
     pub key: UpstreamKey,
     pub tls: Option<UpstreamTls>,
+    /// What endpoints are shown that ask for it.
+    pub client_certificate: Option<KeyPair>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -77,6 +77,7 @@ impl World {
             Object::Secret(at, data) => {
                 let former = self.known.secrets.insert(at.clone(), data.clone());
                 if former.as_ref() != Some(&data) {
+                    self.stale.upstreams.extend(self.upstreams.showing(&at).cloned());
                     self.dependents_stale(&at.of(Kind::Secret));
                 }
             }

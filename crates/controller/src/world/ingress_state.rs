@@ -17,8 +17,8 @@ use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::core::Labels;
 use crate::objects::{Metadata, Seconds};
 use crate::plan::{
-    Attachment, FilterPlan, KeyPair, MatchPlan, PathMatch, PlanId, PolicyOutcome, RedirectFilter, RoutePlan,
-    RuleAction, SocketProtocol,
+    Attachment, ClientCertificate, FilterPlan, KeyPair, MatchPlan, PathMatch, PlanId, PolicyOutcome,
+    RedirectFilter, RoutePlan, RuleAction, SocketProtocol,
 };
 use crate::policies;
 use crate::settings::Settings;
@@ -28,6 +28,8 @@ pub(super) struct IngressCandidate {
     demand: Demand,
     /// The Gateway that serves it, if it exists.
     gateway: Option<NamespacedName>,
+    /// What that Gateway shows upstreams.
+    client_certificate: ClientCertificate,
     /// For each host of the demand.
     places: Vec<Result<Vec<Place>, Fault>>,
     /// The path of a Route.
@@ -67,14 +69,16 @@ impl IngressCandidate {
         let Some(gateway) = gateway else {
             let fault = demand.refused.take().unwrap_or_else(|| no_gateway(settings));
             demand = Demand { refused: Some(fault), ..Demand::default() };
-            return Some(Self { demand, gateway: None, places: Vec::new(), path });
+            let (places, client_certificate) = (Vec::new(), ClientCertificate::None);
+            return Some(Self { demand, gateway: None, client_certificate, places, path });
         };
         let places = demand
             .hosts
             .iter()
             .map(|host| ingress::places(known, gateway, &key.at.namespace, host.host.as_ref()));
         let places = places.collect();
-        Some(Self { demand, gateway: Some(gateway.0.clone()), places, path })
+        let client_certificate = gateway.1.client_certificate.clone();
+        Some(Self { demand, gateway: Some(gateway.0.clone()), client_certificate, places, path })
     }
 
     /// The hosts that it asks for. A refused object asks for none.
@@ -106,14 +110,15 @@ pub(super) fn derive(
     (key, meta): (&ObjectKey, &Metadata),
     candidate: IngressCandidate,
 ) -> RouteState {
-    let IngressCandidate { demand: Demand { refused, mut faults, hosts }, gateway, places, path: _ } =
-        candidate;
+    let IngressCandidate { demand, gateway, client_certificate, places, path: _ } = candidate;
+    let Demand { refused, mut faults, hosts } = demand;
     let mut state = RouteState::default();
     let mut refused = refused;
     let mut is_served = false;
     let mut reach = PolicyReach::All;
     if let (Some(gateway), None) = (&gateway, &refused) {
-        let mut plans = Plans { known, gateway, key, meta, list: Vec::new(), rules: 0 };
+        let (list, rules) = (Vec::new(), 0);
+        let mut plans = Plans { known, gateway, client_certificate, key, meta, list, rules };
         for (host, places) in hosts.iter().zip(places) {
             match places.and_then(|places| is_free(owners, key, host).map(|()| places)) {
                 Ok(places) => {
@@ -190,6 +195,7 @@ fn certificates(host: &HostDemand, places: &[Place], faults: &mut Vec<Fault>) ->
 struct Plans<'a> {
     known: &'a Known,
     gateway: &'a NamespacedName,
+    client_certificate: ClientCertificate,
     key: &'a ObjectKey,
     meta: &'a Metadata,
     list: Vec<Arc<RoutePlan>>,
@@ -267,7 +273,7 @@ impl Plans<'_> {
     /// A listener that serves a host, with the policy that applies there.
     fn attachment(&self, place: &Place) -> Attachment {
         let policy = policies::resolve(self.known, self.gateway, &place.listener, (self.key, None));
-        Attachment { policy, ..exempt(place) }
+        Attachment { policy, client_certificate: self.client_certificate.clone(), ..exempt(place) }
     }
 
     /// Whether policies apply wherever requests are forwarded.
@@ -291,6 +297,8 @@ fn exempt(place: &Place) -> Attachment {
         socket: place.socket.clone(),
         hosts: place.hosts.clone(),
         policy: PolicyOutcome::Exempt,
+        // Nothing is forwarded.
+        client_certificate: ClientCertificate::None,
     }
 }
 

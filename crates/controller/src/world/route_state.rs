@@ -4,6 +4,7 @@
 //! Does not own: comparing them with the former ones ([`super::settle`]).
 //! Flow: `attach + rules + policies → RouteState`.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ impl RouteCandidate {
 
 /// Derives the state of a route, when the claims of all routes are known.
 pub(super) fn derive(
-    (known, settings): (&Known, &Settings),
+    (known, settings, gateways): (&Known, &Settings, &impl Gateways),
     (claims, owners): (&HostClaims, &HostOwners),
     (key, route): (&ObjectKey, &Route),
     candidate: RouteCandidate,
@@ -103,7 +104,7 @@ pub(super) fn derive(
     }
     let is_refused = rules.refused.is_some();
     let rule_plans = std::mem::take(&mut rules.rules);
-    let attachments = Attachments::derive(known, key, &outcomes, &rule_plans);
+    let attachments = Attachments::derive((known, gateways), key, &outcomes, &rule_plans);
     let plans = if is_refused { Vec::new() } else { plans(key, route, rule_plans, &attachments) };
     let outcomes: Vec<_> = outcomes
         .into_iter()
@@ -135,7 +136,12 @@ pub(super) fn derive(
 struct Attachments(Vec<(Option<Name>, Arc<[Attachment]>)>);
 
 impl Attachments {
-    fn derive(known: &Known, key: &ObjectKey, outcomes: &[ParentOutcome], rules: &[RulePlan]) -> Self {
+    fn derive(
+        (known, gateways): (&Known, &impl Gateways),
+        key: &ObjectKey,
+        outcomes: &[ParentOutcome],
+        rules: &[RulePlan],
+    ) -> Self {
         let mut found: Vec<(Option<Name>, Arc<[Attachment]>)> = Vec::new();
         for rule in rules {
             if found.iter().any(|(name, _)| *name == rule.name) {
@@ -147,12 +153,15 @@ impl Attachments {
                     continue;
                 }
                 let target = (key, rule.name.as_ref());
-                let policy = policies::resolve(known, &attached.socket.gateway, &attached.listener, target);
+                let gateway = &attached.socket.gateway;
+                let policy = policies::resolve(known, gateway, &attached.listener, target);
+                let state = gateways.state(gateway);
                 list.push(Attachment {
                     listener: attached.listener.clone(),
                     socket: attached.socket.clone(),
                     hosts: attached.hosts.clone(),
                     policy,
+                    client_certificate: state.map(|one| one.client_certificate.clone()).unwrap_or_default(),
                 });
             }
             found.push((rule.name.clone(), Arc::from(list)));
@@ -212,12 +221,13 @@ fn plans(
     plans
 }
 
-/// Every upstream that a plan refers to.
+/// Every upstream that a plan refers to, as the Gateways of its listeners reach it.
 pub(super) fn upstreams(plans: &[Arc<RoutePlan>]) -> BTreeSet<UpstreamKey> {
     let mut found = BTreeSet::new();
-    let mut add = |target: &BackendTarget| {
-        if let BackendTarget::Upstream(key) = target {
-            found.insert(key.clone());
+    let mut add = |target: &BackendTarget, plan: &RoutePlan| {
+        let BackendTarget::Upstream(key) = target else { return };
+        for attachment in &*plan.attachments {
+            found.extend(key.shown(&attachment.client_certificate).map(Cow::into_owned));
         }
     };
     let of_filters = |filters: &[FilterPlan], add: &mut dyn FnMut(&BackendTarget)| {
@@ -230,6 +240,7 @@ pub(super) fn upstreams(plans: &[Arc<RoutePlan>]) -> BTreeSet<UpstreamKey> {
         }
     };
     for plan in plans {
+        let mut add = |target: &BackendTarget| add(target, plan);
         of_filters(&plan.filters, &mut add);
         if let RuleAction::Forward(backends) = &plan.action {
             for backend in backends.iter() {

@@ -100,11 +100,13 @@ impl World {
         let parents = both().flat_map(|state| state.offers.keys().cloned());
         let sets = both().flat_map(|state| state.sets.keys().map(|set| set.clone().of(Kind::ListenerSet)));
         let parents: BTreeSet<ObjectKey> = parents.chain(sets).collect();
+        let shown = |state: Option<&GatewayState>| state.map(|state| state.client_certificate.clone());
+        let shows_another = shown(old) != shown(new);
         for parent in parents {
             let offers = |state: Option<&GatewayState>| {
                 state.map(|state| (state.offers.get(&parent).cloned(), state.sets.get(&parent.at).cloned()))
             };
-            if offers(old) != offers(new) {
+            if shows_another || offers(old) != offers(new) {
                 let routes = self.edges.dependents(&parent).filter(|dependent| dependent.kind.is_route());
                 self.stale.routes.extend(routes.cloned());
             }
@@ -117,8 +119,9 @@ impl World {
         let gateway = self.settings.ingress_gateway.clone().unwrap_or_default().of(Kind::Gateway);
         let seen = |state: Option<&GatewayState>| {
             let state = state?;
+            let (offers, fault) = (state.offers.get(&gateway).cloned(), state.fault.clone());
             // A listener of a ListenerSet has all requests for its hosts.
-            Some((state.offers.get(&gateway).cloned(), state.fault.clone(), state.set_hostnames.clone()))
+            Some((offers, fault, state.set_hostnames.clone(), state.client_certificate.clone()))
         };
         if seen(old) != seen(new) {
             let dependents = self.edges.dependents(&gateway).filter(|one| one.kind.is_ingress());
@@ -179,7 +182,8 @@ impl World {
             Candidate::Ingress(ingress) => ingress_state::derive(known, &self.owners, (key, meta), ingress),
             Candidate::Route(candidate) => {
                 let claims = (&self.claims, &self.owners);
-                route_state::derive((known, &self.settings), claims, (key, known.routes.get(key)?), candidate)
+                let (world, route) = ((known, &self.settings, &self.gateways), known.routes.get(key)?);
+                route_state::derive(world, claims, (key, route), candidate)
             }
         };
         Some(RouteState { created: meta.created, ..state })

@@ -16,6 +16,8 @@ use crate::plan::{Changes, EndpointPlan, UpstreamKey, UpstreamPlan};
 pub(super) struct Upstreams {
     used: HashMap<UpstreamKey, Upstream>,
     services: HashMap<NamespacedName, Vec<UpstreamKey>>,
+    /// By the Secret of the certificate that they are shown.
+    certificates: HashMap<NamespacedName, Vec<UpstreamKey>>,
     /// Upstreams whose number of users fell to zero since the last refresh.
     idle: BTreeSet<UpstreamKey>,
     added: BTreeSet<UpstreamKey>,
@@ -40,6 +42,9 @@ impl Upstreams {
         }
         self.used.insert(key.clone(), Upstream { users: 1, plan: None, endpoints: Arc::default() });
         self.services.entry(key.service.clone()).or_default().push(key.clone());
+        if let Some(secret) = &key.client_certificate {
+            self.certificates.entry(secret.clone()).or_default().push(key.clone());
+        }
         self.added.insert(key.clone());
     }
 
@@ -57,6 +62,11 @@ impl Upstreams {
     /// The upstreams of all ports of a Service.
     pub(super) fn of_service(&self, service: &NamespacedName) -> impl Iterator<Item = &UpstreamKey> {
         self.services.get(service).into_iter().flatten()
+    }
+
+    /// The upstreams that are shown the certificate of a Secret.
+    pub(super) fn showing(&self, secret: &NamespacedName) -> impl Iterator<Item = &UpstreamKey> {
+        self.certificates.get(secret).into_iter().flatten()
     }
 
     /// Derives new upstreams, those in `stale`, and the endpoints of the Services in `endpoints`.
@@ -96,11 +106,9 @@ impl Upstreams {
 
     fn remove(&mut self, key: &UpstreamKey, was_served: bool, changes: &mut Changes) {
         self.used.remove(key);
-        if let Some(keys) = self.services.get_mut(&key.service) {
-            keys.retain(|one| one != key);
-            if keys.is_empty() {
-                self.services.remove(&key.service);
-            }
+        forget(&mut self.services, &key.service, key);
+        if let Some(secret) = &key.client_certificate {
+            forget(&mut self.certificates, secret, key);
         }
         if was_served {
             changes.upstreams_removed.push(key.clone());
@@ -114,5 +122,15 @@ impl Upstreams {
 
     pub(super) fn endpoints(&self) -> BTreeMap<UpstreamKey, Arc<[EndpointPlan]>> {
         self.used.iter().map(|(key, upstream)| (key.clone(), upstream.endpoints.clone())).collect()
+    }
+}
+
+/// Removes an upstream from an index.
+fn forget(index: &mut HashMap<NamespacedName, Vec<UpstreamKey>>, at: &NamespacedName, key: &UpstreamKey) {
+    if let Some(keys) = index.get_mut(at) {
+        keys.retain(|one| one != key);
+        if keys.is_empty() {
+            index.remove(at);
+        }
     }
 }

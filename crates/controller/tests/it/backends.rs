@@ -2,10 +2,11 @@
 
 use controller::names::Kind;
 use controller::plan::{
-    BackendTarget, CaSource, EndpointPlan, RuleAction, SubjectAltName, UpstreamKey, UpstreamProtocol,
+    BackendTarget, CaSource, ClientCertificate, EndpointPlan, RuleAction, SubjectAltName, UpstreamKey,
+    UpstreamProtocol,
 };
 
-use crate::cluster::{Cluster, ca_bundle, gateway, service};
+use crate::cluster::{Cluster, OTHER_KEY, ca_bundle, gateway, key, service, tls_secret};
 
 fn route(name: &str, backend: &str) -> String {
     format!(
@@ -409,4 +410,60 @@ fn a_policy_has_at_most_sixteen_ancestors_with_those_of_others() {
     let ancestors = cluster.status(Kind::BackendTlsPolicy, "tls")["ancestors"].as_array().unwrap();
     assert_eq!(ancestors.len(), 16);
     assert_eq!(ancestors[15]["controllerName"], "example.com/other");
+}
+
+/// The Secrets whose certificates the upstreams of all routes are shown, sorted; `-` for none.
+fn shown(cluster: &Cluster) -> Vec<String> {
+    let name = |key: &UpstreamKey| key.client_certificate.as_ref().map_or("-".into(), ToString::to_string);
+    cluster.world.desired_state().upstreams.keys().map(name).collect()
+}
+
+// GatewayTLSBackendClientCertificate
+#[test]
+fn an_upstream_is_shown_the_certificate_of_its_gateway() {
+    let with = |name: &str, secret: &str| {
+        let tls = format!("  tls: {{backend: {{clientCertificateRef: {{name: {secret}}}}}}}\n");
+        format!("{}{}", gateway(name), tls)
+    };
+    let mut cluster = with_backend("{name: web, port: 8080}");
+    let parents = "parentRefs: [{name: gw}, {name: second}, {name: third}]";
+    cluster.apply(&route("route", "{name: web, port: 8080}").replace("parentRefs: [{name: gw}]", parents));
+    for name in ["one", "two"] {
+        cluster.put(tls_secret(name));
+    }
+    cluster.apply(&with("gw", "one"));
+    cluster.apply(&with("second", "two"));
+    cluster.apply(&gateway("third"));
+    cluster.settle();
+    assert_eq!(shown(&cluster), ["-"], "without TLS nothing is shown");
+    cluster.put(ca_bundle("ca"));
+    cluster.apply(&tls_policy("tls", "name: web", CA));
+    cluster.settle();
+    assert_eq!(shown(&cluster), ["-", "infra/one", "infra/two"]);
+    let state = cluster.world.desired_state();
+    let pairs: Vec<_> = state.upstreams.values().map(|plan| plan.client_certificate.is_some()).collect();
+    assert_eq!(pairs, [false, true, true]);
+    assert_eq!(state.endpoints.len(), 3);
+    // A renewed certificate concerns its upstream alone.
+    let mut renewed = tls_secret("one");
+    renewed["data"]["tls.key"] = OTHER_KEY.into();
+    cluster.put(renewed);
+    let changes = cluster.settle();
+    let secrets: Vec<_> = changes.upstreams.keys().map(|key| key.client_certificate.clone()).collect();
+    assert_eq!(secrets, [Some(key(Kind::Secret, "one").at)]);
+    assert_eq!((changes.plans.len(), changes.recomputed.routes, changes.gateways.len()), (0, 0, 0));
+    // Without its Secret the Gateway must not reach the upstream.
+    cluster.remove(Kind::Secret, "one");
+    cluster.settle();
+    assert_eq!(shown(&cluster), ["-", "infra/two"]);
+    let attachments = cluster.plans("route")[0].attachments.clone();
+    assert_eq!(attachments[0].client_certificate, ClientCertificate::Unusable);
+    assert_eq!(upstream(&cluster).shown(&ClientCertificate::Unusable), None);
+    cluster.apply(&with("gw", "two"));
+    cluster.apply(&with("third", "two"));
+    cluster.settle();
+    assert_eq!(shown(&cluster), ["infra/two"], "shared by all Gateways that show it");
+    cluster.remove(Kind::BackendTlsPolicy, "tls");
+    cluster.settle();
+    assert_eq!(shown(&cluster), ["-"]);
 }

@@ -20,6 +20,10 @@ use serde_json::{Value, json};
 /// The controller that the class `postern` belongs to.
 pub(crate) const CONTROLLER: &str = "postern.dev/gateway-controller";
 
+/// A private key in PEM, in base64: another one than that of [`tls_secret`].
+pub(crate) const OTHER_KEY: &str =
+    "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1BRT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=";
+
 pub(crate) const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
 
 pub(crate) struct Cluster {

@@ -1,7 +1,7 @@
 //! GatewayClasses, Gateways and their listeners.
 
 use controller::names::Kind;
-use controller::plan::{SocketPlan, SocketProtocol};
+use controller::plan::{ClientCertificate, SocketPlan, SocketProtocol};
 
 use crate::cluster::{Cluster, ca_bundle, gateway, key, tls_secret};
 
@@ -301,11 +301,16 @@ fn the_client_certificate_for_backends_is_resolved() {
         cluster.put(tls_secret("cert"));
         cluster
             .apply(&format!("{}  tls: {{backend: {{clientCertificateRef: {reference}}}}}\n", gateway("gw")));
+        cluster
+            .apply("kind: HTTPRoute\nmetadata: {name: route}\nspec: {parentRefs: [{name: gw}], rules: [{}]}");
         cluster.settle();
         assert_eq!(cluster.condition(Kind::Gateway, "gw", "ResolvedRefs"), expected, "{reference}");
         assert_eq!(cluster.condition(Kind::Gateway, "gw", "Accepted"), "True Accepted", "{reference}");
-        let plan = cluster.world.desired_state().gateways[&key(Kind::Gateway, "gw").at].clone();
-        assert_eq!(plan.client_certificate.is_some(), expected.starts_with("True"), "{reference}");
+        let shown = match expected {
+            "True ResolvedRefs" => ClientCertificate::Secret(key(Kind::Secret, "cert").at),
+            _ => ClientCertificate::Unusable,
+        };
+        assert_eq!(cluster.plans("route")[0].attachments[0].client_certificate, shown, "{reference}");
     }
 }
 

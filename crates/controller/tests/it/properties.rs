@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use controller::known::GatewayAddresses;
 use controller::names::{Interner, Kind, NamespacedName, ObjectKey};
 use controller::objects;
-use controller::plan::{Changes, ObjectFaults, PolicyOutcome, StatusDocument};
+use controller::plan::{BackendTarget, Changes, ObjectFaults, PolicyOutcome, RuleAction, StatusDocument};
 use controller::settings::Settings;
 use controller::world::{DesiredState, Event, World};
 use proptest::prelude::*;
@@ -131,6 +131,8 @@ fn core(kind: Kind, bits: Bits, object: &mut Value) {
             let mut secret = crate::cluster::tls_secret("x");
             if bits.is_set(0) {
                 secret["data"]["tls.crt"] = json!("AAAA");
+            } else if bits.is_set(1) {
+                secret["data"]["tls.key"] = json!(crate::cluster::OTHER_KEY);
             }
             object["data"] = secret["data"].clone();
         }
@@ -161,8 +163,13 @@ fn gateway(bits: Bits) -> Value {
         spec["tls"] =
             json!({ "frontend": { "default": { "validation": { "caCertificateRefs": [reference] } } } });
     }
-    if bits.is_set(6) && bits.is_set(7) {
-        spec["future"] = json!(1);
+    match (bits.is_set(6), bits.is_set(7)) {
+        (true, true) => spec["future"] = json!(1),
+        (true, false) => {
+            let reference = json!({ "name": "x", "namespace": bits.namespace(5) });
+            spec["tls"]["backend"] = json!({ "clientCertificateRef": reference });
+        }
+        _ => {}
     }
     spec
 }
@@ -383,6 +390,16 @@ fn run(steps: &[Step], every: usize) -> (DesiredState, Vec<StatusDocument>) {
     for status in &statuses {
         assert_eq!(written.get(&status.object), Some(status), "a status that differs was not in the changes");
     }
+    for plan in state.plans.values() {
+        let RuleAction::Forward(backends) = &plan.action else { continue };
+        for (backend, attachment) in
+            backends.iter().flat_map(|one| plan.attachments.iter().map(move |at| (one, at)))
+        {
+            let BackendTarget::Upstream(key) = &backend.target else { continue };
+            let shown = key.shown(&attachment.client_certificate);
+            assert!(shown.is_none_or(|key| state.upstreams.contains_key(&*key)), "{key:?} is not there");
+        }
+    }
     (state, statuses)
 }
 
@@ -404,7 +421,7 @@ proptest! {
 fn the_generated_clusters_are_not_empty() {
     let universe = universe();
     let (mut plans, mut upstreams, mut applied, mut tls) = (0, 0, 0, 0);
-    let (mut ingresses, mut routes, mut certificates) = (0, 0, 0);
+    let (mut ingresses, mut routes, mut certificates, mut identities) = (0, 0, 0, 0);
     for version in 0..=255_u8 {
         let steps: Vec<Step> = (0..universe.len())
             .map(|index| {
@@ -417,6 +434,7 @@ fn the_generated_clusters_are_not_empty() {
         plans += usize::from(!state.plans.is_empty());
         upstreams += usize::from(!state.upstreams.is_empty());
         tls += usize::from(state.upstreams.values().any(|upstream| upstream.tls.is_some()));
+        identities += usize::from(state.upstreams.values().any(|one| one.client_certificate.is_some()));
         let policies = state.plans.values().flat_map(|plan| plan.attachments.iter());
         applied +=
             usize::from(policies.into_iter().any(|one| matches!(one.policy, PolicyOutcome::Applied(_))));
@@ -429,5 +447,6 @@ fn the_generated_clusters_are_not_empty() {
     }
     let counts = [plans, upstreams, applied, tls, ingresses, routes];
     assert!(certificates > 0, "no certificate of an Ingress");
+    assert!(identities > 0, "no client certificate for an upstream");
     assert!(counts.iter().all(|count| *count > 15), "too few of 256: {counts:?}");
 }
