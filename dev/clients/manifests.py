@@ -19,6 +19,7 @@ from .stage import ROOT, Stage, get
 FOLDER = ROOT / "deploy/kubernetes"
 POD_FILES = "/var/run/secrets/kubernetes.io/serviceaccount/"
 SECRET_FILES = "/etc/postern-secrets/"
+POD_LABELS = "/etc/podinfo/"
 APPLY = "application/apply-patch+yaml"
 STRICT = "fieldManager=test&force=true&fieldValidation=Strict"
 # API paths of the kinds; those of the namespace contain %s.
@@ -211,7 +212,9 @@ def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) ->
     # Listeners of Gateways, as those of the file above.
     text = text.replace("[gateway_api]\n", '[gateway_api]\nbind = "127.0.0.1"\n')
     text = re.sub(r'endpoints = \["[^"]+"\]', f'endpoints = ["http://127.0.0.1:{stage.port("echo")}"]', text)
-    return text.replace(POD_FILES, f"{folder}/").replace(SECRET_FILES, f"{folder}/")
+    for place in (POD_FILES, SECRET_FILES, POD_LABELS):
+        text = text.replace(place, f"{folder}/")
+    return text
 
 
 def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report) -> None:
@@ -232,6 +235,7 @@ def check_configuration(cluster: Cluster, stage: Stage, file: str, text: str) ->
     folder.mkdir()
     (folder / "ca.crt").write_bytes(cluster.ca.read_bytes())
     (folder / "token").write_text("to be had\n")
+    (folder / "zone").write_text("")
     (folder / "database.url").write_text("postgres://postern@127.0.0.1/postern\n")
     for name in ("provider.secret", "client.secret", "login.keys"):
         secret = subprocess.run(["openssl", "rand", "-base64", "32"], capture_output=True, check=True).stdout

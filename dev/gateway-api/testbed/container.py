@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .logs import Collector, now
-from .volumes import Missing, Unsupported
+from .volumes import Missing, Unsupported, field
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # How long a process without a readiness probe may take until it listens.
@@ -32,19 +32,6 @@ Values = Callable[[str, str, bool], dict[str, bytes]]
 _ANY_CERTIFICATE = ssl.create_default_context()
 _ANY_CERTIFICATE.check_hostname = False
 _ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE
-
-
-def field(pod: dict, path: str) -> str:
-    """A field of the pod (downward API)."""
-    found = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
-    if found:
-        return pod["metadata"].get(found[1], {}).get(found[2], "")
-    value: object = pod
-    for part in path.split("."):
-        value = value.get(part, "") if isinstance(value, dict) else ""
-    if not isinstance(value, str):
-        raise Unsupported(f"the field {path} in an environment")
-    return value
 
 
 def environment(pod: dict, container: dict, values: Values) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Volumes of a pod: folders with the content of Secrets, ConfigMaps and tokens, and the mounts that put
-them where the containers read them.
+"""Volumes of a pod: folders with the content of Secrets, ConfigMaps, tokens and fields of the pod, and
+the mounts that put them where the containers read them.
 
 Owns: content of volumes at the start of a pod. A later change of a Secret does not reach it.
 Does not own: the mount namespace (pod).
@@ -8,6 +8,7 @@ Does not own: the mount namespace (pod).
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def values(cluster: Cluster, namespace: str, resource: str, name: str, optional:
         return {one: base64.b64decode(text) for one, text in data.items()}
     binary = {one: base64.b64decode(text) for one, text in (found.get("binaryData") or {}).items()}
     return {one: text.encode() for one, text in data.items()} | binary
+
+
+def field(pod: dict, path: str) -> str:
+    """A field of the pod (downward API)."""
+    found = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+    if found:
+        return pod["metadata"].get(found[1], {}).get(found[2], "")
+    value: object = pod
+    for part in path.split("."):
+        value = value.get(part, "") if isinstance(value, dict) else ""
+    if not isinstance(value, str):
+        raise Unsupported(f"the field {path} as a text")
+    return value
 
 
 def _chosen(found: dict[str, bytes], items: list[dict] | None) -> dict[str, bytes]:
@@ -98,7 +112,7 @@ class Volumes:
         return self._source(volume, "secretName")
 
     def _source(self, source: dict, secret_name: str) -> dict[str, bytes]:
-        """Files of a Secret, a ConfigMap or a token."""
+        """Files of a Secret, a ConfigMap, a token or fields of the pod."""
         if "secret" in source:
             named = source["secret"]
             return self._named("secrets", named[secret_name], named)
@@ -108,6 +122,9 @@ class Volumes:
             wanted = source["serviceAccountToken"]
             account = self._pod["spec"].get("serviceAccountName") or "default"
             return {wanted["path"]: self._account(account, wanted.get("audience"))["token"]}
+        if "downwardAPI" in source:
+            items = source["downwardAPI"]["items"]
+            return {item["path"]: field(self._pod, item["fieldRef"]["fieldPath"]).encode() for item in items}
         kind = ", ".join(one for one in source if one != "name")
         raise Unsupported(f"volumes of the type {kind}")
 

@@ -84,6 +84,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
     }
     let ingress_gateway = ingress_gateway(raw, &path, context);
     let exposure = exposure(raw, &path, context);
+    let zone = zone(raw, &path, context);
     if raw.default_policy == DefaultPolicy::Public {
         let message = "every route that no AccessPolicy reaches is open to everybody";
         let hint = "keep \"deny\" unless another component authorizes the requests";
@@ -106,7 +107,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         lease: raw.lease.clone(),
         bind: raw.bind,
         exposure,
-        zone: raw.zone.clone(),
+        zone,
         route_metrics: raw.route_metrics,
         listener: listener?,
         tls: tls?,
@@ -155,6 +156,25 @@ fn ingress_gateway(
         return Err(());
     };
     Ok(Some((namespace.to_owned(), name.to_owned())))
+}
+
+/// The zone of this process, from the file or as it is written. `None`: it is not known, or a fault was
+/// noted.
+fn zone(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+    let Some(file) = &raw.zone_file else { return raw.zone.clone() };
+    let at = path.key("zone_file");
+    if raw.zone.is_some() {
+        context.faults.add(&at, "`zone` says the zone already", "remove one of the two");
+    }
+    let read = context.read(file, &at)?;
+    let text = String::from_utf8_lossy(&read);
+    let zone = text.trim();
+    if zone.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let message = format!("{} has more than one word", file.display());
+        context.faults.add(&at, message, "write the zone alone into it, such as \"zone-1\"");
+        return None;
+    }
+    (!zone.is_empty()).then(|| zone.to_owned())
 }
 
 fn exposure(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) -> GatewayExposure {

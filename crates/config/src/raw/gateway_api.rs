@@ -65,6 +65,10 @@ pub struct GatewayApi {
     /// it by hints are preferred. Default: hints are not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
+    /// File with the zone of this process, such as a file of the pod's downward API. It may be empty:
+    /// hints are not used then. Not allowed with `zone`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone_file: Option<PathBuf>,
     /// Which routes have metrics of their own, beside those of their listeners.
     #[serde(skip_serializing_if = "is_default")]
     pub route_metrics: RouteMetrics,
@@ -89,6 +93,7 @@ impl Default for GatewayApi {
             service: None,
             addresses: Vec::new(),
             zone: None,
+            zone_file: None,
             route_metrics: RouteMetrics::Labeled,
             listener: GatewayListener::default(),
         }

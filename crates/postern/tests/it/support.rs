@@ -99,6 +99,7 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("client.secret", "hunter2\n");
     folder.write("proxy.url", "http://me:hunter2@proxy.example:3128\n");
     folder.write("token", "hunter2\n");
+    folder.write("pod.zone", "zone-1\n");
     // What the start pages name (docs/start).
     folder.write("application.token", "hunter2\n");
     folder.write("programs.secret", "9b1f0c5e7a3d48c2b6e4f1a09d7c8e5b\n");

@@ -46,6 +46,9 @@ namespaces = {{ include "postern.namespaces" . }}
 {{- end }}
 {{- with .Values.gatewayApi.zone }}
 zone = {{ . | quote }}
+{{- else }}
+# By the label topology.kubernetes.io/zone of the pod.
+zone_file = "/etc/podinfo/zone"
 {{- end }}
 
 # Each Gateway has a Service in this namespace, and ports of its own on the pods.
