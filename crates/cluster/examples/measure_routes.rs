@@ -8,8 +8,11 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a command for people")]
 
+#[path = "../../controller/examples/crowd/mod.rs"]
+mod crowd;
+
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use auth::time::Timestamp;
 use cluster::{Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode};
@@ -22,7 +25,8 @@ use http_engine::config::ListenAddress;
 use http_engine::tls::policy::TlsPolicy;
 use serde_json::{Value, json};
 
-const CONTROLLER: &str = "postern.dev/gateway-controller";
+use self::crowd::{CONTROLLER, Routes, class, gateway, memory, meta};
+
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const FILE: &str = r#"
 [[listener]]
@@ -49,27 +53,6 @@ enum Shape {
     PathPerRoute,
 }
 
-/// Resident memory in MiB.
-fn memory() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default();
-    pages * 4096 / (1 << 20)
-}
-
-fn meta(namespace: &str, name: &str) -> Value {
-    json!({ "name": name, "namespace": namespace, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z" })
-}
-
-fn gateway(number: usize) -> Value {
-    json!({
-        "metadata": meta(&format!("ns-{number}"), "gw"),
-        "spec": {
-            "gatewayClassName": "postern",
-            "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }],
-        },
-    })
-}
-
 fn policy(number: usize) -> Value {
     let target = json!({ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw" });
     json!({
@@ -80,7 +63,7 @@ fn policy(number: usize) -> Value {
 
 struct Measure {
     shape: Shape,
-    gateways: usize,
+    crowd: Routes,
     world: World,
     interner: Interner,
     compiler: Compiler,
@@ -104,7 +87,13 @@ impl Measure {
         )
         .unwrap();
         let world = World::new(Settings::new(CONTROLLER));
-        Self { shape, gateways, world, interner: Interner::default(), compiler }
+        Self {
+            shape,
+            crowd: Routes { gateways, parent: "Gateway" },
+            world,
+            interner: Interner::default(),
+            compiler,
+        }
     }
 
     fn set(&mut self, kind: Kind, object: &Value) {
@@ -116,40 +105,7 @@ impl Measure {
             Shape::HostPerRoute => (format!("app-{number}.example.com"), "/".to_owned()),
             Shape::PathPerRoute => ("apps.example.com".to_owned(), format!("/notebook/team/nb-{number}")),
         };
-        let backend = json!({ "group": "", "kind": "Service", "name": format!("app-{number}"), "port": 8080, "weight": 1 });
-        json!({
-            "metadata": meta(&format!("ns-{}", number % self.gateways), &format!("route-{number}")),
-            "spec": {
-                "parentRefs": [{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gw" }],
-                "hostnames": [host],
-                "rules": [{
-                    "matches": [{ "path": { "type": "PathPrefix", "value": path } }],
-                    "filters": [{
-                        "type": "RequestHeaderModifier",
-                        "requestHeaderModifier": { "set": [{ "name": "x-version", "value": version.to_string() }] },
-                    }],
-                    "backendRefs": [backend],
-                }],
-            },
-        })
-    }
-
-    fn service(&self, number: usize) -> Value {
-        json!({
-            "metadata": meta(&format!("ns-{}", number % self.gateways), &format!("app-{number}")),
-            "spec": { "ports": [{ "name": "http", "port": 8080 }] },
-        })
-    }
-
-    fn slice(&self, number: usize, last: usize) -> Value {
-        let mut meta = meta(&format!("ns-{}", number % self.gateways), &format!("app-{number}-x"));
-        meta["labels"] = json!({ "kubernetes.io/service-name": format!("app-{number}") });
-        json!({
-            "metadata": meta,
-            "addressType": "IPv4",
-            "ports": [{ "name": "http", "port": 3000 }],
-            "endpoints": [{ "addresses": [format!("10.0.0.{}", last % 250)] }],
-        })
+        self.crowd.route(number, (&host, &path), version)
     }
 
     /// The next version; answers the number of faults.
@@ -163,29 +119,22 @@ impl Measure {
     }
 
     /// Times of changes, each read, applied and compiled by itself.
-    fn changes(&mut self, name: &str, kind: Kind, count: usize, object: impl Fn(&Self, usize) -> Value) {
-        let mut times: Vec<Duration> = (0..count)
-            .map(|number| {
-                let object = object(self, number);
-                let begin = Instant::now();
-                self.set(kind, &object);
-                assert_eq!(self.version(), 0);
-                begin.elapsed()
-            })
-            .collect();
-        times.sort();
-        let quantile = |share: usize| times[(times.len() - 1) * share / 100].as_micros();
-        println!(
-            "{name}: {count} changes, p50 {} µs, p99 {} µs, max {} µs",
-            quantile(50),
-            quantile(99),
-            quantile(100)
+    fn changes(&mut self, name: &str, kind: Kind, objects: &[Value]) {
+        crowd::changes(
+            self,
+            name,
+            objects.len(),
+            |number| objects[number].clone(),
+            |measure, object| {
+                measure.set(kind, object);
+                assert_eq!(measure.version(), 0);
+            },
         );
     }
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
+    let mut arguments = crowd::arguments();
     let routes = arguments.next().unwrap_or(40_000);
     let gateways = arguments.next().unwrap_or(2_500);
     for (shape, routes, gateways) in
@@ -193,16 +142,15 @@ fn main() {
     {
         let before = memory();
         let mut measure = Measure::new(shape, gateways);
-        let class = json!({ "metadata": meta("", "postern"), "spec": { "controllerName": CONTROLLER } });
-        measure.set(Kind::GatewayClass, &class);
+        measure.set(Kind::GatewayClass, &class());
         for number in 0..gateways {
             measure.set(Kind::Gateway, &gateway(number));
             measure.set(Kind::AccessPolicy, &policy(number));
         }
         for number in 0..routes {
             measure.set(Kind::HttpRoute, &measure.route(number, 0));
-            measure.set(Kind::Service, &measure.service(number));
-            measure.set(Kind::EndpointSlice, &measure.slice(number, number));
+            measure.set(Kind::Service, &measure.crowd.service(number));
+            measure.set(Kind::EndpointSlice, &measure.crowd.slice(number, number));
         }
         println!("{routes} routes in {gateways} Gateways: {} MiB more with the objects", memory() - before);
         let begin = Instant::now();
@@ -212,9 +160,9 @@ fn main() {
             begin.elapsed().as_millis(),
             memory() - before
         );
-        measure.changes("a route", Kind::HttpRoute, 2_000, |measure, number| measure.route(number, 1));
-        measure.changes("endpoints", Kind::EndpointSlice, 2_000, |measure, number| {
-            measure.slice(number, number + 1)
-        });
+        let changed: Vec<Value> = (0..2_000).map(|number| measure.route(number, 1)).collect();
+        measure.changes("a route", Kind::HttpRoute, &changed);
+        let moved: Vec<Value> = (0..2_000).map(|number| measure.crowd.slice(number, number + 1)).collect();
+        measure.changes("endpoints", Kind::EndpointSlice, &moved);
     }
 }

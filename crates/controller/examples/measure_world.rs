@@ -9,7 +9,10 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a command for people")]
 
-use std::time::{Duration, Instant};
+#[path = "crowd/mod.rs"]
+mod crowd;
+
+use std::time::Instant;
 
 use controller::names::{Interner, Kind};
 use controller::objects;
@@ -17,64 +20,7 @@ use controller::settings::Settings;
 use controller::world::{Event, World};
 use serde_json::{Value, json};
 
-const CONTROLLER: &str = "postern.dev/gateway-controller";
-
-/// Resident memory in MiB.
-fn memory() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default();
-    pages * 4096 / (1 << 20)
-}
-
-fn meta(namespace: &str, name: &str) -> Value {
-    json!({ "name": name, "namespace": namespace, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z" })
-}
-
-fn route(number: usize, gateways: usize, parent: &str, path: &str) -> Value {
-    json!({
-        "metadata": meta(&format!("ns-{}", number % gateways), &format!("route-{number}")),
-        "spec": {
-            "parentRefs": [{ "group": "gateway.networking.k8s.io", "kind": parent, "name": "gw" }],
-            "hostnames": [format!("app-{number}.team-{}.com", number % gateways)],
-            "rules": [{
-                "matches": [{ "path": { "type": "PathPrefix", "value": path } }],
-                "filters": [{
-                    "type": "RequestHeaderModifier",
-                    "requestHeaderModifier": { "set": [{ "name": "x-app", "value": number.to_string() }] },
-                }],
-                "backendRefs": [{ "group": "", "kind": "Service", "name": format!("app-{number}"), "port": 8080, "weight": 1 }],
-            }],
-        },
-    })
-}
-
-fn service(number: usize, gateways: usize) -> Value {
-    json!({
-        "metadata": meta(&format!("ns-{}", number % gateways), &format!("app-{number}")),
-        "spec": { "ports": [{ "name": "http", "port": 8080 }] },
-    })
-}
-
-fn slice(number: usize, gateways: usize, last: usize) -> Value {
-    let mut meta = meta(&format!("ns-{}", number % gateways), &format!("app-{number}-x"));
-    meta["labels"] = json!({ "kubernetes.io/service-name": format!("app-{number}") });
-    json!({
-        "metadata": meta,
-        "addressType": "IPv4",
-        "ports": [{ "name": "http", "port": 3000 }],
-        "endpoints": [{ "addresses": [format!("10.0.0.{}", last % 250)], "zone": "z1" }],
-    })
-}
-
-fn gateway(number: usize) -> Value {
-    json!({
-        "metadata": meta(&format!("ns-{number}"), "gw"),
-        "spec": {
-            "gatewayClassName": "postern",
-            "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }],
-        },
-    })
-}
+use self::crowd::{CONTROLLER, Routes, class, gateway, memory, meta};
 
 /// A ListenerSet for the Gateway number `gateways`.
 fn listener_set(number: usize, gateways: usize, port: u16) -> Value {
@@ -97,39 +43,28 @@ impl Measure {
         self.world.apply(Event::Set(objects::read(kind, object, &mut self.interner).unwrap()));
     }
 
-    /// Times of `count` changes, each read, applied and settled by itself.
+    /// Times of changes, each read, applied and settled by itself.
     fn changes(&mut self, name: &str, kind: Kind, count: usize, object: impl Fn(usize) -> Value) {
-        let mut times: Vec<Duration> = (0..count)
-            .map(|number| {
-                let object = object(number);
-                let begin = Instant::now();
-                self.set(kind, &object);
-                let changes = self.world.settle(2);
-                assert!(!changes.is_empty());
-                begin.elapsed()
-            })
-            .collect();
-        times.sort();
-        let quantile = |share: usize| times[(times.len() - 1) * share / 100].as_micros();
-        println!(
-            "{name}: {count} changes, p50 {} µs, p99 {} µs, max {} µs",
-            quantile(50),
-            quantile(99),
-            quantile(100)
-        );
+        crowd::changes(self, name, count, object, |measure, object| {
+            measure.set(kind, object);
+            assert!(!measure.world.settle(2).is_empty());
+        });
     }
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap_or_default());
+    let mut arguments = crowd::arguments();
     let routes = arguments.next().unwrap_or(40_000);
     let gateways = arguments.next().unwrap_or(2_500);
     let is_set = arguments.next().is_some();
-    let parent = if is_set { "ListenerSet" } else { "Gateway" };
+    let crowd = Routes { gateways, parent: if is_set { "ListenerSet" } else { "Gateway" } };
+    let route = |number: usize, path: &str| {
+        let host = format!("app-{number}.team-{}.com", number % gateways);
+        crowd.route(number, (&host, path), 0)
+    };
     let mut measure = Measure { world: World::new(Settings::new(CONTROLLER)), interner: Interner::default() };
     let before = memory();
-    let class = json!({ "metadata": meta("", "postern"), "spec": { "controllerName": CONTROLLER } });
-    measure.set(Kind::GatewayClass, &class);
+    measure.set(Kind::GatewayClass, &class());
     let begin = Instant::now();
     if is_set {
         let mut shared = gateway(gateways);
@@ -144,9 +79,9 @@ fn main() {
         }
     }
     for number in 0..routes {
-        measure.set(Kind::HttpRoute, &route(number, gateways, parent, "/"));
-        measure.set(Kind::Service, &service(number, gateways));
-        measure.set(Kind::EndpointSlice, &slice(number, gateways, number));
+        measure.set(Kind::HttpRoute, &route(number, "/"));
+        measure.set(Kind::Service, &crowd.service(number));
+        measure.set(Kind::EndpointSlice, &crowd.slice(number, number));
     }
     println!(
         "{routes} routes in {gateways} Gateways: read and applied in {} ms",
@@ -160,8 +95,8 @@ fn main() {
     let bytes: usize = changes.statuses.iter().map(|status| status.body.len()).sum();
     println!("{} status documents, {} MiB of text", changes.statuses.len(), bytes >> 20);
     drop(changes);
-    measure.changes("a route", Kind::HttpRoute, 2_000, |number| route(number, gateways, parent, "/changed"));
-    measure.changes("endpoints", Kind::EndpointSlice, 2_000, |number| slice(number, gateways, number + 1));
+    measure.changes("a route", Kind::HttpRoute, 2_000, |number| route(number, "/changed"));
+    measure.changes("endpoints", Kind::EndpointSlice, 2_000, |number| crowd.slice(number, number + 1));
     if is_set {
         measure.changes("a ListenerSet", Kind::ListenerSet, 200, |number| listener_set(number, gateways, 81));
     }

@@ -1,18 +1,17 @@
 //! Attachment of routes to listeners.
 //!
 //! Owns: for each parent of a route, the listeners that take it and the hosts on which it is served
-//! there, or the reason why none does; the namespaces to which hosts of Ingresses and Routes belong.
+//! there, or the reason why none does; who has which host ([`HostTable`]).
 //! Does not own: the rules of the route ([`crate::rules`]), the state of listeners
 //! ([`crate::listeners`]).
-//! Flow: `parentRefs → GatewayState → ParentOutcome → HostClaims, HostOwners`.
+//! Flow: `parentRefs → GatewayState → ParentOutcome → HostTable`.
 
-mod claims;
-mod owners;
+mod hosts;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use self::claims::{HostClaim, HostClaims};
-pub use self::owners::{ANY_HOST, HostDemands, HostOwners};
+pub use self::hosts::{ANY_HOST, HostClaim, HostClaims, HostScope, HostTable};
 use crate::fault::Fault;
 use crate::known::Known;
 use crate::listeners::{GatewayState, Offer, in_scope};
@@ -136,67 +135,51 @@ fn listeners(
     Ok(attached)
 }
 
-/// The hosts that a route claims on the listeners that take it.
-pub fn claims_of(outcomes: &[ParentOutcome]) -> Vec<HostClaim> {
-    let mut claims: Vec<HostClaim> = Vec::new();
+/// The hosts that a route claims on the listeners that take it, and those that it names itself on the
+/// listeners of `gateway`, which serves Ingresses.
+pub fn claims_of(gateway: Option<&NamespacedName>, outcomes: &[ParentOutcome]) -> HostClaims {
+    let (mut hosts, mut own): (Vec<HostClaim>, BTreeSet<Name>) = Default::default();
     for attached in outcomes.iter().flat_map(|outcome| &outcome.listeners) {
-        if claims.iter().any(|(listener, _)| *listener == attached.listener) {
+        if is_own(gateway, attached) {
+            own.extend(attached.hosts.iter().flat_map(|hosts| hosts.to_vec()));
+        }
+        let scope = HostScope::Listener(attached.listener.clone());
+        if hosts.iter().any(|(claimed, _)| *claimed == scope) {
             continue;
         }
-        let hosts = match (&attached.hosts, &attached.hostname) {
+        let claimed = match (&attached.hosts, &attached.hostname) {
             (Some(hosts), _) => hosts.to_vec(),
             (None, Some(hostname)) => vec![hostname.clone()],
-            (None, None) => vec![Name::from("*")],
+            (None, None) => vec![Name::from(ANY_HOST)],
         };
-        claims.push((attached.listener.clone(), hosts));
+        hosts.push((scope, claimed));
     }
-    claims
-}
-
-/// Takes a route from the listeners on which an older route of the other kind has its hosts.
-pub fn yield_to_older(claims: &HostClaims, route: &ObjectKey, outcomes: &mut [ParentOutcome]) {
-    for outcome in outcomes.iter_mut().filter(|outcome| outcome.fault.is_none()) {
-        let mut winner = None;
-        outcome.listeners.retain(|attached| match claims.older(route, &attached.listener) {
-            None => true,
-            Some(older) => {
-                winner.get_or_insert(older);
-                false
-            }
-        });
-        if let Some(older) = winner.filter(|_| outcome.listeners.is_empty()) {
-            let message = format!("{older} is older and has the same hostnames: use other hostnames");
-            outcome.fault = Some(Fault::new("HostnameConflict", message));
-        }
+    if !own.is_empty() {
+        hosts.push((HostScope::IngressGateway, own.into_iter().collect()));
     }
+    HostClaims { hosts, path: None }
 }
 
-/// The hosts that a route has of its own on the listeners of `gateway` itself.
-pub fn demands_of(gateway: &NamespacedName, outcomes: &[ParentOutcome]) -> HostDemands {
-    let own = outcomes.iter().flat_map(|outcome| &outcome.listeners);
-    let own = own.filter(|attached| is_own(gateway, attached));
-    let mut hosts: Vec<Name> =
-        own.flat_map(|attached| attached.hosts.iter().flat_map(|hosts| hosts.to_vec())).collect();
-    hosts.sort();
-    hosts.dedup();
-    HostDemands { hosts, path: None }
-}
-
-/// Takes from a route the hosts on the listeners of `gateway` that belong to an Ingress or Route of
-/// another namespace.
-pub fn yield_to_owners(
-    owners: &HostOwners,
-    gateway: &NamespacedName,
+/// Takes from a route what others have that are older: the listeners on which a route of the other
+/// kind has its hosts, and the hosts on listeners of `gateway`, which serves Ingresses, that belong to
+/// an Ingress or Route of another namespace.
+pub fn yield_to_older(
+    table: &HostTable,
+    gateway: Option<&NamespacedName>,
     route: &ObjectKey,
     outcomes: &mut [ParentOutcome],
 ) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.fault.is_none()) {
         let mut winner = None;
         outcome.listeners.retain_mut(|attached| {
+            if let Some(older) = table.older(route, &attached.listener) {
+                winner.get_or_insert(older);
+                return false;
+            }
             let Some(hosts) = attached.hosts.as_ref().filter(|_| is_own(gateway, attached)) else {
                 return true;
             };
-            let is_left = |host: &&Name| match owners.owner(route, host) {
+            let is_left = |host: &&Name| match table.owner(route, host) {
                 None => true,
                 Some(owner) => {
                     winner.get_or_insert(owner);
@@ -209,22 +192,22 @@ pub fn yield_to_owners(
             }
             attached.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty())
         });
-        if let Some(owner) = winner.filter(|_| outcome.listeners.is_empty()) {
-            let message = format!("{owner} is older and has the same hostnames: use other hostnames");
+        if let Some(older) = winner.filter(|_| outcome.listeners.is_empty()) {
+            let message = format!("{older} is older and has the same hostnames: use other hostnames");
             outcome.fault = Some(Fault::new("HostnameConflict", message));
         }
     }
 }
 
 /// Whether a listener is one of the Gateway itself.
-fn is_own(gateway: &NamespacedName, attached: &Attached) -> bool {
+fn is_own(gateway: Option<&NamespacedName>, attached: &Attached) -> bool {
     let parent = &attached.listener.parent;
-    parent.kind == Kind::Gateway && parent.at == *gateway
+    parent.kind == Kind::Gateway && Some(&parent.at) == gateway
 }
 
 /// Patterns of listeners that include `host`, from the most specific to any host (`None`).
 pub fn patterns_of(host: &str) -> impl Iterator<Item = Option<Name>> {
-    claims::above(host).into_iter().map(|pattern| (pattern != ANY_HOST).then(|| Name::from(pattern)))
+    hosts::above(host).into_iter().map(|pattern| (pattern != ANY_HOST).then(|| Name::from(pattern)))
 }
 
 fn is_selected(reference: &ParentReference, offer: &Offer) -> bool {

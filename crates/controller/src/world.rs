@@ -22,7 +22,7 @@ use self::certificates::Certificates;
 use self::edges::Edges;
 use self::route_state::RouteState;
 use self::upstreams::Upstreams;
-use crate::attach::{Gateways, HostClaims, HostOwners};
+use crate::attach::{Gateways, HostTable};
 use crate::conditions::{ListenerCounts, ServiceGateways};
 use crate::known::{GatewayAddresses, Known};
 use crate::listeners::GatewayState;
@@ -56,8 +56,7 @@ pub struct World {
     gateways: GatewayEntries,
     routes: HashMap<ObjectKey, RouteState>,
     upstreams: Upstreams,
-    claims: HostClaims,
-    owners: HostOwners,
+    hosts: HostTable,
     certificates: Certificates,
     /// Routes attached to each listener.
     counts: ListenerCounts,
@@ -108,7 +107,7 @@ pub struct DesiredState {
 impl World {
     /// A world without objects.
     pub fn new(settings: Settings) -> Self {
-        let claims = HostClaims::new(settings.exclusive_hosts);
+        let hosts = HostTable::new(settings.exclusive_hosts);
         Self {
             settings,
             known: Known::default(),
@@ -117,8 +116,7 @@ impl World {
             gateways: GatewayEntries::default(),
             routes: HashMap::new(),
             upstreams: Upstreams::default(),
-            claims,
-            owners: HostOwners::default(),
+            hosts,
             certificates: Certificates::default(),
             counts: ListenerCounts::new(),
             service_gateways: ServiceGateways::new(),

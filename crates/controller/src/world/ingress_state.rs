@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::route_state::{RouteState, upstreams};
-use crate::attach::{ANY_HOST, Gateways, HostDemands, HostOwners};
+use crate::attach::{ANY_HOST, Gateways, HostClaims, HostTable};
 use crate::conditions::{IngressOutcome, PolicyReach};
 use crate::fault::Fault;
 use crate::ingress::class::{self, Class};
@@ -81,12 +81,12 @@ impl IngressCandidate {
         Some(Self { demand, gateway: Some(gateway.0.clone()), client_certificate, places, path })
     }
 
-    /// The hosts that it asks for. A refused object asks for none.
-    pub(super) fn demands(&self) -> HostDemands {
+    /// The hosts that it claims. A refused object claims none.
+    pub(super) fn claims(&self) -> HostClaims {
         let hosts = self.demand.hosts.iter().zip(&self.places).filter(|(_, places)| places.is_ok());
         let hosts = hosts.map(|(host, _)| host.host.clone().unwrap_or_else(|| Name::from(ANY_HOST)));
         let hosts = hosts.filter(|_| self.demand.refused.is_none()).collect();
-        HostDemands { hosts, path: self.path.clone() }
+        HostClaims::of_ingress(hosts, self.path.clone())
     }
 }
 
@@ -106,7 +106,7 @@ fn no_gateway(settings: &Settings) -> Fault {
 /// Derives the state of an object, when the hosts of all objects are known.
 pub(super) fn derive(
     known: &Known,
-    owners: &HostOwners,
+    table: &HostTable,
     (key, meta): (&ObjectKey, &Metadata),
     candidate: IngressCandidate,
 ) -> RouteState {
@@ -120,7 +120,7 @@ pub(super) fn derive(
         let (list, rules) = (Vec::new(), 0);
         let mut plans = Plans { known, gateway, client_certificate, key, meta, list, rules };
         for (host, places) in hosts.iter().zip(places) {
-            match places.and_then(|places| is_free(owners, key, host).map(|()| places)) {
+            match places.and_then(|places| is_free(table, key, host).map(|()| places)) {
                 Ok(places) => {
                     is_served = true;
                     faults.extend(plans.serve(host, &places));
@@ -157,14 +157,14 @@ fn services(known: &Known, key: &ObjectKey) -> Vec<NamespacedName> {
 }
 
 /// Whether a host is not somebody else's.
-fn is_free(owners: &HostOwners, key: &ObjectKey, demand: &HostDemand) -> Result<(), Fault> {
+fn is_free(table: &HostTable, key: &ObjectKey, demand: &HostDemand) -> Result<(), Fault> {
     let host = demand.host.as_ref().map_or(ANY_HOST, Name::as_str);
-    if let Some(owner) = owners.owner(key, host) {
+    if let Some(owner) = table.owner(key, host) {
         let what = if host == ANY_HOST { "requests for any host".to_owned() } else { format!("host {host}") };
         let message = format!("{owner} already has {what} and is older: use another host");
         return Err(Fault::new("HostAlreadyClaimed", message));
     }
-    match owners.duplicate(key).filter(|_| key.kind == Kind::OpenShiftRoute) {
+    match table.duplicate(key).filter(|_| key.kind == Kind::OpenShiftRoute) {
         Some(older) => {
             let message =
                 format!("{older} already has this path of host {host} and is older: use another path");

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::certificates::Certificate;
-use crate::attach::{self, Gateways, HostClaim, HostClaims, HostDemands, HostOwners, ParentOutcome};
+use crate::attach::{self, Gateways, HostClaims, HostTable, ParentOutcome};
 use crate::conditions::{IngressOutcome, PolicyReach};
 use crate::fault::Fault;
 use crate::known::Known;
@@ -76,32 +76,24 @@ impl RouteCandidate {
         Some(Self { outcomes, rules: rules::derive(known, settings, key.kind, route) })
     }
 
-    /// The hosts of the route on the listeners of the Gateway that serves Ingresses.
-    pub(super) fn demands(&self, settings: &Settings) -> HostDemands {
-        match settings.ingress_gateway.as_ref().filter(|_| self.rules.refused.is_none()) {
-            None => HostDemands::default(),
-            Some(gateway) => attach::demands_of(gateway, &self.outcomes),
-        }
-    }
-
     /// A route that is refused claims nothing.
-    pub(super) fn claims(&self) -> Vec<HostClaim> {
-        if self.rules.refused.is_some() { Vec::new() } else { attach::claims_of(&self.outcomes) }
+    pub(super) fn claims(&self, settings: &Settings) -> HostClaims {
+        match self.rules.refused {
+            Some(_) => HostClaims::default(),
+            None => attach::claims_of(settings.ingress_gateway.as_ref(), &self.outcomes),
+        }
     }
 }
 
 /// Derives the state of a route, when the claims of all routes are known.
 pub(super) fn derive(
     (known, settings, gateways): (&Known, &Settings, &impl Gateways),
-    (claims, owners): (&HostClaims, &HostOwners),
+    hosts: &HostTable,
     (key, route): (&ObjectKey, &Route),
     candidate: RouteCandidate,
 ) -> RouteState {
     let RouteCandidate { mut outcomes, mut rules } = candidate;
-    attach::yield_to_older(claims, key, &mut outcomes);
-    if let Some(gateway) = &settings.ingress_gateway {
-        attach::yield_to_owners(owners, gateway, key, &mut outcomes);
-    }
+    attach::yield_to_older(hosts, settings.ingress_gateway.as_ref(), key, &mut outcomes);
     let is_refused = rules.refused.is_some();
     let rule_plans = std::mem::take(&mut rules.rules);
     let attachments = Attachments::derive((known, gateways), key, &outcomes, &rule_plans);

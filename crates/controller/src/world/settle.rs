@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::ingress_state::{self, IngressCandidate};
 use super::route_state::{self, RouteCandidate, RouteState};
 use super::{GatewayEntry, World};
-use crate::attach::HostDemands;
+use crate::attach::HostClaims;
 use crate::conditions::depends_on_gateway;
 use crate::listeners::{self, GatewayState};
 use crate::names::{Kind, NamespacedName, ObjectKey};
@@ -139,19 +139,12 @@ impl World {
             }
             let candidate = self.candidate(&key);
             let created = self.meta_of(&key).map(|meta| meta.created).unwrap_or_default();
-            let demands = match &candidate {
-                None => HostDemands::default(),
-                Some(Candidate::Route(route)) => route.demands(&self.settings),
-                Some(Candidate::Ingress(ingress)) => ingress.demands(),
+            let claims = match &candidate {
+                None => HostClaims::default(),
+                Some(Candidate::Route(route)) => route.claims(&self.settings),
+                Some(Candidate::Ingress(ingress)) => ingress.claims(),
             };
-            self.stale.routes.extend(self.owners.replace(&key, created, demands));
-            if key.kind.is_route() {
-                let claims = match &candidate {
-                    Some(Candidate::Route(route)) => route.claims(),
-                    _ => Vec::new(),
-                };
-                self.stale.routes.extend(self.claims.replace(&key, created, claims));
-            }
+            self.stale.routes.extend(self.hosts.replace(&key, created, claims));
             candidates.insert(key, candidate);
         }
         candidates
@@ -179,11 +172,11 @@ impl World {
     fn route_state(&self, key: &ObjectKey, candidate: Candidate) -> Option<RouteState> {
         let (known, meta) = (&self.known, self.meta_of(key)?);
         let state = match candidate {
-            Candidate::Ingress(ingress) => ingress_state::derive(known, &self.owners, (key, meta), ingress),
+            Candidate::Ingress(ingress) => ingress_state::derive(known, &self.hosts, (key, meta), ingress),
             Candidate::Route(candidate) => {
-                let claims = (&self.claims, &self.owners);
-                let (world, route) = ((known, &self.settings, &self.gateways), known.routes.get(key)?);
-                route_state::derive(world, claims, (key, route), candidate)
+                let route = (key, &**known.routes.get(key)?);
+                let world = (known, &self.settings, &self.gateways);
+                route_state::derive(world, &self.hosts, route, candidate)
             }
         };
         Some(RouteState { created: meta.created, ..state })
