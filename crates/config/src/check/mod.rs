@@ -302,7 +302,7 @@ fn name_hint(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> Str
     let known: BTreeSet<&str> = known.iter().copied().chain(sound.unreadable_names(section)).collect();
     match nearest(wrong, known.iter().copied()) {
         Some(meant) => format!("did you mean {meant:?}?"),
-        None if known.is_empty() => format!("there is no {section} at all; add one"),
+        None if known.is_empty() => format!("the file has no entry in `{section}`; add one"),
         None => {
             format!("there are {}", known.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", "))
         }
