@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from api_server import GATEWAY_GROUP, RBAC, Api, until
 from clients.report import Report, equal, expect
 
-from .scene import (
-    GATEWAY_GROUP, RBAC, Api, Postern, Stopwatch, Traffic, everywhere, fetch, http_route, policy, presented, self_signed, until,
-)  # fmt: skip
+from .scene import Postern, Stopwatch, Traffic, everywhere, fetch, http_route, policy, presented, self_signed
 
 PUBLIC = {"public": True}
 OWNERS = {"access_review": {

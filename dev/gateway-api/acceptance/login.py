@@ -10,13 +10,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from api_server import RBAC, Api, until
 from clients.keycloak import Keycloak
 from clients.report import Report, equal, expect
 from clients.stage import ROOT, Stage, program, venv_python
 from testbed.network import NODE
 
 from .access import OWNERS
-from .scene import HOME, RBAC, Api, Postern, Stopwatch, everywhere, fetch, http_route, policy, self_signed, until
+from .scene import HOME, Postern, Stopwatch, everywhere, fetch, http_route, policy, self_signed
 
 HOST = "workbench.test"
 NOTEBOOK = "/notebook/alice/work"

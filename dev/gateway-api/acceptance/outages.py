@@ -8,10 +8,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+from api_server import Api, until
 from clients.report import Fault, Report, equal, expect
 
 from .access import PUBLIC
-from .scene import HOME, Api, Postern, Process, Traffic, alive, everywhere, fetch, http_route, policy, processes, until
+from .scene import HOME, Postern, Process, Traffic, alive, everywhere, fetch, http_route, policy, processes
 
 FAULTY = 1000
 
