@@ -1,14 +1,14 @@
 //! Exponential histograms of durations: the bounds of the buckets are powers of the square root of
 //! two.
 //!
-//! Owns: the index of a bucket, the buckets per worker, their sum, and the few bounds that text
-//! formats show. Does not own: how a histogram is written ([`super::encode`]).
+//! Owns: the index of a bucket, and the few bounds that text formats show. Does not own: the buckets
+//! ([`super::buckets`]), how a histogram is written ([`super::encode`]).
 //!
 //! A bucket is as narrow as those of [`super::histogram`]. The bounds are those of Prometheus' native
 //! histograms of schema 1, so that a scraper that reads them gets every bucket in a few bytes. Text
 //! has a line for each bucket, so it shows only powers of four, which are bounds as well.
 
-use super::local::LocalCounter;
+use super::buckets::{Bounds, BucketTotal, Buckets};
 
 /// Resolution as native histograms state it: a bucket's bound is the one before it times
 /// 2^(2^-schema).
@@ -47,73 +47,34 @@ fn bound_seconds(index: i32) -> f64 {
     if index.rem_euclid(2) == 0 { octave } else { octave * std::f64::consts::SQRT_2 }
 }
 
-/// Buckets of one worker, and the sum of the recorded values.
-#[derive(Debug)]
-pub(super) struct ExponentialHistogram {
-    buckets: [LocalCounter; BUCKETS],
-    sum: LocalCounter,
-}
-
-impl Default for ExponentialHistogram {
-    fn default() -> Self {
-        Self { buckets: std::array::from_fn(|_| LocalCounter::default()), sum: LocalCounter::default() }
-    }
-}
-
-impl ExponentialHistogram {
-    #[inline]
-    pub(super) fn record(&self, nanos: u64) {
-        self.buckets[bucket_index(nanos)].add(1);
-        self.sum.add(nanos);
-    }
-}
-
-/// The sum of several histograms.
+/// Bounds at powers of the square root of two.
 #[derive(Debug, Clone)]
-pub(super) struct ExponentialTotal {
-    buckets: [u64; BUCKETS],
-    sum_nanos: u64,
-}
+pub(super) struct ExponentialBounds;
 
-impl Default for ExponentialTotal {
-    fn default() -> Self {
-        Self { buckets: [0; BUCKETS], sum_nanos: 0 }
+impl Bounds for ExponentialBounds {
+    #[inline]
+    fn index(nanos: u64) -> usize {
+        bucket_index(nanos)
     }
 }
+
+/// A histogram of one worker.
+pub(super) type ExponentialHistogram = Buckets<ExponentialBounds, BUCKETS>;
+/// The sum of several histograms. The first bucket has the durations up to the bound with the index
+/// [`FIRST`], the one at `n` those up to the bound with the index `FIRST + n`.
+pub(super) type ExponentialTotal = BucketTotal<ExponentialBounds, BUCKETS>;
 
 impl ExponentialTotal {
-    pub(super) fn add(&mut self, histogram: &ExponentialHistogram) {
-        for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
-            *sum += bucket.get();
-        }
-        self.sum_nanos = self.sum_nanos.wrapping_add(histogram.sum.get());
-    }
-
-    /// Total number of durations.
-    pub(super) fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    pub(super) fn sum_seconds(&self) -> f64 {
-        self.sum_nanos as f64 / 1e9
-    }
-
     /// The bounds that text shows, in seconds, with the number of durations up to each.
     pub(super) fn text_buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut below = 0;
         let mut next = 0;
         TEXT_BOUNDS.into_iter().map(move |bound| {
             let end = usize::try_from(bound - FIRST + 1).unwrap_or(0);
-            below += self.buckets[next..end].iter().sum::<u64>();
+            below += self.counts()[next..end].iter().sum::<u64>();
             next = end;
             (bound_seconds(bound), below)
         })
-    }
-
-    /// Number of durations in each bucket. The first has those up to the bound with the index
-    /// [`FIRST`], the one at `n` those up to the bound with the index `FIRST + n`.
-    pub(super) fn buckets(&self) -> &[u64; BUCKETS] {
-        &self.buckets
     }
 }
 
@@ -168,6 +129,6 @@ mod tests {
         assert_eq!(text, bounds.into_iter().zip([1, 1, 1, 2, 3, 3]).collect::<Vec<_>>());
         assert_eq!(total.count(), 4);
         assert!((total.sum_seconds() - 20.501_000_001).abs() < 1e-9);
-        assert_eq!(total.buckets().iter().filter(|count| **count > 0).count(), 4);
+        assert_eq!(total.counts().iter().filter(|count| **count > 0).count(), 4);
     }
 }

@@ -1,12 +1,12 @@
 //! Histograms of durations, with bounds fixed at compile time.
 //!
-//! Owns: the bounds, the computation of a bucket's index, the buckets per worker, their sum, and
-//! writing that as a sample. Bounds range from 100 ns to 100 s, six per decade (1, 1.5, 2.5, 3.5,
-//! 5, 7.5). So common objectives (1 ms, 250 ms, 5 s) are bounds, and no bucket is wider than two
-//! thirds of its lower bound.
+//! Owns: the bounds, the computation of a bucket's index, and writing a sample. Bounds range from
+//! 100 ns to 100 s, six per decade (1, 1.5, 2.5, 3.5, 5, 7.5). So common objectives (1 ms, 250 ms,
+//! 5 s) are bounds, and no bucket is wider than two thirds of its lower bound.
+//! Does not own: the buckets ([`super::buckets`]).
 
+use super::buckets::{Bounds, BucketTotal, Buckets};
 use super::encode::Family;
-use super::local::LocalCounter;
 
 /// Steps within a decade, in hundredths of the decade's first bound.
 const STEPS: [u64; 6] = [100, 150, 250, 350, 500, 750];
@@ -67,36 +67,24 @@ pub(super) fn bound_seconds(i: usize) -> f64 {
     BOUNDS_NANOS[i] as f64 / 1e9
 }
 
-/// Buckets of one worker, and the sum of the recorded values.
-#[derive(Debug)]
-pub(super) struct Histogram {
-    buckets: [LocalCounter; BUCKETS],
-    sum: LocalCounter,
-}
+/// Bounds at six steps of each decade.
+#[derive(Debug, Clone)]
+pub(super) struct DecadeBounds;
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { buckets: std::array::from_fn(|_| LocalCounter::default()), sum: LocalCounter::default() }
-    }
-}
-
-impl Histogram {
+impl Bounds for DecadeBounds {
     #[inline]
-    pub(super) fn record(&self, nanos: u64) {
-        self.buckets[bucket_index(nanos)].add(1);
-        self.sum.add(nanos);
+    fn index(nanos: u64) -> usize {
+        bucket_index(nanos)
     }
 }
+
+/// A histogram of one worker.
+pub(super) type Histogram = Buckets<DecadeBounds, BUCKETS>;
+/// The sum of several workers' histograms.
+pub(super) type Total = BucketTotal<DecadeBounds, BUCKETS>;
 
 /// Index of the first exposed bound of request durations (10 µs): no request is faster.
 pub(super) const FIRST_REQUEST_BOUND: usize = 12;
-
-/// The sum of several workers' histograms.
-#[derive(Debug, Clone)]
-pub(super) struct Total {
-    buckets: [u64; BUCKETS],
-    sum_nanos: u64,
-}
 
 impl Total {
     /// Writes a sample of the family, starting at bound `first`.
@@ -104,34 +92,6 @@ impl Total {
         let buckets = self.cumulative().take(BOUNDS).enumerate().skip(first);
         let buckets = buckets.map(|(i, below)| (bound_seconds(i), below));
         family.histogram(&[label], buckets, self.count(), self.sum_seconds());
-    }
-
-    pub(super) fn sum_of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
-        let mut total = Self { buckets: [0; BUCKETS], sum_nanos: 0 };
-        for histogram in histograms {
-            for (sum, bucket) in total.buckets.iter_mut().zip(&histogram.buckets) {
-                *sum += bucket.get();
-            }
-            total.sum_nanos = total.sum_nanos.wrapping_add(histogram.sum.get());
-        }
-        total
-    }
-
-    /// Number of durations up to bound `i`, for each `i`; the last element counts all.
-    pub(super) fn cumulative(&self) -> impl Iterator<Item = u64> + '_ {
-        self.buckets.iter().scan(0, |sum, n| {
-            *sum += n;
-            Some(*sum)
-        })
-    }
-
-    /// Total number of durations. Always equal to the last cumulative count.
-    pub(super) fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    pub(super) fn sum_seconds(&self) -> f64 {
-        self.sum_nanos as f64 / 1e9
     }
 }
 

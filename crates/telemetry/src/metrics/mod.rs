@@ -12,6 +12,7 @@
 //! configuration is applied, never per request.
 
 mod authorizer;
+mod buckets;
 mod cluster;
 mod encode;
 mod exponential;

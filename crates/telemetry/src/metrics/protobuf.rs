@@ -113,7 +113,7 @@ impl ProtobufWriter {
             message(&mut self.value, BUCKET, &mut self.part);
         }
         if let Some(total) = native {
-            self.native_buckets(total.buckets());
+            self.native_buckets(total.counts());
         }
         self.end_metric(labels, METRIC_HISTOGRAM);
     }
