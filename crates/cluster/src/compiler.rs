@@ -10,17 +10,20 @@
 //! specific route takes them. A rule that is faulty otherwise answers 500.
 
 mod inspect;
+mod report;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use auth::policy::route::{CheckedRoute, HostSet, Order, RouteMatch, Scope};
 use auth::time::Timestamp;
 use config::{Fault, RouteChecker, raw};
+use controller::names::NamespacedName;
 use controller::plan::{
     Attachment, BackendTarget, Changes, ClientCertificate, FilterPlan, PlanId, PolicyOutcome, PolicyPlan,
-    RedirectFilter, RoutePlan, RuleAction, SocketId,
+    RedirectFilter, RoutePlan, RuleAction, SocketId, UpstreamKey,
 };
 use gateway::config::{Listener, Route, Routing};
 use http_engine::config::ListenAddress;
@@ -64,8 +67,50 @@ pub struct CompilerSettings {
 #[error("{rule}: {problem}")]
 pub struct RuleFault {
     /// The rule.
-    pub rule: String,
+    pub rule: Box<str>,
     /// What is wrong with it.
+    pub problem: RuleProblem,
+    /// The same rule; `None`: one of the gateway itself.
+    pub id: Option<PlanId>,
+}
+
+/// What is wrong with a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleProblem {
+    /// The policy that does not fit the rule; `None`: it lies in the rule itself.
+    pub policy: Option<NamespacedName>,
+    /// A phrase.
+    pub text: String,
+}
+
+impl RuleProblem {
+    fn of(policy: &NamespacedName, text: String) -> Self {
+        Self { policy: Some(policy.clone()), text }
+    }
+}
+
+impl<T: Into<String>> From<T> for RuleProblem {
+    fn from(text: T) -> Self {
+        Self { policy: None, text: text.into() }
+    }
+}
+
+impl fmt::Display for RuleProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.policy {
+            Some(policy) => write!(f, "AccessPolicy {policy}: {}", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+/// An upstream that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct UpstreamFault {
+    /// Which one.
+    pub key: UpstreamKey,
+    /// A phrase that names it and says why.
     pub problem: String,
 }
 
@@ -80,7 +125,7 @@ pub struct Compiled {
     /// Listeners that are not served, among those that have changed.
     pub sockets: Vec<SocketFault>,
     /// Upstreams that cannot be used, among those that have changed.
-    pub upstreams: Vec<String>,
+    pub upstreams: Vec<UpstreamFault>,
 }
 
 /// A configuration file, which everything else is compiled for.
@@ -113,7 +158,7 @@ pub struct Compiler {
 struct Found {
     rules: Vec<RuleFault>,
     sockets: Vec<SocketFault>,
-    upstreams: Vec<String>,
+    upstreams: Vec<UpstreamFault>,
 }
 
 impl Compiler {
@@ -152,7 +197,7 @@ impl Compiler {
         let mut found = Found::default();
         for plan in changes.upstreams.values() {
             let set = self.upstreams.set(plan, &mut self.upstream_numbers, &mut self.routing, now);
-            found.upstreams.extend(set.err());
+            found.upstreams.extend(set.err().map(|problem| UpstreamFault { key: plan.key.clone(), problem }));
         }
         for (key, endpoints) in &changes.endpoints {
             self.upstreams.set_endpoints(key, endpoints, self.settings.zone.as_deref());
@@ -222,7 +267,10 @@ impl Compiler {
     fn set_rule(&mut self, plan: &Arc<RoutePlan>, now: Timestamp, found: &mut Found) {
         self.remove_rule(&plan.id);
         let mut numbers = Vec::new();
-        let mut note = |problem: String| found.rules.push(RuleFault { rule: rule_name(&plan.id), problem });
+        let mut note = |problem: RuleProblem| {
+            let (rule, id) = (rule_name(&plan.id).into(), Some(plan.id.clone()));
+            found.rules.push(RuleFault { rule, problem, id });
+        };
         for group in groups(plan) {
             let matcher = raw_route::matcher(&rule_name(&plan.id), &plan.matches);
             let places = self.places(&group);
@@ -232,7 +280,7 @@ impl Compiler {
             let matcher = match checked(matcher, plan) {
                 Ok(matcher) => matcher,
                 Err(problem) => {
-                    note(problem);
+                    note(problem.into());
                     break;
                 }
             };
@@ -262,7 +310,7 @@ impl Compiler {
         plan: &RoutePlan,
         group: &Group<'_>,
         now: Timestamp,
-        note: &mut impl FnMut(String),
+        note: &mut impl FnMut(RuleProblem),
     ) -> Route {
         let upstream = |target: &BackendTarget| match target {
             BackendTarget::Upstream(key) => {
@@ -288,7 +336,7 @@ impl Compiler {
             None => _ = raw.insert("public".into(), json!(true)),
             Some(PolicyPlan { body, policy, .. }) => {
                 if let Err(fault) = policy::place(body, plan, &mut raw) {
-                    note(format!("AccessPolicy {policy}: {fault}"));
+                    note(RuleProblem::of(policy, fault.to_string()));
                     return self.closed(name);
                 }
             }
@@ -297,7 +345,12 @@ impl Compiler {
             Ok(route) => route,
             Err(problem) => {
                 // Whoever may not pass is told so, even if nothing works behind it.
-                note(problem);
+                note(match group.policy {
+                    PolicyOutcome::Applied(plan) if policy::field_of_body(&problem).is_some() => {
+                        RuleProblem::of(&plan.policy, problem)
+                    }
+                    _ => problem.into(),
+                });
                 self.closed(name)
             }
         }
@@ -315,7 +368,9 @@ fn closed(checker: &RouteChecker, now: Timestamp) -> Result<Route, RuleFault> {
     raw.insert("public".into(), json!(true));
     match check(checker, "closed", raw, now) {
         Ok(route) => Ok(Route { is_closed: true, ..route }),
-        Err(problem) => Err(RuleFault { rule: "a rule without a policy".into(), problem }),
+        Err(problem) => {
+            Err(RuleFault { rule: "a rule without a policy".into(), problem: problem.into(), id: None })
+        }
     }
 }
 

@@ -464,7 +464,7 @@ impl Worker {
 fn log_faults(compiled: &Compiled) -> u64 {
     let rules = compiled.rules.iter().map(|fault| ("rule of a route", fault.to_string()));
     let sockets = compiled.sockets.iter().map(|fault| ("listener of a Gateway", fault.to_string()));
-    let upstreams = compiled.upstreams.iter().map(|fault| ("backend", fault.clone()));
+    let upstreams = compiled.upstreams.iter().map(|fault| ("backend", fault.to_string()));
     let all: Vec<_> = rules.chain(sockets).chain(upstreams).collect();
     for (what, fault) in all.iter().take(FAULTS_LOGGED) {
         tracing::warn!("{what} is not carried out as it is written: {fault}");
@@ -483,7 +483,7 @@ fn log_object_faults(changed: &[ObjectFaults]) {
     }
     let count = faulty.count();
     if count > FAULTS_LOGGED {
-        tracing::warn!("and {} more objects like these", count - FAULTS_LOGGED);
+        tracing::warn!("and {} more like these", count - FAULTS_LOGGED);
     }
 }
 

@@ -8,8 +8,9 @@
 //! Does not own: what the objects of the cluster mean (`controller`), the checks of a route
 //! (`config`), how a version of the routing is put in force (`gateway::server`).
 //!
-//! Flow: `controller::World::settle → Changes → Compiler::apply → RoutesUpdate →
-//! Gateway::update_routes`.
+//! Flow: `controller::World::derive → Changes → Compiler::apply → RoutesUpdate →
+//! Gateway::update_routes`; what cannot be carried out goes back ([`Compiled::report`]), and comes into
+//! the status of objects.
 
 mod compiler;
 #[cfg(feature = "connection")]
@@ -24,7 +25,8 @@ mod sockets;
 mod upstreams;
 
 pub use compiler::{
-    Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault, rule_match, rule_name,
+    Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault, RuleProblem, UpstreamFault,
+    rule_match, rule_name,
 };
 pub use features::SUPPORTED_FEATURES;
 pub use route_metrics::{ROUTE_METRICS_LABEL, RouteMetricsMode};

@@ -135,6 +135,16 @@ impl BodyChecker {
     }
 }
 
+/// The field of a body that a problem of a raw route is about, and what is wrong with it. `None`: it is
+/// about something else.
+pub fn field_of_body(problem: &str) -> Option<(&str, &str)> {
+    let (path, text) = problem.split_once(": ")?;
+    let field = path.strip_prefix("policy.").unwrap_or(path);
+    let first = field.split(['.', '[']).next()?;
+    let is_known = SCHEMA["properties"].get(first).is_some();
+    (is_known && !path.contains(' ')).then_some((field, text))
+}
+
 /// Adds the body of a policy to a raw route in JSON.
 ///
 /// # Errors

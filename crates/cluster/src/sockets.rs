@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use auth::policy::route::{HostSet, Scope, ScopeIndex};
 use auth::time::Timestamp;
-use controller::names::{Kind, NamespacedName};
+use controller::names::{Kind, Name, NamespacedName};
 use controller::plan::{self, GatewayPlan, HostCertificate, KeyPair, ListenerId, ListenerPlan, SocketPlan};
 use gateway::config::{Listener, ListenerTls, Routing, SocketId};
 use http_engine::config::ListenAddress;
@@ -27,12 +27,29 @@ pub(crate) type FindAddress<'f> = dyn Fn(&plan::SocketId) -> Option<ListenAddres
 
 /// Why a listener is not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{listener}: {problem}")]
+#[error("{}: {problem}", self.name())]
 pub struct SocketFault {
-    /// The socket or listener.
-    pub listener: String,
+    /// The port of the Gateway.
+    pub socket: plan::SocketId,
+    /// The listener; `None`: all of the port.
+    pub listener: Option<ListenerId>,
+    /// The host of an Ingress or Route whose certificate cannot be presented, if the listeners are
+    /// served.
+    pub host: Option<Name>,
     /// What is wrong with it.
     pub problem: String,
+}
+
+impl SocketFault {
+    /// The name in messages: namespace, name and section of a listener, or namespace, name and port of
+    /// a Gateway.
+    pub fn name(&self) -> String {
+        match (&self.listener, &self.host) {
+            (Some(listener), _) => format!("{}/{}", listener.parent.at, listener.section),
+            (None, Some(host)) => format!("{} host {host}", socket_name(&self.socket)),
+            (None, None) => socket_name(&self.socket),
+        }
+    }
 }
 
 /// The sockets of all Gateways.
@@ -195,9 +212,9 @@ impl Sockets {
     }
 }
 
-/// Name of a listener in messages: namespace, name and section of its Gateway or ListenerSet.
-fn scope_name(listener: &ListenerId) -> String {
-    format!("{}/{}", listener.parent.at, listener.section)
+/// Name of a socket in messages: namespace, name and port of its Gateway.
+fn socket_name(socket: &plan::SocketId) -> String {
+    format!("{}:{}", socket.gateway, socket.port)
 }
 
 /// Names of a listener in metrics.
@@ -219,7 +236,7 @@ fn listener(
     faults: &mut Vec<SocketFault>,
 ) -> Option<Arc<Listener>> {
     let address = (template.address)(&plan.id)?;
-    let name = format!("{}:{}", plan.id.gateway, plan.id.port);
+    let name = socket_name(&plan.id);
     let tls = match plan.protocol {
         plan::SocketProtocol::Http => None,
         plan::SocketProtocol::Https => Some(listener_tls(&name, plan, template, faults)?),
@@ -241,18 +258,24 @@ fn listener_tls(
     faults: &mut Vec<SocketFault>,
 ) -> Option<ListenerTls> {
     let mut certified = Vec::new();
-    let mut read = |listener: &dyn Fn() -> String, pair: &KeyPair| {
+    let fault = |problem: &tls::TlsError| SocketFault {
+        socket: plan.id.clone(),
+        listener: None,
+        host: None,
+        problem: problem.to_string(),
+    };
+    let mut read = |(listener, host): (Option<&ListenerId>, Option<&Name>), pair: &KeyPair| {
         let secret = pair.secret.to_string();
         let certificate = PresentedCertificate::from_pem(&secret, &pair.chain, pair.key.pem(), template.now);
         let note = |error: &tls::TlsError| {
-            faults.push(SocketFault { listener: listener(), problem: error.to_string() });
+            faults.push(SocketFault { listener: listener.cloned(), host: host.cloned(), ..fault(error) });
         };
         certificate.inspect_err(note).ok()
     };
     for listener in &plan.listeners {
         let Some(tls) = &listener.tls else { continue };
-        let name = || scope_name(&listener.id);
-        let certificates: Vec<_> = tls.certificates.iter().filter_map(|pair| read(&name, pair)).collect();
+        let at = (Some(&listener.id), None);
+        let certificates: Vec<_> = tls.certificates.iter().filter_map(|pair| read(at, pair)).collect();
         if !certificates.is_empty() {
             certified.push((listener.hostname.as_deref().map(Box::from), certificates));
         }
@@ -261,8 +284,9 @@ fn listener_tls(
         return None;
     }
     for HostCertificate { host, pair } in &plan.certificates {
-        let at = || format!("{name} host {host}");
-        certified.extend(read(&at, pair).map(|certificate| (Some(Box::from(&**host)), vec![certificate])));
+        certified.extend(
+            read((None, Some(host)), pair).map(|certificate| (Some(Box::from(&**host)), vec![certificate])),
+        );
     }
     let validation = plan.listeners.iter().find_map(client_validation);
     let authorities = validation.map(|validation| ClientAuthorities {
@@ -276,7 +300,7 @@ fn listener_tls(
             Some(ListenerTls { server: config, certificates, client_authorities: clients })
         }
         Err(error) => {
-            faults.push(SocketFault { listener: name.into(), problem: error.to_string() });
+            faults.push(fault(&error));
             None
         }
     }

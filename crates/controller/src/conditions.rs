@@ -1,8 +1,8 @@
 //! Status documents of objects.
 //!
-//! Owns: the conditions of every kind with their reasons, the addresses of Ingresses, and whether a document differs from the
-//! status that the object has. Times of conditions are kept while their `status` is the same. Entries
-//! of other controllers stay as they are.
+//! Owns: the conditions of every kind with their reasons, the addresses of Ingresses, and whether a
+//! document differs from the status that the object has. Times of conditions are kept while their
+//! `status` is the same. Entries of other controllers stay as they are.
 //! Does not own: writing them, and when they are derived ([`crate::world`]).
 //! Flow: `derived state + seen status + now → StatusDocument`, if something differs.
 
@@ -13,7 +13,9 @@ mod route;
 
 use serde_json::{Value, json};
 
-pub use self::gateway::{ListenerCounts, class, depends_on_gateway, gateway, listener_set};
+pub use self::gateway::{
+    ListenerCounts, ListenerFacts, ListenerFaults, class, depends_on_gateway, gateway, listener_set,
+};
 pub use self::ingress::{IngressOutcome, ingress, openshift_route};
 pub use self::policy::{ServiceGateways, access_policy, backend_tls_policy};
 pub use self::route::{PolicyReach, route};
@@ -24,6 +26,10 @@ use crate::plan::StatusDocument;
 
 /// The condition of a route that says whether a policy applies to all of its rules.
 pub const POLICY_APPLIED: &str = "access.postern.dev/PolicyApplied";
+
+/// What the message of a condition says of a rule that the data plane does not carry out, between the
+/// rule and the reason.
+pub const NOT_CARRIED_OUT: &str = " is not carried out as it is written: ";
 
 /// Every type of condition that is written here. Others in the same list belong to somebody else.
 const TYPES: [&str; 10] = [

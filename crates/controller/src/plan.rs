@@ -1,11 +1,13 @@
 //! The desired state of the data plane, as values.
 //!
 //! Owns: sockets with their listeners, rules of routes with their matches, filters and backends,
-//! upstreams with their endpoints, and the difference between two states ([`Changes`]).
+//! upstreams with their endpoints, the difference between two states ([`Changes`]), and what the data
+//! plane reports about it ([`DataPlaneReport`]).
 //! Does not own: how the state is derived ([`crate::world`]), and how it is served.
 //! Flow: `World::settle → Changes → the data plane`.
 
 mod listener;
+mod report;
 mod route;
 mod upstream;
 
@@ -17,6 +19,7 @@ pub use self::listener::{
     ClientValidation, GatewayPlan, HostCertificate, KeyPair, ListenerId, ListenerPlan, ListenerTls, SocketId,
     SocketPlan, SocketProtocol,
 };
+pub use self::report::{DataPlaneReport, ListenerFault, PlanFault};
 pub use self::route::{
     Attachment, CorsFilter, ExternalAuthFilter, ExternalAuthProtocol, FilterPlan, GrpcMethodMatch,
     HeaderModifier, MatchPlan, MirrorFilter, PathMatch, PathModifier, PlanId, PlanOrder, PolicyOutcome,

@@ -2,12 +2,14 @@
 //!
 //! Owns: which parts of the state a change makes stale, and deriving only those again.
 //! Does not own: how a part is derived (the other modules of the crate).
-//! Flow: `apply(Event)` marks stale parts; `settle(now)` derives them and returns the difference:
-//! Gateways, then routes, then upstreams, then status documents. Each stage may mark parts of the
-//! next one.
+//! Flow: `apply(Event)` marks stale parts; `derive()` derives them and returns the difference:
+//! Gateways, then routes, then upstreams. Each stage may mark parts of the next one. The data plane
+//! carries the difference out, and what it finds wrong comes back as an event. Then
+//! `derive_statuses(now)` adds the status documents.
 
 mod apply;
 mod certificates;
+mod data_plane;
 mod edges;
 mod ingress_state;
 mod route_state;
@@ -15,20 +17,24 @@ mod settle;
 mod status;
 mod upstreams;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use self::certificates::Certificates;
+use self::data_plane::Faults;
 use self::edges::Edges;
 use self::route_state::RouteState;
 use self::upstreams::Upstreams;
 use crate::attach::{Gateways, HostTable};
-use crate::conditions::{ListenerCounts, ServiceGateways};
+use crate::conditions::{IngressOutcome, ListenerCounts, ServiceGateways};
 use crate::known::{GatewayAddresses, Known};
 use crate::listeners::GatewayState;
 use crate::names::{Name, NamespacedName, ObjectKey};
 use crate::objects::Object;
-use crate::plan::{EndpointPlan, GatewayPlan, ObjectFaults, PlanId, RoutePlan, UpstreamKey, UpstreamPlan};
+use crate::plan::{
+    DataPlaneReport, EndpointPlan, GatewayPlan, ObjectFaults, PlanId, RoutePlan, UpstreamKey, UpstreamPlan,
+};
 use crate::settings::Settings;
 
 /// Something that happened.
@@ -44,6 +50,8 @@ pub enum Event {
     BundleVersion(Option<Name>),
     /// The check of policies may answer something else for the policies that are known.
     PolicyCheckChanged,
+    /// The data plane took over changes, and found this.
+    Reported(DataPlaneReport),
 }
 
 /// The objects of the cluster with the derived state.
@@ -61,6 +69,8 @@ pub struct World {
     /// Routes attached to each listener.
     counts: ListenerCounts,
     service_gateways: ServiceGateways,
+    /// What the data plane reported.
+    faults: Faults,
 }
 
 /// A Gateway that is ours.
@@ -120,6 +130,7 @@ impl World {
             certificates: Certificates::default(),
             counts: ListenerCounts::new(),
             service_gateways: ServiceGateways::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -137,6 +148,11 @@ impl World {
         let mut all: Vec<_> = self.routes.iter().filter_map(of_object).collect();
         all.sort_by(|one, other| one.object.cmp(&other.object));
         all
+    }
+
+    /// What became of an Ingress or Route; `None`: it is not ours.
+    pub fn ingress_outcome(&self, object: &ObjectKey) -> Option<Cow<'_, IngressOutcome>> {
+        self.faults.ingress(object, self.routes.get(object)?)
     }
 
     /// The desired state as of the last settling.

@@ -96,11 +96,21 @@ class Access:
             api.apply("RoleBinding", "alice", "reader", **binding)
             until("200 for alice again", lambda: self._get("workbench.test", path, alice) == 200)
             print(f"      refused {refused:.0f} ms after its RoleBinding was deleted")
-        with self._report.check("notebooks: a route without the labels is closed"):
-            api.apply("HTTPRoute", "central", "nb-none", spec=http_route(
-                ["none.test"], backend_ref={"namespace": "team-a"},
-            ))  # fmt: skip
+        with self._report.check("notebooks: a route without the labels is closed, and says so as its policy does"):
+            spec = http_route(["none.test"], backend_ref={"namespace": "team-a"})
+            api.apply("HTTPRoute", "central", "nb-none", spec=spec)
             until("403", lambda: self._get("none.test", token=alice) == 403)
+            until("the route says why", lambda: self._applied("nb-none") == "-InvalidPolicy")
+            until("the policy says so", lambda: self._partial("notebooks") == "UnsupportedValue")
+            api.apply("HTTPRoute", "central", "nb-none", labels=labels, spec=spec)
+            until("the policy applies", lambda: self._applied("nb-none") == "Applied")
+            until("the policy fits", lambda: self._partial("notebooks") is None)
+
+    def _applied(self, route: str) -> str | None:
+        return self._api.conditions("HTTPRoute", "central", route).get("access.postern.dev/PolicyApplied")
+
+    def _partial(self, name: str) -> str | None:
+        return self._api.conditions("AccessPolicy", "infra", name).get("PartiallyInvalid")
 
     def _overrides(self) -> None:
         api = self._api

@@ -4,7 +4,7 @@
 //! nothing is served before every kind was listed once. Does not own: threads and the network (the
 //! parent).
 //!
-//! Flow: `Notice → World → Compiler → Step`.
+//! Flow: `Notice → World → Compiler → World → Step`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -180,16 +180,18 @@ impl State {
             }
             self.is_synced = true;
         }
-        let mut changes = self.world.settle(now.as_secs().cast_signed());
+        let mut changes = self.world.derive();
         self.take_gateways(&mut changes);
-        let statuses = std::mem::take(&mut changes.statuses);
-        let faults = std::mem::take(&mut changes.faults);
-        if changes.is_empty() {
-            return Step { compiled: None, statuses, faults };
+        let compiled = (!changes.is_empty()).then(|| {
+            let address = address_of(&self.exposed, self.bind);
+            self.compiler.apply(&changes, &address, now)
+        });
+        if let Some(compiled) = &compiled {
+            self.world.apply(Event::Reported(compiled.report(Some(&changes))));
         }
-        let address = address_of(&self.exposed, self.bind);
-        let compiled = self.compiler.apply(&changes, &address, now);
-        Step { compiled: Some(compiled), statuses, faults }
+        // With what the compiler found, so that no status says what is known to be wrong.
+        self.world.derive_statuses(now.as_secs().cast_signed(), &mut changes);
+        Step { compiled, statuses: changes.statuses, faults: changes.faults }
     }
 
     /// Takes note of the Gateways in changes, and adds those whose ports have moved.
@@ -261,6 +263,7 @@ impl State {
         let checker = base.checker.clone();
         let rebased = self.compiler.rebase(base, &address, now)?;
         self.bodies.set_file(checker);
+        self.world.apply(Event::Reported(rebased.0.report(None)));
         self.world.apply(Event::PolicyCheckChanged);
         Ok(rebased)
     }

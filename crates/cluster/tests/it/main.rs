@@ -107,6 +107,36 @@ fn a_policy_that_is_not_valid_closes_its_route_and_no_other() {
 }
 
 #[test]
+fn a_policy_that_does_not_fit_a_route_is_in_the_status_of_both() {
+    let (mut cluster, _pod) = cluster();
+    let body = "{allow: [{authenticated: true}], access_review: {verb: get, resource: notebooks, name: '{route.labels.notebook}'}}";
+    cluster.apply(&route("app", "app.test", TO_APP));
+    cluster.apply(&policy("review", "app", body));
+    let faults = cluster.publish();
+    assert!(faults.contains("AccessPolicy team/review: the route has no label"), "{faults}");
+    assert_eq!(cluster.get("app.test", "/", "").status, 403);
+    let of_route =
+        |cluster: &Cluster| cluster.condition("HTTPRoute", "app", "access.postern.dev/PolicyApplied");
+    let of_policy = |cluster: &Cluster| cluster.condition("AccessPolicy", "review", "PartiallyInvalid");
+    let text = of_route(&cluster);
+    assert!(
+        text.starts_with(
+            "False InvalidPolicy: AccessPolicy team/review does not fit: rule 0 is not carried out"
+        ),
+        "{text}"
+    );
+    let text = of_policy(&cluster);
+    assert!(
+        text.starts_with("True UnsupportedValue: ") && text.contains("HTTPRoute team/app rule 0"),
+        "{text}"
+    );
+    let labels = "metadata: {name: app, labels: {notebook: one}}";
+    cluster.apply(&route("app", "app.test", TO_APP).replace("metadata: {name: app}", labels));
+    assert_eq!(cluster.publish(), "");
+    assert_eq!((of_route(&cluster), of_policy(&cluster)), ("True Applied: ".to_owned(), String::new()));
+}
+
+#[test]
 fn a_policy_that_names_a_file_of_the_gateway_closes_its_route() {
     let (mut cluster, _pod) = cluster();
     cluster.apply(&route("app", "app.test", TO_APP));

@@ -24,6 +24,8 @@ pub(crate) struct Cluster {
     world: World,
     interner: Interner,
     generations: BTreeMap<ObjectKey, i64>,
+    /// The last status document of each object.
+    statuses: BTreeMap<ObjectKey, Value>,
     compiler: Compiler,
     /// Where the ports 80 and 443 of the Gateways are served.
     address: SocketAddr,
@@ -84,6 +86,7 @@ impl Cluster {
             world: World::new(controller),
             interner: Interner::default(),
             generations: BTreeMap::new(),
+            statuses: BTreeMap::new(),
             compiler: compiler.expect("a compiler"),
             address: ports::free().parse().expect("an address"),
             secure: ports::free().parse().expect("an address"),
@@ -129,11 +132,17 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
 
     /// Puts in force what follows from the objects. Answers what is not carried out.
     pub(crate) fn publish(&mut self) -> String {
-        let changes = self.world.settle(self.created);
+        let mut changes = self.world.derive();
         let time = Timestamp::from_secs(now());
         let addresses = (self.address, self.secure);
         let compiled = self.compiler.apply(&changes, &|port| at(port, addresses), time);
         let faults: Vec<_> = compiled.rules.iter().map(ToString::to_string).collect();
+        self.world.apply(Event::Reported(compiled.report(Some(&changes))));
+        self.world.derive_statuses(self.created, &mut changes);
+        for document in changes.statuses {
+            let body = serde_json::from_str(&document.body).expect("a document");
+            self.statuses.insert(document.object, body);
+        }
         let Compiled { routing, listeners, .. } = compiled;
         let update = RoutesUpdate {
             generation: self.fixture.gateway().config().generation,
@@ -144,6 +153,18 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
         assert!(pending.refused.is_empty(), "{:?}", pending.refused);
         pending.wait().expect("the workers serve it");
         faults.join("\n")
+    }
+
+    /// `status reason: message` of a condition in the last status document of an object: of its first
+    /// parent or ancestor.
+    pub(crate) fn condition(&self, of: &str, name: &str, of_type: &str) -> String {
+        let status = &self.statuses[&ObjectKey::new(kind(of), "team", name)]["status"];
+        let list =
+            ["parents", "ancestors"].into_iter().find_map(|list| status[list][0]["conditions"].as_array());
+        let found = list.into_iter().flatten().find(|one| one["type"] == of_type);
+        let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
+        let said = |one| format!("{} {}: {}", text(one, "status"), text(one, "reason"), text(one, "message"));
+        found.map(said).unwrap_or_default()
     }
 
     /// Loads the configuration file again, with the routes of the cluster.

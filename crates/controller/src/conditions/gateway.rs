@@ -14,11 +14,31 @@ use crate::known::{GatewayAddresses, Known, is_ip};
 use crate::listeners::{GatewayState, ListenerState, class_fault};
 use crate::names::{Kind, NamespacedName, ObjectKey};
 use crate::objects::{Gateway, GatewayClass, ListenerSet, Seconds};
-use crate::plan::{ListenerId, StatusDocument};
+use crate::plan::{ListenerFault, ListenerId, StatusDocument};
 use crate::settings::{GATEWAY_API_VERSION, Settings};
 
 /// How many routes are attached to each listener.
 pub type ListenerCounts = HashMap<ListenerId, u32>;
+
+/// What is known of the listeners of a Gateway besides their state.
+pub type ListenerFacts<'w> = (&'w ListenerCounts, ListenerFaults<'w>);
+
+/// Why listeners of a Gateway are not served, although their state says so.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerFaults<'w>(pub &'w [ListenerFault]);
+
+impl<'w> ListenerFaults<'w> {
+    fn of(self, listener: &ListenerState) -> Option<&'w ListenerFault> {
+        self.0.iter().find(|fault| match &fault.listener {
+            Some(id) => *id == listener.id,
+            None => fault.socket.port == listener.port,
+        })
+    }
+
+    fn is_programmed(self, listener: &ListenerState) -> bool {
+        listener.is_programmed() && self.of(listener).is_none()
+    }
+}
 
 /// The status of a GatewayClass of ours.
 pub fn class(
@@ -63,13 +83,13 @@ pub fn gateway(
     known: &Known,
     gateway: &Gateway,
     state: &GatewayState,
-    counts: &ListenerCounts,
+    facts: ListenerFacts<'_>,
     now: Seconds,
 ) -> Option<StatusDocument> {
     let seen = gateway.seen_status();
     let none = GatewayAddresses::default();
     let addresses = known.addresses.get(&gateway.meta.at).unwrap_or(&none);
-    let programmed = gateway_programmed(gateway, state, addresses);
+    let programmed = gateway_programmed(gateway, (state, facts.1), addresses);
     let mut list = vec![
         gateway_accepted(gateway, state),
         Condition::of("Programmed", "Programmed", programmed.as_ref()),
@@ -87,7 +107,7 @@ pub fn gateway(
     });
     let status = json!({
         "conditions": conditions(&seen["conditions"], gateway.meta.generation, &list, now),
-        "listeners": listeners(&seen, gateway.meta.generation, &parent, (state, counts), now),
+        "listeners": listeners(&seen, gateway.meta.generation, &parent, (state, facts), now),
         "addresses": assigned.collect::<Value>(),
         "attachedListenerSets": accepted_sets,
     });
@@ -112,23 +132,25 @@ fn gateway_accepted(gateway: &Gateway, state: &GatewayState) -> Condition {
     }
     let message = match names.len() {
         0 => "no listener of the Gateway or its ListenerSets is valid".to_owned(),
-        _ => format!("these listeners are not valid: {}", names.join(", ")),
+        1 => format!("listener {} is not valid", names[0]),
+        _ => format!("listeners {} are not valid", names.join(", ")),
     };
     Condition::new("Accepted", any, "ListenersNotValid", message)
 }
 
 fn gateway_programmed(
     gateway: &Gateway,
-    state: &GatewayState,
+    (state, faults): (&GatewayState, ListenerFaults<'_>),
     addresses: &GatewayAddresses,
 ) -> Option<Fault> {
-    if state.fault.is_some() || !state.listeners.iter().any(ListenerState::is_programmed) {
+    if state.fault.is_some() || !state.listeners.iter().any(|one| faults.is_programmed(one)) {
         return Some(Fault::new("Invalid", "no listener of the Gateway is served"));
     }
     let requested = gateway.spec.addresses.iter().map(|address| &address.value);
     let unusable: Vec<_> = requested.filter(|value| addresses.unusable.contains(value)).cloned().collect();
     if !unusable.is_empty() {
-        let message = format!("these addresses cannot be used: {}", unusable.join(", "));
+        let what = if unusable.len() == 1 { "address" } else { "addresses" };
+        let message = format!("{what} {} cannot be used", unusable.join(", "));
         return Some(Fault::new("AddressNotUsable", message));
     }
     addresses
@@ -144,7 +166,8 @@ fn gateway_resolved(gateway: &Gateway, state: &GatewayState) -> Condition {
     let unresolved = own_listeners(gateway, state).filter(|listener| listener.unresolved.is_some());
     let names: Vec<&str> = unresolved.map(|listener| listener.id.section.as_str()).collect();
     let fault = (!names.is_empty()).then(|| {
-        let message = format!("references of these listeners are not resolved: {}", names.join(", "));
+        let what = if names.len() == 1 { "listener" } else { "listeners" };
+        let message = format!("references of {what} {} are not resolved", names.join(", "));
         Fault::new("ListenersNotResolved", message)
     });
     Condition::of("ResolvedRefs", "ResolvedRefs", fault.as_ref())
@@ -154,7 +177,7 @@ fn gateway_resolved(gateway: &Gateway, state: &GatewayState) -> Condition {
 pub fn listener_set(
     set: &ListenerSet,
     state: &GatewayState,
-    counts: &ListenerCounts,
+    facts: ListenerFacts<'_>,
     now: Seconds,
 ) -> Option<StatusDocument> {
     let seen = set.seen_status();
@@ -169,7 +192,7 @@ pub fn listener_set(
     let list = [accepted, Condition::of("Programmed", "Programmed", fault.as_ref())];
     let status = json!({
         "conditions": conditions(&seen["conditions"], set.meta.generation, &list, now),
-        "listeners": listeners(&seen, set.meta.generation, &parent, (state, counts), now),
+        "listeners": listeners(&seen, set.meta.generation, &parent, (state, facts), now),
     });
     document(Kind::ListenerSet, &set.meta, &seen, &status)
 }
@@ -179,7 +202,7 @@ fn listeners(
     seen: &Value,
     generation: i64,
     parent: &ObjectKey,
-    (state, counts): (&GatewayState, &ListenerCounts),
+    (state, (counts, faults)): (&GatewayState, ListenerFacts<'_>),
     now: Seconds,
 ) -> Value {
     let one = |listener: &ListenerState| {
@@ -190,20 +213,25 @@ fn listeners(
             "name": listener.id.section,
             "supportedKinds": kinds.collect::<Value>(),
             "attachedRoutes": counts.get(&listener.id).copied().unwrap_or_default(),
-            "conditions": conditions(former, generation, &listener_conditions(state, listener), now),
+            "conditions": conditions(former, generation, &listener_conditions((state, faults), listener), now),
         })
     };
     state.listeners_of(parent).iter().map(one).collect()
 }
 
-fn listener_conditions(state: &GatewayState, listener: &ListenerState) -> Vec<Condition> {
+fn listener_conditions(
+    (state, faults): (&GatewayState, ListenerFaults<'_>),
+    listener: &ListenerState,
+) -> Vec<Condition> {
     let programmed = match (&state.fault, &listener.conflict) {
         (Some(_), _) => Some(Fault::new("Invalid", "the Gateway is not accepted")),
         (None, Some(conflict)) => {
             let message = listener.fault.as_ref().map(|fault| fault.message.clone());
             Some(Fault::new(conflict, message.unwrap_or_default()))
         }
-        (None, None) if listener.is_programmed() => None,
+        (None, None) if listener.is_programmed() => {
+            faults.of(listener).map(|fault| Fault::new("Invalid", fault.problem.clone()))
+        }
         (None, None) => {
             let reason = listener.fault.as_ref().or(listener.unresolved.as_ref());
             let message = reason.map(|fault| fault.message.clone());

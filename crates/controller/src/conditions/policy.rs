@@ -62,11 +62,12 @@ pub fn backend_tls_policy(
     entries(object, ("ancestors", "ancestorRef"), &settings.controller_name, list, now)
 }
 
-/// The status of an AccessPolicy. Targets that exist and belong to other controllers have no entry.
+/// The status of an AccessPolicy. `partial` says which rules a valid policy does not fit. Targets that
+/// exist and belong to other controllers have no entry.
 pub fn access_policy(
-    known: &Known,
-    settings: &Settings,
+    (known, settings): (&Known, &Settings),
     policy: &AccessPolicy,
+    partial: Option<&Fault>,
     now: Seconds,
 ) -> Option<StatusDocument> {
     let targets: BTreeSet<_> = policy.spec.target_refs.iter().collect();
@@ -89,8 +90,11 @@ pub fn access_policy(
         if let Some(section) = &target.section_name {
             reference["sectionName"] = Value::from(section.as_str());
         }
-        let condition = Condition::of("Accepted", "Accepted", fault.as_ref());
-        Entry { reference, conditions: vec![condition] }
+        let mut conditions = vec![Condition::of("Accepted", "Accepted", fault.as_ref())];
+        if let (None, Some(Fault { reason, message })) = (&fault, partial) {
+            conditions.push(Condition::new("PartiallyInvalid", true, reason, message.clone()));
+        }
+        Entry { reference, conditions }
     });
     let list = list.collect();
     let seen = policy.seen_status();

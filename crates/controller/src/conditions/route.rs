@@ -23,6 +23,8 @@ pub enum PolicyReach {
     Missing,
     /// This policy reaches a rule, and is not valid.
     Invalid(NamespacedName),
+    /// This policy is valid, and does not fit a rule: why.
+    Unfit(NamespacedName, String),
     /// The parent does not serve the route.
     NotServed,
 }
@@ -52,6 +54,13 @@ pub fn route(
     entries((kind, &route.meta, &seen), ("parents", "parentRef"), controller, list, now)
 }
 
+impl PolicyReach {
+    /// The condition [`POLICY_APPLIED`]: its status, reason and message. `None`: it has none.
+    pub fn condition(&self) -> Option<(bool, &'static str, String)> {
+        policy_applied(self).map(|Condition { status, reason, message, .. }| (status, reason, message))
+    }
+}
+
 pub(super) fn policy_applied(reach: &PolicyReach) -> Option<Condition> {
     match reach {
         PolicyReach::NotServed => None,
@@ -63,6 +72,10 @@ pub(super) fn policy_applied(reach: &PolicyReach) -> Option<Condition> {
         }
         PolicyReach::Invalid(policy) => {
             let message = format!("AccessPolicy {policy} is not valid: its status says why");
+            Some(Condition::new(POLICY_APPLIED, false, "InvalidPolicy", message))
+        }
+        PolicyReach::Unfit(policy, problem) => {
+            let message = format!("AccessPolicy {policy} does not fit: {problem}");
             Some(Condition::new(POLICY_APPLIED, false, "InvalidPolicy", message))
         }
     }

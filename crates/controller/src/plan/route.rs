@@ -52,6 +52,11 @@ pub struct RoutePlan {
 }
 
 impl RoutePlan {
+    /// Whether the response is for everybody wherever the match is served.
+    pub fn is_exempt(&self) -> bool {
+        self.attachments.iter().all(|one| one.policy == PolicyOutcome::Exempt)
+    }
+
     /// Sorts matches that are equally specific: the oldest route, then by namespace and name, then
     /// the first rule, then the first match (Gateway API, `HTTPRouteRule.matches`).
     pub fn order(&self) -> PlanOrder<'_> {
@@ -88,6 +93,13 @@ pub enum PolicyOutcome {
     /// The response is for everybody, whatever policies say: it leads to HTTPS, where they apply, or
     /// says that there is nothing.
     Exempt,
+}
+
+impl PolicyOutcome {
+    /// Whether this policy applies.
+    pub fn is_of(&self, policy: &NamespacedName) -> bool {
+        matches!(self, Self::Applied(plan) if plan.policy == *policy)
+    }
 }
 
 /// A policy that applies.

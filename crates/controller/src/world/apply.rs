@@ -52,6 +52,7 @@ impl World {
                 self.stale.statuses.extend(classes);
             }
             Event::PolicyCheckChanged => self.check_policies(),
+            Event::Reported(report) => self.reported(report),
         }
     }
 

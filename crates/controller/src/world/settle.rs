@@ -24,9 +24,15 @@ enum Candidate {
 }
 
 impl World {
-    /// Derives everything that is stale, and returns what differs from the state before. `now` is
-    /// the time of conditions whose status changes.
+    /// Derives everything that is stale, for a data plane that reports nothing.
     pub fn settle(&mut self, now: Seconds) -> Changes {
+        let mut changes = self.derive();
+        self.derive_statuses(now, &mut changes);
+        changes
+    }
+
+    /// Derives what is stale of the desired state, and returns what differs from the state before.
+    pub fn derive(&mut self) -> Changes {
         let mut changes = Changes::default();
         for gateway in std::mem::take(&mut self.stale.gateways) {
             self.settle_gateway(gateway, &mut changes);
@@ -38,11 +44,17 @@ impl World {
         let upstreams = std::mem::take(&mut self.stale.upstreams);
         let services = std::mem::take(&mut self.stale.endpoints);
         self.upstreams.refresh(&self.known, &upstreams, &services, &mut changes);
+        self.forget_faults(&changes);
+        changes
+    }
+
+    /// Adds the stale status documents that differ from what the objects have. `now` is the time of
+    /// conditions whose status changes.
+    pub fn derive_statuses(&mut self, now: Seconds, changes: &mut Changes) {
         for object in std::mem::take(&mut self.stale.statuses) {
             changes.recomputed.statuses += 1;
             changes.statuses.extend(self.status(&object, now));
         }
-        changes
     }
 
     fn settle_gateway(&mut self, at: NamespacedName, changes: &mut Changes) {

@@ -10,7 +10,6 @@ use crate::known::Known;
 use crate::names::{Kind, ObjectKey};
 use crate::objects::Seconds;
 use crate::plan::StatusDocument;
-use crate::rules::RouteRules;
 
 impl World {
     /// Every status document that differs from what its object has. A process that becomes the one
@@ -42,39 +41,47 @@ impl World {
                 is_ours.then(|| conditions::class(known, settings, class, now))?
             }
             Kind::Gateway => {
-                conditions::gateway(known, known.gateways.get(at)?, state(at)?, &self.counts, now)
+                let listeners = (&self.counts, self.faults.of_gateway(at));
+                conditions::gateway(known, known.gateways.get(at)?, state(at)?, listeners, now)
             }
             Kind::ListenerSet => {
                 let set = known.listener_sets.get(at)?;
-                conditions::listener_set(set, state(&Known::parent_of(set)?)?, &self.counts, now)
+                let gateway = Known::parent_of(set)?;
+                let listeners = (&self.counts, self.faults.of_gateway(&gateway));
+                conditions::listener_set(set, state(&gateway)?, listeners, now)
             }
             Kind::HttpRoute | Kind::GrpcRoute => {
                 let route = known.routes.get(object)?;
-                let none = RouteRules::default();
                 let (outcomes, rules) = match self.routes.get(object) {
-                    Some(state) => (&state.outcomes[..], &state.rules),
-                    None => (&[][..], &none),
+                    Some(state) => self.faults.route(object, state),
+                    None => Default::default(),
                 };
                 let name = &settings.controller_name;
-                conditions::route((object.kind, route), name, outcomes, rules, now)
+                conditions::route((object.kind, route), name, &outcomes, &rules, now)
             }
             Kind::BackendTlsPolicy => {
                 let policy = known.backend_tls.get(at)?;
                 conditions::backend_tls_policy(known, settings, policy, &self.service_gateways, now)
             }
             Kind::AccessPolicy => {
-                conditions::access_policy(known, settings, known.access_policies.get(at)?, now)
+                let partial = self.faults.of_policy(at);
+                conditions::access_policy(
+                    (known, settings),
+                    known.access_policies.get(at)?,
+                    partial.as_ref(),
+                    now,
+                )
             }
             Kind::Ingress => {
                 let (ingress, state) = (known.ingresses.get(at)?, self.routes.get(object)?);
                 let gateway = settings.ingress_gateway.as_ref();
                 let addresses = gateway.and_then(|gateway| known.addresses.get(gateway));
-                conditions::ingress(ingress, state.ingress.as_ref()?, addresses)
+                conditions::ingress(ingress, &*self.faults.ingress(object, state)?, addresses)
             }
             Kind::OpenShiftRoute => {
                 let route = known.openshift_routes.get(at)?;
-                let outcome = self.routes.get(object).and_then(|state| state.ingress.as_ref());
-                conditions::openshift_route(route, &settings.controller_name, outcome, now)
+                let outcome = self.routes.get(object).and_then(|state| self.faults.ingress(object, state));
+                conditions::openshift_route(route, &settings.controller_name, outcome.as_deref(), now)
             }
             _ => None,
         }

@@ -7,6 +7,7 @@ mod access_policies;
 mod attachment;
 mod backends;
 mod cluster;
+mod data_plane;
 mod gateways;
 mod ingress_hosts;
 mod ingresses;

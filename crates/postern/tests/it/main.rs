@@ -31,6 +31,7 @@ mod init;
 mod lab;
 mod login;
 mod manifests;
+mod manifests_ingress;
 mod migrations;
 mod outages;
 mod provider;

@@ -5,13 +5,16 @@
 //! changed, and its relations are judged as they are.
 //! Does not own: what follows from the objects ([`super::state`]).
 
+mod ingresses;
+mod services;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use controller::known::Known;
 use controller::names::{Kind, Name, NamespacedName, ObjectKey};
 use controller::objects::gateway::{FromNamespaces, LabelOperator, LabelSelector, Listener, NamespaceScope};
-use controller::objects::reference::BackendObjectReference;
-use controller::objects::route::{BackendRef, FilterSpec, RouteSpec};
+use controller::plan::{KeyPair, ListenerId, SocketId};
+use controller::world::DesiredState;
 use serde_json::{Value, json};
 
 /// A certificate authority that stands in for those that only the cluster has.
@@ -55,13 +58,38 @@ impl Assumptions {
     }
 }
 
-/// Finds what is missing. `controller` is the name of this controller.
-pub(super) fn find(known: &Known, controller: &str) -> Assumptions {
+impl Assumptions {
+    /// Whether a listener of a socket, or a host of an Ingress on it, has a certificate that is assumed.
+    /// Without either: any listener of the socket.
+    pub(super) fn has_certificate_of(
+        &self,
+        desired: &DesiredState,
+        socket: &SocketId,
+        (listener, host): (Option<&ListenerId>, Option<&Name>),
+    ) -> bool {
+        let is_assumed = |pair: &KeyPair| self.keys.contains(&pair.secret.clone().of(Kind::Secret));
+        let plan = desired.gateways.get(&socket.gateway);
+        let Some(plan) = plan.and_then(|plan| plan.sockets.iter().find(|one| one.id == *socket)) else {
+            return false;
+        };
+        if let Some(host) = host {
+            let mut own = plan.certificates.iter().filter(|one| one.host == *host);
+            return own.any(|one| is_assumed(&one.pair));
+        }
+        let meant = plan.listeners.iter().filter(|one| listener.is_none_or(|id| *id == one.id));
+        meant.flat_map(|one| &one.tls).flat_map(|tls| &tls.certificates).any(is_assumed)
+    }
+}
+
+/// Finds what is missing. `controller` is the name of this controller, and `ingress_gateway` the Gateway
+/// that serves Ingresses.
+pub(super) fn find(known: &Known, controller: &str, ingress_gateway: Option<&NamespacedName>) -> Assumptions {
     let mut found = Assumptions::default();
-    gateways(known, &mut found);
+    gateways(known, ingress_gateway.filter(|_| ingresses::are_there(known)), &mut found);
     classes(known, controller, &mut found);
-    services(known, &mut found);
+    services::find(known, controller, &mut found);
     certificates(known, &mut found);
+    ingresses::find(known, controller, &mut found);
     namespaces(known, &mut found);
     found
 }
@@ -72,8 +100,8 @@ const CLASS: &str = "assumed";
 /// The name and the port by which somebody chooses a listener.
 type Section = (Option<Name>, Option<u16>);
 
-/// Gateways that routes, ListenerSets and policies name.
-fn gateways(known: &Known, found: &mut Assumptions) {
+/// Gateways that routes, ListenerSets and policies name, and the one for Ingresses.
+fn gateways(known: &Known, for_ingresses: Option<&NamespacedName>, found: &mut Assumptions) {
     let mut wanted: BTreeMap<NamespacedName, BTreeSet<Section>> = BTreeMap::new();
     for (key, route) in &known.routes {
         for parent in route.spec.parents() {
@@ -97,20 +125,42 @@ fn gateways(known: &Known, found: &mut Assumptions) {
             }
         }
     }
+    if let Some(gateway) = for_ingresses {
+        wanted.entry(gateway.clone()).or_default();
+    }
     for (at, sections) in wanted {
         if known.gateways.contains_key(&at) {
             continue;
         }
+        let mut listeners = assumed_listeners(&sections);
+        let mut how = "to take the routes that name it, in plain text";
+        if for_ingresses == Some(&at) && !listeners.iter().any(|one| one["port"] == 443) {
+            how = "to serve Ingresses, Routes and the routes that name it, on the ports 80 and 443";
+            listeners.push(secure_listener(known, &at, found));
+        }
         let spec = json!({ "spec": {
             "gatewayClassName": CLASS,
-            "listeners": assumed_listeners(&sections),
+            "listeners": listeners,
             "allowedListeners": { "namespaces": { "from": "All" } },
         } });
-        let note = format!(
-            "Gateway {at} is not in the files: it is assumed to take the routes that name it, in plain text"
-        );
+        let note = format!("Gateway {at} is not in the files: it is assumed {how}");
         found.add(at.of(Kind::Gateway), &spec, Some(note));
     }
+}
+
+/// A listener for port 443, with a certificate that is assumed too.
+fn secure_listener(known: &Known, gateway: &NamespacedName, found: &mut Assumptions) -> Value {
+    let secret = NamespacedName::new(gateway.namespace.clone(), "assumed");
+    if !holds(known, &secret.clone().of(Kind::Secret)) {
+        found.add(secret.of(Kind::Secret), &assumed_pair(), None);
+    }
+    json!({
+        "name": "https-assumed",
+        "port": 443,
+        "protocol": "HTTPS",
+        "tls": { "certificateRefs": [{ "name": "assumed" }] },
+        "allowedRoutes": { "namespaces": { "from": "All" } },
+    })
 }
 
 /// One listener for each section and port that somebody names.
@@ -160,47 +210,6 @@ fn classes(known: &Known, controller: &str, found: &mut Assumptions) {
         if let Some(target) = parameters {
             authority(known, &target, found);
         }
-    }
-}
-
-/// Services that routes name, and permissions to name those of another namespace.
-fn services(known: &Known, found: &mut Assumptions) {
-    let mut wanted: BTreeMap<NamespacedName, BTreeSet<u16>> = BTreeMap::new();
-    let mut routes: Vec<_> = known.routes.iter().collect();
-    routes.sort_by_key(|(key, _)| *key);
-    for (key, route) in routes {
-        each_backend(&route.spec, &mut |reference| {
-            let Some(service) = reference.service(&key.at.namespace) else { return };
-            if known.services.contains_key(&service) {
-                return;
-            }
-            grant(known, (key.kind, &key.at.namespace), &service.clone().of(Kind::Service), found);
-            wanted.entry(service).or_default().extend(reference.port);
-        });
-    }
-    for (service, ports) in wanted {
-        let named = |port: &u16| json!({ "name": format!("p{port}"), "port": port });
-        let spec = json!({ "spec": { "ports": ports.iter().map(named).collect::<Value>() } });
-        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let note = format!(
-            "Service {service} is not in the files: it is assumed to exist, with port {}",
-            ports.join(" and ")
-        );
-        found.add(service.of(Kind::Service), &spec, Some(note));
-    }
-}
-
-fn each_backend(spec: &RouteSpec, visit: &mut dyn FnMut(&BackendObjectReference)) {
-    let mut rule = |filters: &[FilterSpec], backends: &[BackendRef]| {
-        for backend in backends {
-            visit(&backend.reference());
-        }
-        let nested = backends.iter().flat_map(|backend| &backend.filters);
-        filters.iter().chain(nested).filter_map(FilterSpec::backend).for_each(&mut *visit);
-    };
-    match spec {
-        RouteSpec::Http(spec) => spec.rules.iter().for_each(|one| rule(&one.filters, &one.backend_refs)),
-        RouteSpec::Grpc(spec) => spec.rules.iter().for_each(|one| rule(&one.filters, &one.backend_refs)),
     }
 }
 
@@ -279,6 +288,11 @@ fn data(entries: &[(&str, &str)]) -> Value {
     entries.iter().map(|(name, text)| ((*name).to_owned(), json!(encode(text)))).collect()
 }
 
+/// A Secret with a certificate and a key.
+fn assumed_pair() -> Value {
+    json!({ "data": data(&[("tls.crt", AUTHORITY), ("tls.key", NO_KEY), ("ca.crt", AUTHORITY)]) })
+}
+
 fn pair(known: &Known, from: (Kind, &Name), secret: &NamespacedName, found: &mut Assumptions) {
     let key = secret.clone().of(Kind::Secret);
     if holds(known, &key) {
@@ -286,8 +300,7 @@ fn pair(known: &Known, from: (Kind, &Name), secret: &NamespacedName, found: &mut
     }
     grant(known, from, &key, found);
     let note = format!("{key} is not in the files: it is assumed to have a certificate with its key");
-    let data = data(&[("tls.crt", AUTHORITY), ("tls.key", NO_KEY), ("ca.crt", AUTHORITY)]);
-    found.add(key, &json!({ "data": data }), Some(note));
+    found.add(key, &assumed_pair(), Some(note));
 }
 
 fn authority(known: &Known, target: &ObjectKey, found: &mut Assumptions) {
@@ -320,7 +333,9 @@ fn namespaces(known: &Known, found: &mut Assumptions) {
     }
     selectors.sort_by(|one, other| one.0.cmp(&other.0));
     let of_routes = known.routes.keys().map(|key| &key.at.namespace);
-    let used: BTreeSet<&Name> = of_routes.chain(known.listener_sets.keys().map(|at| &at.namespace)).collect();
+    let others =
+        known.listener_sets.keys().chain(known.ingresses.keys()).chain(known.openshift_routes.keys());
+    let used: BTreeSet<&Name> = of_routes.chain(others.map(|at| &at.namespace)).collect();
     for namespace in used.into_iter().filter(|name| !known.namespaces.contains_key(*name)) {
         let mut labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), namespace.to_string())]);
         let mut assumed = BTreeMap::new();

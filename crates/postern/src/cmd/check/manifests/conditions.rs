@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use controller::conditions::POLICY_APPLIED;
+use controller::conditions::{IngressOutcome, NOT_CARRIED_OUT, POLICY_APPLIED};
 use controller::names::{Kind, ObjectKey};
 use serde::Serialize;
 use serde_json::Value;
@@ -56,7 +56,12 @@ pub(super) fn collect(state: &State, objects: &Objects, findings: &mut Vec<Findi
     let mut list = Vec::new();
     for key in objects.written.keys().filter(|key| has_status(key.kind)) {
         let status = documents.get(key).and_then(|body| serde_json::from_str::<Value>(body).ok());
-        let parts = status.map(|document| parts(key, &document["status"])).unwrap_or_default();
+        let outcome = state.world.ingress_outcome(key);
+        let parts = match (key.kind, &outcome) {
+            // The status of an Ingress has no conditions.
+            (Kind::Ingress, outcome) => outcome.iter().map(|outcome| of_ingress(outcome)).collect(),
+            _ => status.map(|document| parts(key, &document["status"])).unwrap_or_default(),
+        };
         let place = objects.place(key).cloned();
         if parts.is_empty() {
             let finding = Finding::note(no_status(key.kind)).of(key);
@@ -66,6 +71,11 @@ pub(super) fn collect(state: &State, objects: &Objects, findings: &mut Vec<Findi
             parts.iter().flat_map(|part| part.conditions.iter().map(move |one| (part, one)))
         {
             findings.extend(judge(state, objects, (key, part), condition));
+        }
+        for fault in outcome.iter().flat_map(|outcome| &outcome.faults) {
+            if !fault.message.contains(NOT_CARRIED_OUT) {
+                findings.push(Finding::error(fault.message.clone()).of(key).at(place.as_ref()));
+            }
         }
         let (kind, at) = (key.kind.name(), &key.at);
         list.push(ObjectStatus {
@@ -90,6 +100,8 @@ fn has_status(kind: Kind) -> bool {
             | Kind::GrpcRoute
             | Kind::BackendTlsPolicy
             | Kind::AccessPolicy
+            | Kind::Ingress
+            | Kind::OpenShiftRoute
     )
 }
 
@@ -97,6 +109,14 @@ fn no_status(kind: Kind) -> &'static str {
     match kind {
         Kind::GatewayClass | Kind::Gateway => "it is of another controller, so Postern says nothing about it",
         Kind::BackendTlsPolicy => "no route of a Gateway of Postern uses its targets",
+        Kind::Ingress => {
+            "its class is not one of Postern in the files, so Postern does not serve it: set \
+             spec.ingressClassName"
+        }
+        Kind::OpenShiftRoute => {
+            "the Gateway of `gateway_api.ingress_gateway` takes no Routes of its namespace, so Postern does \
+             not serve it"
+        }
         _ => "none of its parents or targets belongs to Postern, or is in the files",
     }
 }
@@ -115,12 +135,38 @@ fn parts(key: &ObjectKey, status: &Value) -> Vec<StatusPart> {
     for listener in list("listeners") {
         parts.push(part(Some(format!("listener {}", text(&listener["name"]))), listener));
     }
+    for entry in list("ingress") {
+        parts.push(part(Some(format!("host {}", text(&entry["host"]))), entry));
+    }
     for (name, reference) in [("parents", "parentRef"), ("ancestors", "ancestorRef")] {
         for entry in list(name) {
             parts.push(part(Some(reference_name(key, &entry[reference])), entry));
         }
     }
     parts
+}
+
+/// What an Ingress would say if its status had conditions.
+fn of_ingress(outcome: &IngressOutcome) -> StatusPart {
+    let (reason, message) = match &outcome.refused {
+        Some(fault) if !outcome.is_served => (fault.reason, fault.message.clone()),
+        _ => ("Served", String::new()),
+    };
+    let mut conditions = vec![Condition {
+        of_type: "Served".to_owned(),
+        status: outcome.is_served,
+        reason: reason.to_owned(),
+        message,
+        is_good: outcome.is_served,
+    }];
+    conditions.extend(outcome.reach.condition().map(|(status, reason, message)| Condition {
+        of_type: POLICY_APPLIED.to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message,
+        is_good: status,
+    }));
+    StatusPart { about: None, conditions, attached_routes: None }
 }
 
 fn text(value: &Value) -> &str {
@@ -179,6 +225,10 @@ fn judge(
     if is_own && objects.faulty.contains(key) {
         return None;
     }
+    // The fault of the rule was noted, with its field.
+    if message.contains(NOT_CARRIED_OUT) || key.kind == Kind::AccessPolicy && of_type == "PartiallyInvalid" {
+        return None;
+    }
     // A part that is not accepted is not programmed for the same reason.
     let accepted = part.conditions.iter().find(|one| one.of_type == "Accepted" && !one.is_good);
     if of_type == "Programmed" && accepted.is_some_and(|accepted| accepted.message == *message) {
@@ -199,6 +249,8 @@ fn judge(
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
             })
         });
+        // An Ingress and a Route name no Gateway.
+        let of_cluster = of_cluster || key.kind.is_ingress() && state.is_ingress_gateway_assumed;
         if of_cluster {
             severity = Importance::Note;
             help = Some("a policy of the Gateway, which is not in the files, may apply".to_owned());
@@ -213,8 +265,9 @@ fn judge(
     let name = of_type.rsplit('/').next().unwrap_or(of_type);
     let about = part.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
     let colon = if message.is_empty() { "" } else { ": " };
+    let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
     let finding =
-        Finding::new(severity, format!("{about}{name} is {}, {reason}{colon}{message}", said(condition)));
+        Finding::new(severity, format!("{about}{name} is {}{reason}{colon}{message}", said(condition)));
     let listener = part.about.as_ref().and_then(|about| about.strip_prefix("listener "));
     let place = listener.and_then(|name| objects.place_of_listener(key, name));
     Some(Finding { help, ..finding.of(key).at(place.as_ref().or(objects.place(key))) })

@@ -1,12 +1,12 @@
 //! Faults of the compiler: rules, listeners and upstreams that would not be carried out as they are
 //! written, each at the object that causes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use cluster::rule_name;
+use cluster::RuleProblem;
+use cluster::policy::field_of_body;
 use config::{GatewayApiSettings, GatewayExposure};
 use controller::names::{Kind, NamespacedName, ObjectKey};
-use controller::plan::PolicyOutcome;
 
 use super::finding::{Finding, Importance};
 use super::objects::Objects;
@@ -21,11 +21,12 @@ pub(super) fn collect(
 ) {
     rules(state, objects, findings);
     for fault in &state.compiled.sockets {
-        if !is_assumed_certificate(state, &fault.listener) {
-            findings.push(Finding::error(fault.problem.clone()).help(format!("listener {}", fault.listener)));
+        let part = (fault.listener.as_ref(), fault.host.as_ref());
+        if !state.assumptions.has_certificate_of(&state.desired, &fault.socket, part) {
+            findings.push(Finding::error(fault.problem.clone()).help(format!("listener {}", fault.name())));
         }
     }
-    findings.extend(state.compiled.upstreams.iter().map(|problem| Finding::error(problem.clone())));
+    findings.extend(state.compiled.upstreams.iter().map(|fault| Finding::error(fault.to_string())));
     if matches!(settings.exposure, GatewayExposure::Host(_)) {
         shared_ports(state, objects, findings);
     }
@@ -37,36 +38,21 @@ type Problem = (ObjectKey, Option<String>, String);
 fn rules(state: &State, objects: &Objects, findings: &mut Vec<Finding>) {
     // A fault of a policy shows at each rule that it applies to.
     let mut problems: BTreeMap<Problem, Vec<String>> = BTreeMap::new();
-    let plans: HashMap<String, _> =
-        state.desired.plans.values().map(|plan| (rule_name(&plan.id), plan)).collect();
     for fault in &state.compiled.rules {
-        let Some(plan) = plans.get(&fault.rule) else { continue };
-        let policies = plan.attachments.iter().filter_map(|one| match &one.policy {
-            PolicyOutcome::Applied(policy) => Some(policy),
-            _ => None,
-        });
-        let mut policies: Vec<&NamespacedName> = policies.map(|policy| &policy.policy).collect();
-        policies.dedup();
-        let problem = match (&policies[..], in_policy(&fault.problem)) {
-            ([policy], Some((field, text))) => {
-                let body = state.world.known().access_policies.get(*policy);
-                let side = if body.is_some_and(|one| one.spec.overrides.is_some()) {
-                    "overrides"
-                } else {
-                    "defaults"
-                };
-                (
-                    (*policy).clone().of(Kind::AccessPolicy),
-                    Some(format!("spec.{side}.{field}")),
-                    text.to_owned(),
-                )
+        let Some(id) = &fault.id else { continue };
+        let RuleProblem { policy, text } = &fault.problem;
+        let in_policy = policy.as_ref().and_then(|policy| Some((policy, field_of_body(text)?)));
+        let problem = match in_policy {
+            Some((policy, (field, text))) => {
+                let body = state.world.known().access_policies.get(policy);
+                let is_override = body.is_some_and(|one| one.spec.overrides.is_some());
+                let side = if is_override { "overrides" } else { "defaults" };
+                let field = format!("spec.{side}.{field}");
+                (policy.clone().of(Kind::AccessPolicy), Some(field), text.to_owned())
             }
-            _ => {
-                let route = plan.id.route.clone();
-                (route, Some(format!("spec.rules[{}]", plan.id.rule)), fault.problem.clone())
-            }
+            None => (id.route.clone(), Some(format!("spec.rules[{}]", id.rule)), fault.problem.to_string()),
         };
-        problems.entry(problem).or_default().push(fault.rule.clone());
+        problems.entry(problem).or_default().push(fault.rule.to_string());
     }
     for ((key, field, problem), rules) in problems {
         let place = field.as_ref().and_then(|field| objects.place_of(&key, field));
@@ -84,28 +70,6 @@ fn rules(state: &State, objects: &Objects, findings: &mut Vec<Finding>) {
         let finding = Finding::error(message).of(&key).at(place);
         findings.push(Finding { field, help, ..finding });
     }
-}
-
-/// The field of a policy that a problem of a raw route is about, and the problem.
-fn in_policy(problem: &str) -> Option<(&str, &str)> {
-    let (path, text) = problem.split_once(": ")?;
-    let field = path.strip_prefix("policy.").unwrap_or(path);
-    let first = field.split(['.', '[']).next()?;
-    let known = cluster::crd::body_schema()["properties"].get(first).is_some();
-    (known && !path.contains(' ')).then_some((field, text))
-}
-
-/// Whether a listener has no certificate because its Secret is not in the files.
-fn is_assumed_certificate(state: &State, listener: &str) -> bool {
-    let assumed = |at: &NamespacedName| state.assumptions.keys.contains(&at.clone().of(Kind::Secret));
-    state.desired.gateways.values().flat_map(|plan| &plan.sockets).any(|socket| {
-        let is_socket = listener == format!("{}:{}", socket.id.gateway, socket.id.port);
-        socket.listeners.iter().any(|one| {
-            let is_meant = is_socket || listener == format!("{}/{}", one.id.parent.at, one.id.section);
-            let certificates = one.tls.iter().flat_map(|tls| &tls.certificates);
-            is_meant && certificates.into_iter().any(|pair| assumed(&pair.secret))
-        })
-    })
 }
 
 /// Without Services, ports of Gateways are ports of the machine.

@@ -150,9 +150,7 @@ impl GatewayLookup<'_> {
                 {
                     story.step(1, None, &fault.message);
                 }
-                for fault in
-                    state.compiled.rules.iter().filter(|fault| fault.rule == cluster::rule_name(&plan.id))
-                {
+                for fault in state.compiled.rules.iter().filter(|fault| fault.id.as_ref() == Some(&plan.id)) {
                     story.step(1, None, &fault.problem);
                 }
                 let why = "no access policy applies to this route, or the one that does is not valid";

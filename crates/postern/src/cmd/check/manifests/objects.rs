@@ -194,6 +194,9 @@ fn own_faults(
         Object::ReferenceGrant(object) => object.not_understood.clone(),
         Object::BackendTlsPolicy(object) => object.not_understood.clone(),
         Object::AccessPolicy(object) => object.not_understood.clone(),
+        Object::Ingress(object) => object.not_understood.clone(),
+        Object::IngressClass(object) => object.not_understood.clone(),
+        Object::OpenShiftRoute(object) => object.not_understood.clone(),
         _ => None,
     };
     let before = findings.len();
@@ -201,10 +204,12 @@ fn own_faults(
         let place = objects.place_of(key, &problem.path);
         let finding = Finding::error(&*problem.problem).of(key).at(place.as_ref()).field(&*problem.path);
         let (version, name) = (controller::settings::GATEWAY_API_VERSION, key.kind.name());
-        findings.push(finding.help(if key.kind == Kind::AccessPolicy {
-            "remove it; see `kubectl explain accesspolicy.spec`".to_owned()
-        } else {
-            format!("remove it, or write it as the {name} of Gateway API {version} has it")
+        findings.push(finding.help(match key.kind {
+            Kind::AccessPolicy => "remove it; see `kubectl explain accesspolicy.spec`".to_owned(),
+            Kind::Ingress | Kind::IngressClass | Kind::OpenShiftRoute => {
+                format!("remove it, or write it as the {name} of {} has it", key.kind.api_version())
+            }
+            _ => format!("remove it, or write it as the {name} of Gateway API {version} has it"),
         }));
     }
     if let Object::AccessPolicy(policy) = object {

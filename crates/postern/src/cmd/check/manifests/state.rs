@@ -8,7 +8,7 @@ use cluster::policy::BodyChecker;
 use cluster::{Compiled, Compiler, FileBase};
 use config::{GatewayApiSettings, LoadedConfig};
 use controller::known::GatewayAddresses;
-use controller::names::{Interner, Name};
+use controller::names::{Interner, Kind, Name, NamespacedName};
 use controller::objects;
 use controller::plan::{SocketId, StatusDocument};
 use controller::settings::GATEWAY_API_VERSION;
@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) compiled: Compiled,
     pub(super) statuses: Vec<StatusDocument>,
     pub(super) assumptions: Assumptions,
+    /// Whether the Gateway that serves Ingresses is only assumed.
+    pub(super) is_ingress_gateway_assumed: bool,
 }
 
 /// Derives everything from the objects of the manifests, and from what they leave open.
@@ -53,10 +55,11 @@ pub(super) fn derive(
         }
     };
     controller.policy_check = bodies.policy_check(move || now);
+    let ingress_gateway = controller.ingress_gateway.clone();
     let mut world = World::new(controller);
     world.apply(Event::BundleVersion(Some(Name::from(GATEWAY_API_VERSION))));
     objects.read.iter().for_each(|object| world.apply(Event::Set(object.clone())));
-    let assumptions = assumptions::find(world.known(), &settings.controller_name);
+    let assumptions = assumptions::find(world.known(), &settings.controller_name, ingress_gateway.as_ref());
     for (kind, value) in &assumptions.objects {
         let object = objects::read(*kind, value, interner);
         let object = object.map_err(|error| Failure::new(format!("an assumed object: {error}")))?;
@@ -72,14 +75,31 @@ pub(super) fn derive(
         Event::Addresses(gateway.meta.at.clone(), addresses)
     });
     addresses.collect::<Vec<_>>().into_iter().for_each(|event| world.apply(event));
-    let changes = world.settle(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let mut changes = world.derive();
     let base = FileBase { checker: loaded.route_checker.clone(), routing: loaded.config.routing.clone() };
     let mut compiler = Compiler::new(cluster_settings::compiler(settings), base, now)
         .map_err(|error| Failure::new(error.to_string()))?;
     let version = compiler.apply(&changes, &|socket| Some(address(socket)), now);
     let desired = world.desired_state();
+    let mut report = version.report(Some(&changes));
+    report.listeners.retain(|fault| {
+        let listener = fault.listener.as_ref();
+        !assumptions.has_certificate_of(&desired, &fault.socket, (listener, None))
+    });
+    world.apply(Event::Reported(report));
+    world.derive_statuses(i64::try_from(now.as_secs()).unwrap_or(i64::MAX), &mut changes);
     let statuses = changes.statuses;
-    Ok(State { world, desired, compiler, compiled: version, statuses, assumptions })
+    let is_assumed = |gateway: NamespacedName| assumptions.keys.contains(&gateway.of(Kind::Gateway));
+    let is_ingress_gateway_assumed = ingress_gateway.is_some_and(is_assumed);
+    Ok(State {
+        world,
+        desired,
+        compiler,
+        compiled: version,
+        statuses,
+        assumptions,
+        is_ingress_gateway_assumed,
+    })
 }
 
 /// Where a port would be served. Nothing is bound.

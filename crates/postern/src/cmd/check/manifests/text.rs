@@ -66,7 +66,8 @@ fn table(rows: &[RouteRow]) -> comfy_table::Table {
     for row in rows {
         let mut requests = if row.hosts.is_empty() { vec!["any host".to_owned()] } else { row.hosts.clone() };
         requests.extend(row.requests.iter().cloned());
-        let who = Cell::new([&row.who_may[..], &[format!("by {}", row.policy)]].concat().join("\n"));
+        let by = if row.policy.starts_with("none") { "policy:" } else { "by" };
+        let who = Cell::new([&row.who_may[..], &[format!("{by} {}", row.policy)]].concat().join("\n"));
         table.add_row([
             Cell::new(&row.rule).add_attribute(Attribute::Bold),
             Cell::new(&row.listener),
