@@ -23,21 +23,22 @@ use config::{Fault, RouteChecker, raw};
 use controller::names::NamespacedName;
 use controller::plan::{
     Attachment, BackendTarget, Changes, ClientCertificate, FilterPlan, PlanId, PolicyOutcome, PolicyPlan,
-    RedirectFilter, RoutePlan, RuleAction, SocketId, UpstreamKey,
+    RedirectFilter, RetryPlan, RoutePlan, RuleAction, SocketId, UpstreamKey,
 };
-use gateway::config::{Listener, Route, Routing};
+use gateway::config::{Listener, Route, RouteRetries, Routing};
 use http_engine::config::ListenAddress;
 use http_engine::tls::policy::TlsPolicy;
 use serde_json::{Map, Value, json};
 
 pub use inspect::rule_match;
 
+use crate::external_auth;
 use crate::numbers::Numbers;
 use crate::policy::{self, RouteFacts};
 use crate::raw_route;
 use crate::route_metrics::{RouteMetricsByObject, RouteMetricsMode};
 use crate::sockets::{SocketFault, Sockets, Template};
-use crate::upstreams::Upstreams;
+use crate::upstreams::{DEFAULT_RETRIES, Upstreams};
 
 /// What happens to requests for a rule that no policy applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,11 +147,20 @@ pub struct Compiler {
     routing: Routing,
     route_numbers: Numbers,
     upstream_numbers: Numbers,
+    authorizer_numbers: Numbers,
     upstreams: Upstreams,
     sockets: Sockets,
     route_metrics: RouteMetricsByObject,
-    /// Each rule with the numbers of its routes.
-    rules: HashMap<PlanId, (Arc<RoutePlan>, Vec<usize>)>,
+    rules: HashMap<PlanId, CompiledRule>,
+}
+
+/// A rule with what it has become.
+struct CompiledRule {
+    plan: Arc<RoutePlan>,
+    /// Numbers of its routes.
+    routes: Vec<usize>,
+    /// Numbers of the authorizers that its filter `ExternalAuth` asks.
+    authorizers: Vec<usize>,
 }
 
 /// Faults that are found on the way.
@@ -167,14 +177,15 @@ impl Compiler {
     /// # Errors
     /// [`RuleFault`] when the file refuses even a route that answers 500.
     pub fn new(settings: CompilerSettings, base: FileBase, now: Timestamp) -> Result<Self, RuleFault> {
-        let (routes, upstreams) = base.routing.first_free();
+        let first = base.routing.first_free();
         Ok(Self {
             settings,
             closed: closed(&base.checker, now)?,
             routing: base.routing.clone(),
             base,
-            route_numbers: Numbers::from(routes),
-            upstream_numbers: Numbers::from(upstreams),
+            route_numbers: Numbers::from(first.route),
+            upstream_numbers: Numbers::from(first.upstream),
+            authorizer_numbers: Numbers::from(first.authorizer),
             upstreams: Upstreams::default(),
             sockets: Sockets::default(),
             route_metrics: RouteMetricsByObject::default(),
@@ -233,19 +244,21 @@ impl Compiler {
         address: &dyn Fn(&SocketId) -> Option<ListenAddress>,
         now: Timestamp,
     ) -> Result<(Compiled, FileBase), RuleFault> {
-        let (routes, upstreams) = base.routing.first_free();
+        let first = base.routing.first_free();
         self.closed = closed(&base.checker, now)?;
         self.routing = base.routing.clone();
         let former = std::mem::replace(&mut self.base, base);
-        (self.route_numbers, self.upstream_numbers) = (Numbers::from(routes), Numbers::from(upstreams));
+        self.route_numbers = Numbers::from(first.route);
+        self.upstream_numbers = Numbers::from(first.upstream);
+        self.authorizer_numbers = Numbers::from(first.authorizer);
         let mut found = Found::default();
         self.upstreams.move_to(&mut self.upstream_numbers, &mut self.routing);
         let listener = &self.settings.listener;
         let template = Template { listener, tls: &self.settings.tls, address, now };
         found.sockets = self.sockets.move_to(&template, &mut self.routing);
         let rules = std::mem::take(&mut self.rules);
-        for (plan, _) in rules.into_values() {
-            self.set_rule(&plan, now, &mut found);
+        for rule in rules.into_values() {
+            self.set_rule(&rule.plan, now, &mut found);
         }
         Ok((self.compiled(true, found), former))
     }
@@ -257,16 +270,20 @@ impl Compiler {
     }
 
     fn remove_rule(&mut self, id: &PlanId) {
-        let Some((_, numbers)) = self.rules.remove(id) else { return };
-        for number in numbers {
+        let Some(rule) = self.rules.remove(id) else { return };
+        for number in rule.routes {
             self.routing.remove_route(number);
             self.route_numbers.give_back(number);
+        }
+        for number in rule.authorizers {
+            self.routing.remove_authorizer(number);
+            self.authorizer_numbers.give_back(number);
         }
     }
 
     fn set_rule(&mut self, plan: &Arc<RoutePlan>, now: Timestamp, found: &mut Found) {
         self.remove_rule(&plan.id);
-        let mut numbers = Vec::new();
+        let (mut routes, mut authorizers) = (Vec::new(), Vec::new());
         let mut note = |problem: RuleProblem| {
             let (rule, id) = (rule_name(&plan.id).into(), Some(plan.id.clone()));
             found.rules.push(RuleFault { rule, problem, id });
@@ -285,12 +302,39 @@ impl Compiler {
                 }
             };
             let metrics = self.route_metrics.of(plan, self.settings.route_metrics);
-            let route = Route { metrics, ..self.route(plan, &group, now, &mut note) };
+            let authorizer = self.add_authorizer(plan, &group);
+            authorizers.extend(authorizer.iter().flatten());
+            let route = Route { metrics, ..self.route((plan, &authorizer), &group, now, &mut note) };
             let number = self.route_numbers.take();
             self.routing.insert_route(number, matcher, places, Arc::new(route));
-            numbers.push(number);
+            routes.push(number);
         }
-        self.rules.insert(plan.id.clone(), (plan.clone(), numbers));
+        self.rules.insert(plan.id.clone(), CompiledRule { plan: plan.clone(), routes, authorizers });
+    }
+
+    /// The number of the authorizer of a group, if its rule has a filter `ExternalAuth`.
+    ///
+    /// # Errors
+    /// Why the rule cannot be served.
+    fn add_authorizer(&mut self, plan: &RoutePlan, group: &Group<'_>) -> Result<Option<usize>, String> {
+        let filter = plan.filters.iter().find_map(|filter| match filter {
+            FilterPlan::ExternalAuth(filter) => Some(filter),
+            _ => None,
+        });
+        let Some(filter) = filter else { return Ok(None) };
+        let find = |target: &BackendTarget| self.find_upstream(group, target);
+        let config = external_auth::authorizer(&rule_name(&plan.id), filter, &find)?;
+        let number = self.authorizer_numbers.take();
+        self.routing.insert_authorizer(number, Arc::new(config));
+        Ok(Some(number))
+    }
+
+    /// The number of an upstream, as the Gateways of a group reach it.
+    fn find_upstream(&self, group: &Group<'_>, target: &BackendTarget) -> Option<usize> {
+        match target {
+            BackendTarget::Upstream(key) => self.upstreams.number(&*key.shown(group.client_certificate)?),
+            BackendTarget::Invalid(_) => None,
+        }
     }
 
     /// Where the routes of a group are looked up.
@@ -307,22 +351,15 @@ impl Compiler {
     /// The route of a group.
     fn route(
         &self,
-        plan: &RoutePlan,
+        (plan, authorizer): (&RoutePlan, &Result<Option<usize>, String>),
         group: &Group<'_>,
         now: Timestamp,
         note: &mut impl FnMut(RuleProblem),
     ) -> Route {
-        let upstream = |target: &BackendTarget| match target {
-            BackendTarget::Upstream(key) => {
-                let key = key.shown(group.client_certificate)?;
-                self.upstreams.number(&key)
-            }
-            BackendTarget::Invalid(_) => None,
-        };
+        let upstream = |target: &BackendTarget| self.find_upstream(group, target);
         let name = rule_name(&plan.id);
-        let has_external_auth = plan.filters.iter().any(|f| matches!(f, FilterPlan::ExternalAuth(_)));
-        if has_external_auth {
-            note("the filter ExternalAuth is not supported, so requests get 500".into());
+        if let Err(problem) = authorizer {
+            note(format!("{problem}; requests get 500").into());
         }
         let policy = match group.policy {
             PolicyOutcome::None if self.settings.default_policy == DefaultPolicy::Public => None,
@@ -330,8 +367,10 @@ impl Compiler {
             PolicyOutcome::None | PolicyOutcome::Invalid(_) => return self.closed(name),
             PolicyOutcome::Applied(policy) => Some(policy),
         };
-        let mut raw =
-            if has_external_auth { failing() } else { raw_route::route(&group.of_port(plan), &upstream) };
+        let mut raw = match authorizer {
+            Ok(_) => raw_route::route(&group.of_port(plan), &upstream),
+            Err(_) => failing(),
+        };
         match policy {
             None => _ = raw.insert("public".into(), json!(true)),
             Some(PolicyPlan { body, policy, .. }) => {
@@ -342,7 +381,10 @@ impl Compiler {
             }
         }
         match check(&self.base.checker, &name, raw, now) {
-            Ok(route) => route,
+            Ok(route) => {
+                let external_auth = authorizer.as_ref().ok().copied().flatten();
+                Route { external_auth, retries: plan.retry.as_ref().map(retries), ..route }
+            }
             Err(problem) => {
                 // Whoever may not pass is told so, even if nothing works behind it.
                 note(match group.policy {
@@ -434,6 +476,12 @@ fn groups(plan: &RoutePlan) -> Vec<Group<'_>> {
         }
     }
     groups
+}
+
+/// The retries of a rule (GEP-1731). It says how often, else as often as without `retry`.
+fn retries(plan: &RetryPlan) -> Arc<RouteRetries> {
+    let attempts = plan.attempts.unwrap_or(DEFAULT_RETRIES);
+    Arc::new(RouteRetries { retries: attempts, on_statuses: plan.codes.clone(), backoff: plan.backoff })
 }
 
 /// A route that answers 500.

@@ -1,7 +1,8 @@
 //! The desired state of a Kubernetes cluster, in force at a gateway.
 //!
 //! Owns: the body of an AccessPolicy ([`policy`]) and the definition of that kind ([`crd`]), the
-//! translation of a rule into a raw route (`raw_route`), sockets with their certificates
+//! translation of a rule into a raw route (`raw_route`) and of its filter `ExternalAuth` into an
+//! authorizer (`external_auth`), sockets with their certificates
 //! (`sockets`), upstreams with their endpoints (`upstreams`), which routes have metrics of their own
 //! (`route_metrics`), and the routing that all of this becomes ([`Compiler`]).
 //! With the feature `connection` also: watching the objects, and writing status ([`connection`]).
@@ -16,6 +17,7 @@ mod compiler;
 #[cfg(feature = "connection")]
 pub mod connection;
 pub mod crd;
+mod external_auth;
 mod features;
 mod numbers;
 pub mod policy;

@@ -164,7 +164,7 @@ fn add_filter(
             }
         }
         FilterPlan::Cors(filter) => _ = route.insert("cors".into(), cors(filter)),
-        // The compiler refuses requests of a rule with one.
+        // It becomes an authorizer of the route.
         FilterPlan::ExternalAuth(_) => {}
     }
 }

@@ -32,10 +32,12 @@ const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
     stall: Duration::from_secs(30),
     idle: Duration::from_secs(30),
 };
+/// How often a request is sent again, unless its rule says so.
+pub(crate) const DEFAULT_RETRIES: u32 = 1;
 /// Pods come and go: a request that one of them had no time to answer goes to another one, if it may
 /// be sent twice.
 const RETRIES: Retries = Retries {
-    attempts: 2,
+    attempts: DEFAULT_RETRIES + 1,
     on_connect_failure: true,
     on_reset: true,
     on_statuses: Vec::new(),

@@ -34,7 +34,7 @@ use auth::time::Timestamp;
 pub use check::{
     Broker, DatabaseSettings, EventsDatabase, FollowedIssuerConfig, GatewayApiSettings, GatewayExposure,
     Otlp, OutboundSettings, ProcessSettings, ProviderSettings, RevocationSettings, RouteChecker, SecretFile,
-    SecurityEvents, UpstreamNumbers, messages,
+    SecurityEvents, UpstreamNumbers, messages, plain_path,
 };
 use fault::Faults;
 pub use fault::{Excerpt, Fault, KeyPath, Report, Severity};

@@ -217,7 +217,9 @@ impl Context<'_> {
 
     fn retry(&self, retry: &RetrySpec) -> Result<RetryPlan, Fault> {
         if !self.settings.experimental {
-            return Err(unsupported("retry is experimental and not enabled: remove it"));
+            let message =
+                "retry is experimental: the operator enables it with `experimental` in `[gateway_api]`";
+            return Err(unsupported(message));
         }
         if let Some(code) = retry.codes.iter().find(|code| !(400..600).contains(*code)) {
             return Err(unsupported(format!("retry.codes has {code}: use codes from 400 to 599")));

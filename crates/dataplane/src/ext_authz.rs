@@ -1,17 +1,25 @@
-//! Envoy as a client of the authorization service, with types generated from Envoy's own files.
+//! Envoy as a client of the authorization service, and such a service, with types generated from
+//! Envoy's own files.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+use envoy_types::pb::envoy::service::auth::v3::DeniedHttpResponse;
 use envoy_types::pb::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer, Request as About};
 use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
 use envoy_types::pb::envoy::service::auth::v3::{
     AttributeContext, CheckRequest, CheckResponse, OkHttpResponse,
 };
-use http::{HeaderMap, Request};
+use envoy_types::pb::envoy::r#type::v3::HttpStatus;
+use envoy_types::pb::google::rpc::Status;
+use http::{HeaderMap, Request, Response};
 use prost::Message as _;
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::harness::Fixture;
+use crate::harness::{CONTROL, Fixture};
 use crate::http2::{connect, run};
 
 /// Path of the method.
@@ -111,4 +119,114 @@ pub fn denied(response: CheckResponse) -> (i32, HashMap<String, String>, String,
     let headers = denied.headers.into_iter().map(|option| option.header.unwrap());
     let headers = headers.map(|header| (header.key, header.value)).collect();
     (denied.status.unwrap().code, headers, denied.body, code)
+}
+
+/// A service that answers checks over gRPC.
+pub struct CheckService {
+    /// Where it listens.
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<HttpRequest>>>,
+}
+
+/// What a [`CheckService`] answers a check: a message, or the status of a failed call.
+pub type CheckAnswer = Result<CheckResponse, i32>;
+
+impl CheckService {
+    /// A service that answers so.
+    pub fn answering(answer: impl Fn(&HttpRequest) -> CheckAnswer + Send + Sync + 'static) -> Self {
+        let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let (address, seen) = (listener.local_addr().unwrap(), Arc::default());
+        let (service, answer) = (Self { address, seen: Arc::clone(&seen) }, Arc::new(answer));
+        CONTROL.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(serve(socket, answer.clone(), seen.clone()));
+            }
+        });
+        service
+    }
+
+    /// The requests that it was asked about.
+    pub fn seen(&self) -> Vec<HttpRequest> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+async fn serve<A: Fn(&HttpRequest) -> CheckAnswer + Send + Sync + 'static>(
+    socket: TcpStream,
+    answer: Arc<A>,
+    seen: Arc<Mutex<Vec<HttpRequest>>>,
+) {
+    let Ok(mut connection) = h2::server::handshake(socket).await else { return };
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        // Bodies arrive only while the connection is polled.
+        tokio::spawn(reply(request, respond, answer.clone(), seen.clone()));
+    }
+}
+
+async fn reply<A: Fn(&HttpRequest) -> CheckAnswer>(
+    request: Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    answer: Arc<A>,
+    seen: Arc<Mutex<Vec<HttpRequest>>>,
+) {
+    let (head, mut body) = request.into_parts();
+    assert_eq!(head.uri.path(), CHECK);
+    assert_eq!(head.headers["content-type"], "application/grpc");
+    let mut whole = BytesMut::new();
+    while let Some(Ok(data)) = body.data().await {
+        let _ = body.flow_control().release_capacity(data.len());
+        whole.extend_from_slice(&data);
+    }
+    let check = CheckRequest::decode(whole.freeze().slice(5..)).unwrap();
+    let http = check.attributes.unwrap().request.unwrap().http.unwrap();
+    let answer = answer(&http);
+    seen.lock().unwrap_or_else(PoisonError::into_inner).push(http);
+    let head = Response::builder().header("content-type", "application/grpc");
+    let status = |code: i32| HeaderMap::from_iter([("grpc-status".parse().unwrap(), code.into())]);
+    match answer {
+        Ok(message) => {
+            let mut send = respond.send_response(head.body(()).unwrap(), false).unwrap();
+            let _ = send.send_data(framed(&message.encode_to_vec()), false);
+            let _ = send.send_trailers(status(0));
+        }
+        // Without a message, the trailers are in the head.
+        Err(code) => {
+            let mut head = head.body(()).unwrap();
+            head.headers_mut().extend(status(code));
+            let _ = respond.send_response(head, true);
+        }
+    }
+}
+
+/// A permit with fields for the upstream, and names of those that it does not get.
+pub fn permit(set: &[(&str, &str)], remove: &[&str]) -> CheckResponse {
+    let ok = OkHttpResponse {
+        headers: set.iter().map(|(name, value)| option(name, value)).collect(),
+        headers_to_remove: remove.iter().map(|name| (*name).to_owned()).collect(),
+        ..OkHttpResponse::default()
+    };
+    CheckResponse {
+        status: Some(Status::default()),
+        http_response: Some(HttpResponse::OkResponse(ok)),
+        ..CheckResponse::default()
+    }
+}
+
+/// A refusal with this status, one field and a body.
+pub fn refusal(status: i32, (name, value): (&str, &str), body: &str) -> CheckResponse {
+    let denied = DeniedHttpResponse {
+        status: Some(HttpStatus { code: status }),
+        headers: vec![option(name, value)],
+        body: body.into(),
+    };
+    CheckResponse {
+        status: Some(Status { code: 7, ..Status::default() }),
+        http_response: Some(HttpResponse::DeniedResponse(denied)),
+        ..CheckResponse::default()
+    }
+}
+
+fn option(name: &str, value: &str) -> HeaderValueOption {
+    let header = HeaderValue { key: name.into(), value: value.into(), ..HeaderValue::default() };
+    HeaderValueOption { header: Some(header), ..HeaderValueOption::default() }
 }

@@ -15,8 +15,10 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use credentials::cache::{CacheLookup, FlightResult, Lifetime};
 use http_engine::labels::Consulted;
+use telemetry::metrics::AuthorizerMetrics;
 
 use self::exchange::QueryError;
+use crate::authorizer::answer::OwnFields;
 use crate::authorizer::{
     Authorizer, AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown, NotShared, answer,
 };
@@ -32,11 +34,11 @@ impl Authorizer {
     pub(crate) async fn resolve(
         &self,
         question: &AuthorizerQuestion,
+        counts: &AuthorizerMetrics,
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> AuthorizerResult {
-        let counts = &running.authorizers[self.index].counts;
-        let alone = async || match self.query(question, worker, running).await {
+        let alone = async || match self.query(question, counts, worker, running).await {
             Ok((answer, _)) => Ok(Arc::new(answer)),
             Err(_) => Err(AuthorizerUnknown),
         };
@@ -60,7 +62,7 @@ impl Authorizer {
                     FlightResult::Again => {}
                 },
                 CacheLookup::Denied(_) => return alone().await,
-                CacheLookup::Miss(ticket) => match self.query(question, worker, running).await {
+                CacheLookup::Miss(ticket) => match self.query(question, counts, worker, running).await {
                     Err(_) => {
                         ticket.fail(NotShared::QueryFailed);
                         return Err(AuthorizerUnknown);
@@ -87,6 +89,7 @@ impl Authorizer {
     async fn query(
         &self,
         question: &AuthorizerQuestion,
+        counts: &AuthorizerMetrics,
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
@@ -97,7 +100,6 @@ impl Authorizer {
             Ok((parsed, _)) => parsed.metric_label(),
             Err(why) => why.metric_label(),
         };
-        let counts = &running.authorizers[self.index].counts;
         counts.count_query(&worker.metrics, result, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         match &answer {
             Ok((_, life)) => {
@@ -115,12 +117,13 @@ impl Authorizer {
         worker: &Worker,
         running: &Rc<ActiveConfig>,
     ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
+        let own = OwnFields { identity: &running.config.identity_headers, strip: &running.config.strip };
         for _ in 0..MAX_QUERIES {
             // Taken before the query is sent: the answer may be as old as the query.
             let (departed, now) = (self.followed_issuers.begin_query(), worker.clock.refresh());
             let response = exchange::send_query(&self.config, question, worker, running).await?;
             let answer::ParsedAnswer { answer, fresh, revocation: statement, credential_lifetime: lifetime } =
-                answer::read(response, &self.config, &running.config.identity_headers, question)?;
+                answer::read(response, &self.config, own, question)?;
             let (sent_at, ends) = (now.monotonic, lifetime.map(|lifetime| now.wall.plus(lifetime)));
             let answer = answer.expiring_at(ends);
             let for_as_long = |most: Duration| fresh.map(|fresh| sent_at + fresh.min(most));

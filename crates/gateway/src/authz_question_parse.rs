@@ -13,7 +13,8 @@ use http_engine::head::Framing;
 use http_engine::parsed_request::ParsedRequest;
 
 use crate::config::QuestionSource;
-use crate::ext_authz::{self, CheckQuestion, grpc};
+use crate::envoy_authz::grpc;
+use crate::ext_authz::{self, CheckQuestion};
 use crate::forward_auth;
 
 /// The original request that a check is about.

@@ -29,13 +29,15 @@ use telemetry::metrics::{GatewayRouteMetrics, ListenerMetrics};
 
 use crate::error_page::ErrorPages;
 
-pub use self::authorizer::{AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
+pub use self::authorizer::{
+    AuthorizerConfig, DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField, ShownFields, UpstreamFields,
+};
 pub use self::destination::{
-    ChosenDestination, Destination, MirrorConfig, MirrorShare, WeightedTarget, WeightedUpstream,
-    WeightedUpstreams,
+    ChosenDestination, Destination, MirrorConfig, MirrorShare, RouteRetries, WeightedTarget,
+    WeightedUpstream, WeightedUpstreams,
 };
 pub use self::listeners::Listeners;
-pub use self::routing::{FileRoutes, Routing, SocketId};
+pub use self::routing::{FileRoutes, FirstFree, Routing, SocketId};
 
 /// The configuration of one generation of the gateway. A clone shares its values.
 #[derive(Clone)]
@@ -265,6 +267,10 @@ pub struct Route {
     pub denied_detail: Option<Box<str>>,
     /// Authorizer to query once the policy permits: index into [`Config::authorizers`].
     pub authorizer: Option<usize>,
+    /// How often a request is sent again; `None`: as its upstream says.
+    pub retries: Option<Arc<RouteRetries>>,
+    /// Authorizer of this route alone, which is queried after `authorizer`: its number in the routing.
+    pub external_auth: Option<usize>,
     /// Where requests go; `None` where the route has an action, or where other proxies forward and
     /// this gateway only answers their checks.
     pub destination: Option<Destination>,

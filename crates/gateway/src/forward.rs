@@ -85,7 +85,8 @@ impl ForwardedRequest {
         let changes = route.request_headers_of(entry);
         let is_session = caller.is_some_and(|caller| caller.session.is_some());
         let nominated = (inbound.fields, inbound.nominates);
-        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session);
+        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session)
+            .without(record.authorizer_answers().flat_map(|answer| &answer.replaced));
         let draft = Draft {
             permit: &permit,
             running,
@@ -96,7 +97,6 @@ impl ForwardedRequest {
             inbound,
             filter: &filter,
             caller,
-            authorizer_answer: record.authorizer_answer(),
             record,
         };
         let mut request = Self::from_draft(&draft, worker, incoming, entry)?;
@@ -104,7 +104,9 @@ impl ForwardedRequest {
         if !route.mirrors.is_empty() && inbound.upgrade.is_none() {
             request.copies = copies(&draft, worker, incoming);
         }
-        record.headers_removed = filter.removed();
+        let removed = filter.removed();
+        drop(filter);
+        record.headers_removed = removed;
         Ok(request)
     }
 
@@ -146,7 +148,7 @@ impl ForwardedRequest {
             route: Some(permit.route()),
             entry,
             copies: None,
-            retry: RetryState::new(&pool, (method, framing), route.attempt_timeout),
+            retry: RetryState::new(&pool, (method, framing), route.attempt_timeout, route.retries.as_ref()),
         };
         Ok(Box::new(Self {
             selection: Selection::default(),
@@ -176,20 +178,18 @@ impl ForwardedRequest {
         self.terms.copies = bodies;
     }
 
-    /// An authorizer query, without a body. It needs no permit, because a request waits for it to
-    /// get one.
+    /// An authorizer query. It needs no permit, because a request waits for it to get one.
     pub(crate) fn question(
         pool: Rc<Pool>,
         question: &QuestionHead<'_>,
         timeout: Duration,
         running: &Rc<ActiveConfig>,
     ) -> Result<Self, Refusal> {
-        // Methods that usually have a body state that there is none (RFC 9110 section 8.6).
-        let length = (!matches!(question.method, "GET" | "HEAD")).then_some(("content-length", &b"0"[..]));
         let head = match pool.config.protocol {
-            UpstreamProtocol::Http1 => question.http1(length),
-            UpstreamProtocol::Http2 => question.http2(length, pool.config.tls.is_some())?,
+            UpstreamProtocol::Http1 => question.http1(),
+            UpstreamProtocol::Http2 => question.http2(pool.config.tls.is_some())?,
         };
+        let framing = Framing::Length(question.body_bytes as u64);
         let terms = Terms {
             response_header: timeout,
             upstream_stall: timeout,
@@ -206,14 +206,14 @@ impl ForwardedRequest {
             route: None,
             entry: None,
             copies: None,
-            retry: RetryState::new(&pool, (question.method, Framing::Length(0)), None),
+            retry: RetryState::new(&pool, (question.method, framing), None, None),
         };
         let selection = Selection::default();
         Ok(Self {
             selection,
             pool,
             head,
-            framing: Framing::Length(0),
+            framing,
             head_request: question.method == "HEAD",
             terms,
             begin_copies: None,
@@ -271,12 +271,13 @@ fn choose(
 /// contain what the route sends to its upstream, but for changes that are for one of several
 /// upstreams only. An assertion is for the mirror that receives it.
 fn copies(draft: &Draft<'_, '_>, worker: &Worker, incoming: Incoming<'_>) -> Vec<Option<PreparedCopy>> {
-    let Draft { running, route, caller, inbound, .. } = *draft;
+    let Draft { running, route, caller, inbound, record, .. } = *draft;
     let changes = route.request_headers.as_ref();
     let is_session = caller.is_some_and(|caller| caller.session.is_some());
     let nominated = (inbound.fields, inbound.nominates);
     let copy = |mirror: &MirrorConfig| {
-        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session);
+        let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session)
+            .without(record.authorizer_answers().flat_map(|answer| &answer.replaced));
         let draft = Draft { upstream: mirror.upstream, changes, filter: &filter, ..*draft };
         let mut request = ForwardedRequest::from_draft(&draft, worker, incoming, None).ok()?;
         let terms = &mut request.terms;

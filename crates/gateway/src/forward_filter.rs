@@ -126,6 +126,8 @@ pub struct ForwardFilter<'a> {
     /// Whether parts of values are taken off: tokens in handshakes, cookies of the login.
     cuts: bool,
     nominated: NominatedFields<'a>,
+    /// Names of fields that authorizers took off or replaced.
+    without: Vec<&'a str>,
     removed: Cell<u32>,
 }
 
@@ -151,8 +153,17 @@ impl<'a> ForwardFilter<'a> {
             removes: changes.is_some(),
             cuts: route.websocket_bearer || config.login.is_some(),
             nominated: by_connection,
+            without: Vec::new(),
             removed: Cell::new(0),
         }
+    }
+
+    /// The same, and no field with one of these names passes.
+    #[must_use]
+    pub fn without(mut self, names: impl Iterator<Item = &'a Box<str>>) -> Self {
+        self.without.extend(names.map(|name| &**name));
+        self.removes |= !self.without.is_empty();
+        self
     }
 
     /// Number of fields removed so far because no client may set them.
@@ -208,6 +219,7 @@ impl<'a> ForwardFilter<'a> {
     #[inline(never)]
     fn is_removed(&self, name: &str) -> bool {
         self.changes.is_some_and(|headers| headers.removes(name))
+            || self.without.iter().any(|without| is_same_alias_class(without, name))
     }
 
     /// Whether the client limits the field to this hop. This is honoured for the client's own

@@ -31,6 +31,7 @@ mod authorizer_query;
 pub mod authz_question_parse;
 pub mod config;
 pub mod cors;
+mod envoy_authz;
 pub mod error_page;
 mod exchange_error;
 mod ext_authz;

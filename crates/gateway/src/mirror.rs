@@ -77,7 +77,7 @@ fn add_copies(
         let (started, detail) = (worker.clock.monotonic(), RecordDetail::default());
         let mut own = RequestRecord::begin(started, record.protocol, None, detail);
         own.caller = caller.cloned();
-        own.consent.clone_from(&record.consent);
+        own.route_consents.clone_from(&record.route_consents);
         own.guard_consents.clone_from(&record.guard_consents);
         copies.push(Copy {
             request,

@@ -431,7 +431,7 @@ fn decide(
     };
     if peer.listener().service.authorization().is_some() {
         // The proxy that sent the check would have to query the authorizer itself.
-        if route.authorizer.is_some() {
+        if route.has_authorizer() {
             return Err(Refusal::NoRoute);
         }
         let keeping = authorization(running, peer).and_then(|service| service.caching.as_ref());
@@ -444,10 +444,10 @@ fn decide(
         return Ok(Admission::PermitCheck(Box::new(voucher)));
     }
     let trace = record.trace.as_ref().map(|(trace, _)| trace);
-    if route.authorizer.is_some() {
-        match bench.query_authorizer(index, permit.request(), trace) {
-            Ok((consent, other_readings)) => {
-                record.consent = consent;
+    if route.has_authorizer() {
+        match bench.query_authorizers(index, permit.request(), trace) {
+            Ok((consents, other_readings)) => {
+                record.route_consents = consents;
                 record.guard_consents = other_readings;
             }
             Err(barred) => return barred.conclude(lookups),

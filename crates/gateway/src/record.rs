@@ -47,9 +47,9 @@ pub(crate) struct RequestRecord {
     pub(crate) client: Option<IpAddr>,
     /// Result of the lookup in the decision cache.
     pub(crate) cache: Option<CacheUse>,
-    /// The approval of the route's authorizer, where it has one.
-    pub(crate) consent: Option<AuthorizerConsent>,
-    /// The approvals of authorizers of routes that guard the new path.
+    /// The approvals of the route's authorizers.
+    pub(crate) route_consents: Vec<AuthorizerConsent>,
+    /// The approvals for other readings of the path, and of authorizers of routes that guard the new path.
     pub(crate) guard_consents: Vec<AuthorizerConsent>,
     /// The authenticated caller of the request.
     pub(crate) caller: Option<Arc<Verified>>,
@@ -102,7 +102,7 @@ pub(crate) struct RareFacts {
 /// An authorizer's approval of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizerConsent {
-    /// Index into the configured authorizers.
+    /// Number of the authorizer.
     pub(crate) authorizer: usize,
     /// Whether the answer came from the cache.
     pub(crate) from_cache: bool,
@@ -159,7 +159,7 @@ impl RequestRecord {
             upstream: None,
             client: None,
             cache: None,
-            consent: None,
+            route_consents: Vec::new(),
             guard_consents: Vec::new(),
             caller: None,
             text: detail.text.then(RequestText::default),
@@ -292,7 +292,7 @@ impl RequestRecord {
 
     /// The approvals of all authorizers.
     pub(crate) fn consents(&self) -> impl Iterator<Item = &AuthorizerConsent> {
-        self.consent.iter().chain(&self.guard_consents)
+        self.route_consents.iter().chain(&self.guard_consents)
     }
 
     /// Everything that authorized the request and may be revoked during the exchange: the
@@ -324,19 +324,19 @@ impl RequestRecord {
         self.consents().filter_map(|consent| Some((consent, consent.answer.revocable()?)))
     }
 
-    /// The answer of the route's authorizer, if it was queried.
-    pub(crate) fn authorizer_answer(&self) -> Option<&AuthorizerAllowed> {
-        match &*self.consent.as_ref()?.answer {
+    /// The answers of the route's authorizers, as far as they were queried.
+    pub(crate) fn authorizer_answers(&self) -> impl Iterator<Item = &AuthorizerAllowed> {
+        self.route_consents.iter().filter_map(|consent| match &*consent.answer {
             AuthorizerAnswer::Allowed(allowed) => Some(allowed),
             AuthorizerAnswer::Refused(_) => None,
-        }
+        })
     }
 
     /// The fields that the gateway adds to a response from upstream.
     pub(crate) fn own_fields(&self) -> Vec<AddedField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
-        if let Some(allowed) = self.authorizer_answer() {
+        for allowed in self.authorizer_answers() {
             fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
         }
         if let Some(cookie) = self.renewed_cookie() {

@@ -6,12 +6,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_engine::config::Retries;
 use http_engine::head::Framing;
 use http_engine::upstream::pool::{ExchangeFailure, Lease, Pool, Selection};
 
+use crate::config::RouteRetries;
 use crate::exchange_error::ExchangeError;
 
 /// Delay before the first attempt on an endpoint that was tried already; doubled each time.
@@ -21,6 +23,8 @@ const MAX_DELAY: Duration = Duration::from_millis(250);
 /// The attempts that a request has left.
 pub(crate) struct RetryState {
     pool: Rc<Pool>,
+    /// What the route says in place of the upstream.
+    route: Option<Arc<RouteRetries>>,
     left: Cell<u32>,
     /// Whether the route limits the time of an attempt.
     is_limited: bool,
@@ -29,20 +33,22 @@ pub(crate) struct RetryState {
 
 impl RetryState {
     /// The retries of a request; `None`: it is not repeated. Only requests with an idempotent method
-    /// (RFC 9110 section 9.2.2) and without a body are. `attempt`: the route's time limit of one
-    /// attempt.
+    /// (RFC 9110 section 9.2.2) and without a body are. `attempt` and `route`: the time limit of one
+    /// attempt, and the retries, as the route has them.
     pub(crate) fn new(
         pool: &Rc<Pool>,
         (method, framing): (&str, Framing),
         attempt: Option<Duration>,
+        route: Option<&Arc<RouteRetries>>,
     ) -> Option<Self> {
         let retries = pool.config.retries.as_ref()?;
         let idempotent = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE");
         if !idempotent || framing != Framing::Length(0) {
             return None;
         }
-        let (left, made) = (Cell::new(retries.attempts - 1), Cell::new(0));
-        Some(Self { pool: pool.clone(), left, is_limited: attempt.is_some(), made })
+        let left = route.map_or(retries.attempts - 1, |route| route.retries);
+        let (pool, route, left) = (pool.clone(), route.cloned(), Cell::new(left));
+        Some(Self { pool, route, left, is_limited: attempt.is_some(), made: Cell::new(0) })
     }
 
     fn retries(&self) -> Option<&Retries> {
@@ -57,7 +63,11 @@ impl RetryState {
     /// Whether a response with this status is dropped and the request repeated. Takes the retry from
     /// the budget then.
     pub(crate) fn takes_status(&self, status: u16) -> bool {
-        self.retries().is_some_and(|retries| retries.on_statuses.contains(&status)) && self.take()
+        let is_named = match &self.route {
+            Some(route) => route.on_statuses.contains(&status),
+            None => self.retries().is_some_and(|retries| retries.on_statuses.contains(&status)),
+        };
+        is_named && self.take()
     }
 
     /// Whether the request is repeated after a failure that the client knows nothing of. Takes the
@@ -97,13 +107,19 @@ impl RetryState {
 
     /// Waits before an endpoint is tried again.
     pub(crate) async fn pause(&self) {
-        let doubled = FIRST_DELAY.saturating_mul(1 << self.made.get().saturating_sub(1).min(8));
-        tokio::time::sleep(doubled.min(MAX_DELAY)).await;
+        let backoff = self.route.as_ref().and_then(|route| route.backoff);
+        let doubled =
+            backoff.unwrap_or(FIRST_DELAY).saturating_mul(1 << self.made.get().saturating_sub(1).min(8));
+        // A route may wait longer than the gateway would.
+        let longest = backoff.map_or(MAX_DELAY, |backoff| backoff.max(MAX_DELAY));
+        tokio::time::sleep(doubled.min(longest)).await;
     }
 
-    /// Waits before the next attempt, unless there is an endpoint that was not tried.
+    /// Waits before the next attempt, unless there is an endpoint that was not tried. A route with a
+    /// pause of its own waits in any case.
     pub(crate) async fn pause_without_other(&self, selection: &Selection) {
-        if !self.pool.has_other(selection) {
+        if self.route.as_ref().is_some_and(|route| route.backoff.is_some()) || !self.pool.has_other(selection)
+        {
             self.pause().await;
         }
     }

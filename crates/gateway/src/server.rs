@@ -48,6 +48,7 @@ use telemetry::metrics::Metrics;
 use telemetry::trace::Tracer;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use crate::authorizer::routed::RoutedAuthorizers;
 use crate::authorizer::{Authorizer, AuthorizerStatus};
 use crate::config::{Config, Route};
 use crate::review::{ReviewStatus, Reviewer};
@@ -169,6 +170,7 @@ pub(crate) struct Generation {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
     pub(crate) authorizers: Arc<[Arc<Authorizer>]>,
+    pub(crate) routed_authorizers: Arc<RoutedAuthorizers>,
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
@@ -495,9 +497,22 @@ fn generation(
         Arc::new(Authorizer::new(authorizer, at, config.generation, secret, follows, outage))
     });
     let authorizers = authorizers.collect();
+    let routed_authorizers =
+        RoutedAuthorizers::new(config.generation, &services.secret, &services.follows, &services.metrics);
+    let routed_authorizers = Arc::new(routed_authorizers);
     let discoveries = discover(config, services, before.discoveries);
     let (config, authenticator, events) = (config.clone(), authenticator.clone(), services.events.clone());
-    Generation { config, authenticator, reviewer, authorizers, login, events, minter, discoveries }
+    Generation {
+        config,
+        authenticator,
+        reviewer,
+        authorizers,
+        routed_authorizers,
+        login,
+        events,
+        minter,
+        discoveries,
+    }
 }
 
 /// Keeps the endpoints of each upstream up to date; for an unchanged upstream as before.

@@ -19,12 +19,12 @@ use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::pool::Pool;
 use login::Login;
 use telemetry::access_log;
-use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics};
+use telemetry::metrics::{self, ListenerMetrics};
 use telemetry::phases::nanos_between;
 use telemetry::trace::{FinishedRequest, Incoming, Tracer};
 use telemetry::trace_context::{IdGenerator, TraceId};
 
-use crate::authorizer::Authorizer;
+use crate::authorizer::routed::{ActiveAuthorizer, RoutedAuthorizers};
 use crate::config::{Config, Route};
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
@@ -104,8 +104,10 @@ pub(crate) struct ActiveConfig {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
-    /// By index of the authorizer.
+    /// Those of the file, by index.
     pub(crate) authorizers: Rc<[ActiveAuthorizer]>,
+    /// Those of single routes.
+    pub(crate) routed_authorizers: Arc<RoutedAuthorizers>,
     pub(crate) login: Option<Arc<Login>>,
     /// Whether browsers keep sessions in frames of other sites.
     pub(crate) is_framed: bool,
@@ -117,16 +119,16 @@ pub(crate) struct ActiveConfig {
     pub(crate) counts: RouteCounts,
 }
 
-/// An authorizer with its metrics.
-pub(crate) struct ActiveAuthorizer {
-    pub(crate) authorizer: Arc<Authorizer>,
-    pub(crate) counts: Arc<AuthorizerMetrics>,
-}
-
 impl ActiveConfig {
     /// The connections of an upstream.
     pub(crate) fn pool(&self, upstream: usize) -> Rc<Pool> {
         self.pools.get(&self.config.routing, upstream)
+    }
+
+    /// An authorizer by its number; `None`: its route is gone.
+    pub(crate) fn authorizer(&self, at: usize) -> Option<ActiveAuthorizer> {
+        let of_file = self.authorizers.get(at).cloned();
+        of_file.or_else(|| Some(self.routed_authorizers.get(at, self.config.routing.authorizer(at)?)))
     }
 
     /// The signed assertion of the caller for an upstream of a route, with the name of the field
@@ -318,7 +320,9 @@ impl Worker {
             self.metrics.count_cache_lookup(cache_use);
         }
         for consent in record.consents().filter(|consent| consent.from_cache) {
-            running.authorizers[consent.authorizer].counts.count_result(&self.metrics, Consulted::Hit);
+            if let Some(active) = running.authorizer(consent.authorizer) {
+                active.counts.count_result(&self.metrics, Consulted::Hit);
+            }
         }
         if let Some(phases) = &record.phases {
             self.metrics.record_phases(phases);

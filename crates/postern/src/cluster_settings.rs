@@ -31,8 +31,7 @@ pub(crate) fn compiler(settings: &GatewayApiSettings) -> CompilerSettings {
 /// What the operator decides about objects, with the check of certificates.
 pub(crate) fn controller(settings: &GatewayApiSettings) -> Settings {
     Settings {
-        // The data plane does not carry these fields out.
-        experimental: false,
+        experimental: settings.experimental,
         exclusive_hosts: settings.exclusive_hosts,
         ingress_gateway: settings
             .ingress_gateway

@@ -6,7 +6,7 @@
 use auth::policy::route::{RouteMatch, Scope};
 use controller::plan::{Attachment, ListenerId, PlanId, RoutePlan, SocketId};
 
-use super::{Compiler, groups, rule_name};
+use super::{CompiledRule, Compiler, groups, rule_name};
 use crate::raw_route;
 
 impl Compiler {
@@ -19,7 +19,7 @@ impl Compiler {
     /// The number of the route that a rule has at one of its attachments. `None`: it has none, since
     /// its match is not valid.
     pub fn route_at(&self, rule: &PlanId, attachment: &Attachment) -> Option<usize> {
-        let (plan, numbers) = self.rules.get(rule)?;
+        let CompiledRule { plan, routes: numbers, .. } = self.rules.get(rule)?;
         let served = groups(plan).into_iter().filter(|group| !self.places(group).is_empty());
         let is_same =
             |one: &Attachment| one.listener == attachment.listener && one.socket == attachment.socket;

@@ -1,6 +1,7 @@
 //! Objects of a cluster, served by a gateway in this process.
 
 mod backend_tls;
+mod external_auth;
 mod ingress;
 mod objects;
 

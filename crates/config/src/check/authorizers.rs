@@ -1,7 +1,7 @@
 //! Checks `[[authorizer]]`: external services that authorize requests in addition to the rules.
 
 use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same_alias_class};
-use gateway::config::{AuthorizerConfig, QuestionForm, ShownField};
+use gateway::config::{AuthorizerConfig, QuestionForm, ShownField, ShownFields, UpstreamFields};
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Asking};
@@ -45,8 +45,8 @@ fn check_authorizer(
         upstream: upstream?,
         question: question?,
         timeout,
-        shown_fields: shown?,
-        upstream_fields: response_headers?,
+        shown_fields: ShownFields::Named(shown?),
+        upstream_fields: UpstreamFields::Trusted(response_headers?),
         max_age: raw.max_age.0,
         max_age_with_revocation: raw.max_age_with_revocation.0,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),

@@ -30,6 +30,8 @@ pub struct GatewayApiSettings {
     pub namespaces: Vec<String>,
     /// What happens to requests for a route that no policy reaches.
     pub default_policy: DefaultPolicy,
+    /// Whether fields of the experimental channel count.
+    pub experimental: bool,
     /// Whether routes of two namespaces cannot share a host name.
     pub exclusive_hosts: bool,
     /// Namespace and name of the Gateway that serves Ingresses and Routes of OpenShift.
@@ -100,6 +102,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Gatewa
         kubeconfig,
         namespaces: raw.namespaces.clone(),
         default_policy: raw.default_policy,
+        experimental: raw.experimental,
         exclusive_hosts: raw.exclusive_hosts,
         ingress_gateway: ingress_gateway.ok()?,
         route_labels: raw.route_labels.clone(),

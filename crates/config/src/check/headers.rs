@@ -68,7 +68,7 @@ pub(super) fn check(
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
     // Remove the headers that an authorizer sets, so that a client cannot forge them.
     let upstream_fields =
-        authorizers.iter().flat_map(|authorizer| &authorizer.upstream_fields).map(|name| &**name);
+        authorizers.iter().flat_map(|authorizer| authorizer.upstream_fields.names()).map(|name| &**name);
     let upstream_fields = upstream_fields.filter(|name| !is_authorization(name));
     let removed = raw.remove.iter().map(|name| name.0.as_str());
     let strip = headers.strip_set(removed.chain(assertion).chain(upstream_fields));

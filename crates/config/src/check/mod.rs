@@ -56,6 +56,7 @@ use http_engine::outbound_proxy::OutboundProxies;
 use http_engine::tls::TrustAnchors;
 pub use outbound::OutboundSettings;
 pub use pages::messages;
+pub use paths::without_end as plain_path;
 pub use provider::{ProviderSettings, SecretFile};
 pub use revocation::{Broker, FollowedIssuerConfig, RevocationSettings};
 pub use route_checker::RouteChecker;

@@ -7,13 +7,23 @@ use super::Context;
 
 /// Returns a path in canonical form without its trailing slash. Notes a fault for any other path.
 pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
-    let problem = match canonical(text) {
-        Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
-        Ok(canonical) => format!("its canonical form is {canonical:?}"),
+    let problem = match without_end(text) {
+        Ok(plain) => return Some(plain),
         Err(problem) => problem,
     };
     context.faults.add(path, format!("{text:?} is not a canonical path"), problem);
     None
+}
+
+/// A path in canonical form without its trailing slash.
+///
+/// # Errors
+/// What is the canonical form of another path, or why it has none.
+pub fn without_end(text: &str) -> Result<String, String> {
+    match canonical(text)? {
+        canonical if canonical == text => Ok(text.trim_end_matches('/').to_owned()),
+        canonical => Err(format!("its canonical form is {canonical:?}")),
+    }
 }
 
 /// Canonical path of a request for this target.

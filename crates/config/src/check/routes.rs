@@ -242,6 +242,8 @@ pub(super) fn one(
         policy: policy?,
         denied_detail: pages::denied_detail(raw, path, context),
         authorizer: authorizer.ok()?,
+        external_auth: None,
+        retries: None,
         destination: destination.ok()?,
         mirrors: mirrors?,
         action: action.ok()?,

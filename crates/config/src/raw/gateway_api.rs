@@ -31,6 +31,10 @@ pub struct GatewayApi {
     pub namespaces: Vec<String>,
     /// What happens to requests for a route that no `AccessPolicy` reaches.
     pub default_policy: DefaultPolicy,
+    /// Whether fields of the experimental channel of the Gateway API count: the filter `ExternalAuth`
+    /// and `retry` of an `HTTPRoute`. Default: a route with one is refused by a condition.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub experimental: bool,
     /// Whether a host name on a listener belongs to the namespace of the oldest route that has it.
     /// Routes of other namespaces with that name are then refused by a condition. Default: routes of
     /// all namespaces share names, as the Gateway API permits.
@@ -84,6 +88,7 @@ impl Default for GatewayApi {
             kubeconfig: None,
             namespaces: Vec::new(),
             default_policy: DefaultPolicy::Deny,
+            experimental: false,
             exclusive_hosts: false,
             ingress_gateway: None,
             route_labels: BTreeMap::new(),

@@ -14,8 +14,8 @@ use crate::objects::route::{
     RedirectSpec, RewriteSpec,
 };
 use crate::plan::{
-    CorsFilter, ExternalAuthFilter, ExternalAuthProtocol, FilterPlan, HeaderModifier, MirrorFilter,
-    PathModifier, RedirectFilter, RewriteFilter,
+    BackendTarget, CorsFilter, ExternalAuthFilter, ExternalAuthProtocol, FilterPlan, HeaderModifier,
+    MirrorFilter, PathModifier, RedirectFilter, RewriteFilter, UpstreamProtocol,
 };
 
 /// Where the filters of a list stand.
@@ -187,10 +187,16 @@ fn cors(spec: &CorsSpec) -> FilterPlan {
 
 fn external_auth(context: &mut Context<'_>, spec: &ExternalAuthSpec) -> Result<FilterPlan, Fault> {
     if !context.settings.experimental {
-        return Err(unsupported("filters of type ExternalAuth are experimental and not enabled"));
+        let message = "filters of type ExternalAuth are experimental: the operator enables them with \
+            `experimental` in `[gateway_api]`";
+        return Err(unsupported(message));
     }
+    let mut target = context.target(&spec.backend_ref);
     let (protocol, allowed_headers) = match spec.protocol.as_str() {
         "GRPC" => {
+            if let BackendTarget::Upstream(key) = &mut target {
+                key.protocol = UpstreamProtocol::Http2;
+            }
             let allowed = spec.grpc.as_ref().map(|grpc| grpc.allowed_headers.clone());
             (ExternalAuthProtocol::Grpc, allowed)
         }
@@ -209,7 +215,7 @@ fn external_auth(context: &mut Context<'_>, spec: &ExternalAuthSpec) -> Result<F
         }
     };
     Ok(FilterPlan::ExternalAuth(ExternalAuthFilter {
-        target: context.target(&spec.backend_ref),
+        target,
         protocol,
         allowed_headers: allowed_headers.unwrap_or_default(),
         body: spec.forward_body.and_then(|body| body.max_size).filter(|size| *size > 0),

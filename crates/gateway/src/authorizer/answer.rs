@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use auth::headers::{IdentityHeaders, is_same_alias_class};
+use auth::headers::{IdentityHeaders, StripSet, is_per_hop, is_same_alias_class};
 use auth::request::Field;
 use auth::time::Timestamp;
 use coherence::revocation_tags;
@@ -19,9 +19,12 @@ use credentials::revocation::RevocableToken;
 use http_engine::labels::{Consulted, Outcome};
 use http_engine::local_reply::LocalReply;
 
+use super::check_response;
+use super::freshness::{age, freshness};
 use super::question::AuthorizerQuestion;
+use super::response::{AnswerError, AuthorizerResponse};
 use crate::authorizer::ENDS_IN;
-use crate::config::AuthorizerConfig as Config;
+use crate::config::{AuthorizerConfig as Config, QuestionForm, UpstreamFields};
 
 /// Fields of a refusal that go to the client, besides its body and status. All other fields are for
 /// the gateway.
@@ -45,32 +48,38 @@ const FOR_CLIENTS: [&str; 17] = [
     "x-frame-options",
 ];
 
-/// An authorizer's response as it arrived.
-#[derive(Debug, Default)]
-pub(crate) struct AuthorizerResponse {
-    pub(crate) status: u16,
-    /// Field names as received, with their values.
-    pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
-    pub(crate) body: Vec<u8>,
-}
+/// Beginnings of the names of fields that describe an answer, or tell the client something. Where
+/// all fields of an answer go to the upstream, these do not.
+const ABOUT_ANSWERS: [&str; 20] = [
+    "accept-ranges",
+    "age",
+    "allow",
+    "alt-svc",
+    "cache-control",
+    "content-",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "location",
+    "postern-",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "trailer",
+    "vary",
+    "via",
+    "www-authenticate",
+];
 
-/// Why an answer is unusable.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AnswerError {
-    #[error("the request has characters that an authorizer query cannot carry")]
-    InvalidQuery,
-    #[error("the answer is not valid HTTP, or its head is too large")]
-    NotHttp,
-    #[error("the answer's body is larger than {0} bytes")]
-    TooLarge(usize),
-    #[error("the answer has the invalid status {0}")]
-    Status(u16),
-    #[error("the answer repeats the field {0}")]
-    Repeated(Box<str>),
-    #[error("the answer's field {0} is not valid UTF-8")]
-    NotText(Box<str>),
-    #[error("the answer's field {0} is not a number of milliseconds")]
-    NotMillis(&'static str),
+/// Fields that have a meaning for this gateway.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnFields<'c> {
+    /// Those that name the caller.
+    pub(crate) identity: &'c IdentityHeaders,
+    /// Those that no client may set.
+    pub(crate) strip: &'c StripSet,
 }
 
 /// A usable answer of an authorizer.
@@ -89,6 +98,8 @@ pub(crate) struct AuthorizerAllowed {
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
     /// The same fields as lines of an HTTP/1.1 head.
     pub(crate) http1_block: Box<[u8]>,
+    /// Names of fields that the client's request loses.
+    pub(crate) replaced: Vec<Box<str>>,
     /// Whether `fields` contains the caller's identity: then the gateway adds none of its own.
     pub(crate) has_identity: bool,
     /// `Set-Cookie` values for the client.
@@ -124,14 +135,19 @@ pub(crate) struct ParsedAnswer {
 pub(crate) fn read(
     response: AuthorizerResponse,
     config: &Config,
-    identity: &IdentityHeaders,
+    own: OwnFields<'_>,
     question: &AuthorizerQuestion,
 ) -> Result<ParsedAnswer, AnswerError> {
+    let (response, removed) = match config.question {
+        QuestionForm::Grpc => check_response::read(response)?,
+        _ => (response, Vec::new()),
+    };
     let fresh = freshness(&response, config, question.has_request_id());
     match response.status {
         200..=299 => {
             let (statement, lifetime) = (revocation_tags_of(&response)?, credential_lifetime(&response)?);
-            let answer = AuthorizerAnswer::Allowed(allowed(&response, config, identity)?);
+            let allowed = allowed(&response, (config, own), removed)?;
+            let answer = AuthorizerAnswer::Allowed(allowed);
             Ok(ParsedAnswer { answer, fresh, revocation: statement, credential_lifetime: lifetime })
         }
         300..=599 => Ok(ParsedAnswer {
@@ -146,18 +162,33 @@ pub(crate) fn read(
 
 fn allowed(
     response: &AuthorizerResponse,
-    config: &Config,
-    identity: &IdentityHeaders,
+    (config, own): (&Config, OwnFields<'_>),
+    removed: Vec<Box<str>>,
 ) -> Result<AuthorizerAllowed, AnswerError> {
-    let mut allowed = AuthorizerAllowed::default();
+    let mut allowed = AuthorizerAllowed { replaced: removed, ..AuthorizerAllowed::default() };
     let mut block = Vec::new();
-    for name in &config.upstream_fields {
+    let all: Vec<Box<str>>;
+    let names = match &config.upstream_fields {
+        UpstreamFields::All => {
+            all = copied_names(response, own.strip);
+            &*all
+        }
+        fields => fields.names(),
+    };
+    let is_trusted = matches!(config.upstream_fields, UpstreamFields::Trusted(_));
+    for name in names {
+        if !is_trusted {
+            if is_per_hop(name) || own.strip.strips(name) || name.eq_ignore_ascii_case("host") {
+                continue;
+            }
+            allowed.replaced.push(name.clone());
+        }
         // A proxy that cannot remove a field sends it empty to say "none".
-        let Some(value) = single_field(response, name)?.filter(|value| !value.is_empty()) else { continue };
+        let Some(value) = response.single_field(name)?.filter(|value| !value.is_empty()) else { continue };
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             block.extend_from_slice(part);
         }
-        allowed.has_identity |= identity.names().any(|own| is_same_alias_class(own, name));
+        allowed.has_identity |= own.identity.names().any(|own| is_same_alias_class(own, name));
         allowed.fields.push((name.clone(), value.into()));
     }
     allowed.http1_block = block.into();
@@ -166,6 +197,22 @@ fn allowed(
     let cookies = cookies.filter(|(name, value)| !sets_login_cookie(&Field { name, value }));
     allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
     Ok(allowed)
+}
+
+/// Names of the fields that go to the upstream where all do, in lower case.
+fn copied_names(response: &AuthorizerResponse, strip: &StripSet) -> Vec<Box<str>> {
+    let mut names: Vec<Box<str>> = Vec::new();
+    for (name, _) in &response.fields {
+        let name = name.to_ascii_lowercase();
+        let is_about_answer = ABOUT_ANSWERS.iter().any(|own| match own.strip_suffix('-') {
+            Some(_) => name.starts_with(own),
+            None => name == *own,
+        });
+        if !is_about_answer && !strip.strips(&name) && !names.iter().any(|known| **known == *name) {
+            names.push(name.into());
+        }
+    }
+    names
 }
 
 fn refused(response: AuthorizerResponse) -> Result<AuthorizerRefused, AnswerError> {
@@ -180,21 +227,12 @@ fn refused(response: AuthorizerResponse) -> Result<AuthorizerRefused, AnswerErro
     Ok(AuthorizerRefused { status: response.status, fields, body: response.body.into() })
 }
 
-/// The value of a field that may occur once.
-fn single_field<'h>(response: &'h AuthorizerResponse, name: &str) -> Result<Option<&'h [u8]>, AnswerError> {
-    let mut of_name = response.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-    match (of_name.next(), of_name.next()) {
-        (Some(_), Some(_)) => Err(AnswerError::Repeated(name.into())),
-        (first, _) => Ok(first.map(|(_, value)| &**value)),
-    }
-}
-
 /// The revocation tags, which only a Postern sends. Fields that cannot be parsed are an error, not
 /// an absence.
 fn revocation_tags_of(
     response: &AuthorizerResponse,
 ) -> Result<Option<(Box<str>, RevocationTags)>, AnswerError> {
-    let text = |name: &str| match single_field(response, name)?.map(std::str::from_utf8) {
+    let text = |name: &str| match response.single_field(name)?.map(std::str::from_utf8) {
         Some(Ok(text)) => Ok(Some(text)),
         Some(Err(_)) => Err(AnswerError::NotText(name.into())),
         None => Ok(None),
@@ -210,89 +248,11 @@ fn revocation_tags_of(
 
 /// The remaining lifetime of the credential ([`ENDS_IN`]), which only a Postern sends.
 fn credential_lifetime(response: &AuthorizerResponse) -> Result<Option<Duration>, AnswerError> {
-    let Some(value) = single_field(response, ENDS_IN)? else { return Ok(None) };
+    let Some(value) = response.single_field(ENDS_IN)? else { return Ok(None) };
     let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     let lifetime = Duration::from_millis(millis.ok_or(AnswerError::NotMillis(ENDS_IN))?);
     // A cache on the way that does not state the answer's age may have held it for any time.
     Ok(Some(lifetime.saturating_sub(age(response).unwrap_or(lifetime))))
-}
-
-/// How old an answer is (RFC 9111 section 5.1); `None`: the field cannot be parsed.
-fn age(response: &AuthorizerResponse) -> Option<Duration> {
-    let mut ages = values(response, "age");
-    match (ages.next(), ages.next()) {
-        (None, _) => Some(Duration::ZERO),
-        (Some(age), None) => seconds(std::str::from_utf8(age).ok()?),
-        (Some(_), Some(_)) => None,
-    }
-}
-
-/// How long an answer is fresh (RFC 9111 section 4.2), if it may be cached at all (section 3). Only
-/// explicit directives count: there is no heuristic freshness, and a repeated or unparsable
-/// directive means `None`.
-fn freshness(response: &AuthorizerResponse, config: &Config, names_request: bool) -> Option<Duration> {
-    if !matches!(response.status, 200..=299 | 401 | 403) || values(response, "set-cookie").next().is_some() {
-        return None;
-    }
-    let (mut max_age, mut shared_max_age) = (None, None);
-    for directive in list(response, "cache-control") {
-        let directive = directive?;
-        let (name, value) = directive.split_once('=').map_or((directive, None), |(n, v)| (n, Some(v)));
-        let age = match name.trim().to_ascii_lowercase().as_str() {
-            // `no-cache` and `private` may name single fields; here they always count for the whole
-            // answer. A bare `private` allows only caches of one client.
-            "no-store" | "no-cache" | "private" => return None,
-            "max-age" => &mut max_age,
-            "s-maxage" => &mut shared_max_age,
-            _ => continue,
-        };
-        if age.replace(seconds(value?)?).is_some() {
-            return None;
-        }
-    }
-    // This cache serves many connections: `s-maxage`, for shared caches, takes precedence.
-    let fresh = shared_max_age.or(max_age)?;
-    let mut named = 0;
-    for name in list(response, "vary") {
-        let name = name?;
-        let shown = config.shown_fields.iter().find(|shown| shown.name.eq_ignore_ascii_case(name));
-        let is_described = config.question.fields().iter().any(|field| field.eq_ignore_ascii_case(name));
-        match shown {
-            Some(shown) if shown.is_request_id && names_request => return None,
-            None if !is_described => return None,
-            _ => named += 1,
-        }
-    }
-    // The answer may depend on fields that the key leaves out, and does not exclude that with
-    // `Vary`.
-    if names_request && named == 0 {
-        return None;
-    }
-    fresh.checked_sub(age(response)?).filter(|left| !left.is_zero())
-}
-
-/// Parses `delta-seconds` (RFC 9111 section 1.2.2).
-fn seconds(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // A value that overflows exceeds any configured maximum.
-    digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
-}
-
-fn values<'h>(response: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
-    let of_name = response.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
-    of_name.map(|(_, value)| &**value)
-}
-
-/// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for a value that
-/// is not UTF-8.
-fn list<'h>(response: &'h AuthorizerResponse, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
-    values(response, name).flat_map(|value| {
-        let text = std::str::from_utf8(value).ok();
-        let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
-        let parts = parts.filter(|part| !part.is_empty()).map(Some);
-        parts.chain(text.is_none().then_some(None))
-    })
 }
 
 impl AuthorizerAnswer {
@@ -377,6 +337,7 @@ impl Weigh for AuthorizerAnswer {
             Self::Allowed(AuthorizerAllowed {
                 fields,
                 http1_block,
+                replaced,
                 cookies,
                 revocable,
                 has_identity: _,
@@ -389,7 +350,8 @@ impl Weigh for AuthorizerAnswer {
                 let held = revocable
                     .as_ref()
                     .map_or(0, |revocable| revocable.weight() + size_of::<CacheEntryBasis>());
-                fields + http1_block.len() + cookies + held
+                let replaced = replaced.iter().map(|name| size_of::<Box<str>>() + name.len()).sum::<usize>();
+                fields + http1_block.len() + replaced + cookies + held
             }
             Self::Refused(AuthorizerRefused { fields, body, status: _ }) => {
                 fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>() + body.len()
@@ -401,7 +363,7 @@ impl Weigh for AuthorizerAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DEFAULT_SHOWN_FIELDS, QuestionForm, ShownField};
+    use crate::config::{DEFAULT_SHOWN_FIELDS, ShownField, ShownFields};
 
     fn config() -> Config {
         Config {
@@ -409,8 +371,12 @@ mod tests {
             upstream: 0,
             question: QuestionForm::SameRequest { prefix: "".into() },
             timeout: Duration::from_secs(1),
-            shown_fields: DEFAULT_SHOWN_FIELDS.iter().map(|name| ShownField::new(name)).collect(),
-            upstream_fields: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
+            shown_fields: ShownFields::Named(
+                DEFAULT_SHOWN_FIELDS.iter().map(|name| ShownField::new(name)).collect(),
+            ),
+            upstream_fields: UpstreamFields::Trusted(
+                ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
+            ),
             max_age: Duration::from_secs(10),
             max_age_with_revocation: Duration::from_mins(1),
             cache_bytes: 1 << 20,
@@ -419,7 +385,7 @@ mod tests {
 
     fn response(status: u16, fields: &[(&str, &str)]) -> AuthorizerResponse {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
-        AuthorizerResponse { status, fields, body: Vec::new() }
+        AuthorizerResponse { status, fields, ..AuthorizerResponse::default() }
     }
 
     fn fresh(status: u16, fields: &[(&str, &str)], names_request: bool) -> Option<u64> {
@@ -499,7 +465,9 @@ mod tests {
     #[test]
     fn the_service_is_given_what_is_configured_once_and_nothing_empty() {
         let given = |fields: &[(&str, &str)]| {
-            allowed(&response(200, fields), &config(), &IdentityHeaders::x_auth_request())
+            let (identity, strip) = (IdentityHeaders::x_auth_request(), StripSet::new([""; 0]));
+            let own = OwnFields { identity: &identity, strip: &strip };
+            allowed(&response(200, fields), (&config(), own), Vec::new())
         };
         let all = given(&[
             ("X-Auth-Request-User", "ada"),

@@ -26,7 +26,11 @@
 //! lease it authorizes only the request that it was queried for.
 
 pub(crate) mod answer;
+mod check_response;
+mod freshness;
 pub(crate) mod question;
+pub(crate) mod response;
+pub(crate) mod routed;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -70,8 +74,6 @@ pub(crate) type AuthorizerResult = Result<Arc<AuthorizerAnswer>, AuthorizerUnkno
 /// one: no answer outlives the configuration under which it was queried.
 pub(crate) struct Authorizer {
     pub(crate) config: config::AuthorizerConfig,
-    /// Index into the configured authorizers.
-    pub(crate) index: usize,
     pub(crate) cache: DecisionCache<AuthorizerAnswer, NotShared>,
     pub(crate) scope: CacheScope,
     pub(crate) followed_issuers: FollowedIssuers,
@@ -137,7 +139,6 @@ impl Authorizer {
         };
         Self {
             config: config.clone(),
-            index: at,
             // Flushes of verified credentials do not concern the authorizer's answers.
             cache: DecisionCache::new(&limits, Generation::default()),
             scope: secret.scope(generation, at as u64),

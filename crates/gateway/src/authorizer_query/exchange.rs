@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 use http_engine::deadline::TICK;
 use http_engine::http_stream::{
@@ -17,8 +18,8 @@ use http_engine::http_stream::{
 use http_engine::labels::Consulted;
 use telemetry::access_log::RequestProtocol;
 
-use crate::authorizer::answer::{AnswerError, AuthorizerResponse};
 use crate::authorizer::question::AuthorizerQuestion;
+use crate::authorizer::response::{AnswerError, AuthorizerResponse};
 use crate::config::AuthorizerConfig as Config;
 use crate::exchange_error::ExchangeError;
 use crate::forward::ForwardedRequest;
@@ -67,10 +68,12 @@ struct AnswerReader {
     body: Body,
 }
 
-/// Sink for the response body. The query itself has no body.
+/// The body of the query, and the sink for that of the response.
 #[derive(Default)]
 struct Body {
+    unsent: Bytes,
     bytes: Vec<u8>,
+    trailers: Option<Box<HeaderMap>>,
     too_large: bool,
 }
 
@@ -88,10 +91,13 @@ pub(crate) async fn send_query(
         target: question.target(),
         authority: question.authority(),
         fields: question.fields().collect(),
+        body_bytes: question.body().len(),
     };
     let mut outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
         .map_err(|_| AnswerError::InvalidQuery)?;
-    let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
+    let mut listening = AnswerReader::default();
+    listening.body.unsent = question.body().clone();
+    let deadline = worker.deadlines.register();
     // Discarded: the request that the query is about has its own record.
     let mut record = RequestRecord::begin(
         worker.clock.monotonic(),
@@ -116,7 +122,10 @@ pub(crate) async fn send_query(
         return Err(AnswerError::TooLarge(MAX_BODY).into());
     }
     match relayed.fault {
-        None => Ok(AuthorizerResponse { body: listening.body.bytes, ..listening.response }),
+        None => {
+            let Body { bytes: body, trailers, .. } = listening.body;
+            Ok(AuthorizerResponse { body, trailers, ..listening.response })
+        }
         Some(ExchangeError::UpstreamTimeout | ExchangeError::RequestTimeout) => {
             Err(QueryError::Timeout(config.timeout))
         }
@@ -155,10 +164,12 @@ impl Downstream for AnswerReader {
 
 impl HttpStream for Body {
     fn poll_fill(&mut self, _: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
-        Poll::Ready(Ok(Fill::End(None)))
+        Poll::Ready(Ok(if self.unsent.is_empty() { Fill::End(None) } else { Fill::Data(&self.unsent) }))
     }
 
-    fn consume(&mut self, _: usize) {}
+    fn consume(&mut self, n: usize) {
+        self.unsent.advance(n);
+    }
 
     fn poll_write(&mut self, _: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         if self.bytes.len() + data.len() > MAX_BODY {
@@ -169,7 +180,8 @@ impl HttpStream for Body {
         Poll::Ready(Ok(data.len()))
     }
 
-    fn finish(&mut self, _: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
+        self.trailers = trailers;
         Ok(())
     }
 

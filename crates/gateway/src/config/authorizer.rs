@@ -49,16 +49,57 @@ pub struct AuthorizerConfig {
     /// s.
     pub timeout: Duration,
     /// Client fields that the authorizer is shown. Default [`DEFAULT_SHOWN_FIELDS`].
-    pub shown_fields: Box<[ShownField]>,
-    /// Fields of its answer for the upstream, in lower case. A client's field of such a name never
-    /// passes.
-    pub upstream_fields: Box<[Box<str>]>,
+    pub shown_fields: ShownFields,
+    /// Fields of its answer for the upstream.
+    pub upstream_fields: UpstreamFields,
     /// Maximum time to cache an answer that cannot be revoked; zero: not at all. Default 10 s.
     pub max_age: Duration,
     /// Maximum time to cache an answer that a followed issuer can revoke. Default 60 s.
     pub max_age_with_revocation: Duration,
     /// Maximum bytes of cached answers, over all workers. Default 16 MiB.
     pub cache_bytes: usize,
+}
+
+/// The client fields that an authorizer is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShownFields {
+    /// These.
+    Named(Box<[ShownField]>),
+    /// All that a service could get, without those of the connection and of the body.
+    All,
+}
+
+impl ShownFields {
+    /// The names, where there is a list of them.
+    pub fn named(&self) -> &[ShownField] {
+        match self {
+            Self::Named(fields) => fields,
+            Self::All => &[],
+        }
+    }
+}
+
+/// The fields of an authorizer's answer that the upstream gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpstreamFields {
+    /// These, in lower case. The operator trusts the authorizer with them, so that they may name the
+    /// caller. A client's field of such a name passes on no route.
+    Trusted(Box<[Box<str>]>),
+    /// These, in lower case, as far as a client could send them itself. A client's field of such a
+    /// name does not pass on this route.
+    Named(Box<[Box<str>]>),
+    /// All that a client could send itself, without those that describe the answer.
+    All,
+}
+
+impl UpstreamFields {
+    /// The names, where there is a list of them.
+    pub fn names(&self) -> &[Box<str>] {
+        match self {
+            Self::Trusted(names) | Self::Named(names) => names,
+            Self::All => &[],
+        }
+    }
 }
 
 /// A client field that an authorizer is shown.
@@ -98,6 +139,8 @@ pub enum QuestionForm {
         /// The path to query, with a query string if there is one.
         path: Box<str>,
     },
+    /// A `CheckRequest` over gRPC (`envoy.service.auth.v3.Authorization`). Its upstream speaks HTTP/2.
+    Grpc,
 }
 
 impl QuestionForm {
@@ -105,6 +148,8 @@ impl QuestionForm {
     /// answer's `Vary` may name any.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
+            // The answer has no `Vary`.
+            Self::Grpc => &[],
             Self::SameRequest { .. } => &["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"],
             Self::XOriginal { .. } => &[
                 "host",

@@ -1,8 +1,10 @@
 //! Destinations: the upstreams that a route's requests and their copies go to.
 //!
 //! Owns: the choice of one of several upstreams by weight, and the share of requests that a mirror
-//! gets. Does not own: randomness and the client's hash, which are arguments; endpoints
+//! gets; what a route says of retries. Does not own: randomness and the client's hash, which are arguments; endpoints
 //! ([`http_engine::upstream`]).
+
+use std::time::Duration;
 
 use super::{RequestHeaders, ResponseHeaders, Route};
 
@@ -152,7 +154,30 @@ impl MirrorShare {
     }
 }
 
+/// Retries of a route, in place of those of its upstreams. The budget of the upstream stays, and a
+/// request is repeated only if it may be sent twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteRetries {
+    /// Attempts after the first.
+    pub retries: u32,
+    /// Statuses of responses that are dropped for another attempt.
+    pub on_statuses: Box<[u16]>,
+    /// Pause before the second attempt, doubled each time. `None`: 25 ms, and only before an endpoint
+    /// that was tried.
+    pub backoff: Option<Duration>,
+}
+
 impl Route {
+    /// The authorizers that must agree, in the order in which they are queried.
+    pub fn authorizers(&self) -> impl Iterator<Item = usize> {
+        self.authorizer.into_iter().chain(self.external_auth)
+    }
+
+    /// Whether an authorizer must agree.
+    pub fn has_authorizer(&self) -> bool {
+        self.authorizers().next().is_some()
+    }
+
     /// Every upstream that may receive a request of the route, or a copy of it.
     pub fn reached_upstreams(&self) -> impl Iterator<Item = usize> {
         let mirrors = self.mirrors.iter().map(|mirror| mirror.upstream);

@@ -27,8 +27,10 @@ pub struct Routing {
     table: RouteTable,
     routes: Slots<Arc<Route>>,
     upstreams: Slots<RoutedUpstream>,
-    /// How many of the routes and of the upstreams are those of the file.
-    in_file: (usize, usize),
+    /// Authorizers of one route each; their numbers follow those of the file's authorizers.
+    authorizers: Slots<Arc<AuthorizerConfig>>,
+    /// How many of the routes, of the upstreams and of the authorizers are those of the file.
+    in_file: FirstFree,
     guards: Arc<[Option<Guards>]>,
     decision_fields: DecisionFields,
     /// How many routes have a CORS policy.
@@ -56,6 +58,17 @@ struct RoutedUpstream {
     updates: Option<EndpointUpdates>,
 }
 
+/// The smallest numbers that are not of the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FirstFree {
+    /// Of routes.
+    pub route: usize,
+    /// Of upstreams.
+    pub upstream: usize,
+    /// Of authorizers.
+    pub authorizer: usize,
+}
+
 /// The routes and upstreams of the file.
 pub struct FileRoutes {
     /// The lookup table of the routes.
@@ -73,14 +86,15 @@ impl Routing {
     pub fn of_file(file: FileRoutes, authorizers: &[AuthorizerConfig]) -> Self {
         let FileRoutes { table, routes, upstreams, guards } = file;
         let mut decision_fields = DecisionFields::default();
-        for shown in authorizers.iter().flat_map(|authorizer| &authorizer.shown_fields) {
+        for shown in authorizers.iter().flat_map(|authorizer| authorizer.shown_fields.named()) {
             decision_fields.add(&shown.name);
         }
         for (at, route) in routes.iter().enumerate() {
             fields_read(&table, at, route).for_each(|name| decision_fields.add(name));
         }
         let with_cors = routes.iter().filter(|route| route.cors.is_some()).count();
-        let in_file = (routes.len(), upstreams.len());
+        let in_file =
+            FirstFree { route: routes.len(), upstream: upstreams.len(), authorizer: authorizers.len() };
         let routes = routes.into_iter().map(Arc::new).collect();
         let upstreams =
             upstreams.into_iter().map(|config| RoutedUpstream { config, updates: None }).collect();
@@ -88,6 +102,7 @@ impl Routing {
             table,
             routes,
             upstreams,
+            authorizers: Slots::default(),
             in_file,
             guards: guards.into(),
             decision_fields,
@@ -115,7 +130,7 @@ impl Routing {
 
     /// The routes of the file, in its order.
     pub fn file_routes(&self) -> impl Iterator<Item = &Arc<Route>> {
-        self.routes.iter().take(self.in_file.0)
+        self.routes.iter().take(self.in_file.route)
     }
 
     /// An upstream by its number.
@@ -136,11 +151,11 @@ impl Routing {
 
     /// The upstreams of the file, in its order.
     pub fn file_upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.upstreams.iter().take(self.in_file.1).map(|upstream| &upstream.config)
+        self.upstreams.iter().take(self.in_file.upstream).map(|upstream| &upstream.config)
     }
 
-    /// The smallest numbers that routes and upstreams of other sources may have.
-    pub fn first_free(&self) -> (usize, usize) {
+    /// The smallest numbers that routes, upstreams and authorizers of other sources may have.
+    pub fn first_free(&self) -> FirstFree {
         self.in_file
     }
 
@@ -215,6 +230,26 @@ impl Routing {
     /// Removes an upstream. No route may lead to it any more.
     pub fn remove_upstream(&mut self, at: usize) {
         self.upstreams.take(at);
+    }
+
+    /// An authorizer of one route, if it is there.
+    pub fn authorizer(&self, at: usize) -> Option<&Arc<AuthorizerConfig>> {
+        self.authorizers.get(at.checked_sub(self.in_file.authorizer)?)
+    }
+
+    /// Adds an authorizer of one route, or replaces the one with its number.
+    pub fn insert_authorizer(&mut self, at: usize, config: Arc<AuthorizerConfig>) {
+        self.remove_authorizer(at);
+        let Some(slot) = at.checked_sub(self.in_file.authorizer) else { return };
+        config.shown_fields.named().iter().for_each(|shown| self.decision_fields.add(&shown.name));
+        self.authorizers.set(slot, config);
+    }
+
+    /// Removes an authorizer of one route. No route may have it any more.
+    pub fn remove_authorizer(&mut self, at: usize) {
+        let slot = at.checked_sub(self.in_file.authorizer);
+        let Some(config) = slot.and_then(|slot| self.authorizers.take(slot)) else { return };
+        config.shown_fields.named().iter().for_each(|shown| self.decision_fields.remove(&shown.name));
     }
 
     /// Adds a scope with its metrics, or replaces those of the one with its number.

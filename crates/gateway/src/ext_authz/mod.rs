@@ -1,7 +1,7 @@
 //! Envoy's external authorization over gRPC (`envoy.service.auth.v3.Authorization`).
 //!
 //! Owns: the service's one method on an HTTP/2 stream, and the gRPC health check. Does not own: the
-//! stream's codec ([`crate::serve::http2`]), the decision, the content of a permitting response
+//! messages ([`crate::envoy_authz`]), the stream's codec ([`crate::serve::http2`]), the decision, the content of a permitting response
 //! ([`crate::auth_response`]).
 //!
 //! Flow: `grpc::message → CheckRequest → ParsedRequest → pipeline::admit → CheckResponse →
@@ -10,9 +10,6 @@
 //! Every answer has gRPC status OK, a denial too. Envoy treats any other status as a failure, which
 //! it answers as configured, 403 by default. For the same reason an unavailable token authority is
 //! a 503 in a `CheckResponse`. It is sent before Envoy's own deadline, which the call carries.
-
-pub(crate) mod grpc;
-mod message;
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -27,16 +24,15 @@ use http_engine::local_reply::LocalReply;
 use http_engine::parsed_request::ParsedRequest;
 use prost::Message as _;
 
-use self::message::{
-    APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
+use crate::auth_response::{AuthResponse, fields_to_remove};
+use crate::envoy_authz::message::{
+    self, APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
     HttpStatus, OVERWRITE, OkResponse, Status, Struct, Value,
 };
-use crate::auth_response::{AuthResponse, fields_to_remove};
+use crate::envoy_authz::{CHECK, grpc};
 use crate::record::RequestRecord;
 use crate::worker::ActiveConfig;
 
-/// Path of the method that Envoy calls.
-const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
 /// Path of the standard health check (`grpc.health.v1`).
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 /// The message `HealthCheckResponse { status: SERVING }`.

@@ -12,7 +12,6 @@ use http_engine::head::{Framing, HeadFault};
 use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
-use crate::authorizer::AuthorizerAllowed;
 use crate::config::{RequestHeaders, Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
@@ -28,6 +27,8 @@ pub(crate) struct QuestionHead<'q> {
     pub(crate) target: &'q [u8],
     pub(crate) authority: &'q str,
     pub(crate) fields: Vec<(&'q str, &'q [u8])>,
+    /// Length of the body that follows.
+    pub(crate) body_bytes: usize,
 }
 
 /// The head of an upstream request, in the form of the upstream's protocol.
@@ -40,33 +41,37 @@ pub(super) enum ForwardedHead {
 }
 
 impl QuestionHead<'_> {
-    fn fields(&self, length: Option<(&'static str, &'static [u8])>) -> impl Iterator<Item = (&str, &[u8])> {
-        self.fields.iter().copied().chain(length)
+    /// The length of the body. Methods that usually have one state that there is none (RFC 9110
+    /// section 8.6).
+    fn length(&self) -> Option<String> {
+        let is_told = self.body_bytes > 0 || !matches!(self.method, "GET" | "HEAD");
+        is_told.then(|| self.body_bytes.to_string())
     }
 
-    pub(super) fn http1(&self, length: Option<(&'static str, &'static [u8])>) -> ForwardedHead {
+    pub(super) fn http1(&self) -> ForwardedHead {
         let mut out = borrow_vec();
         for part in [self.method.as_bytes(), b" ", self.target, b" HTTP/1.1\r\n"] {
             out.extend_from_slice(part);
         }
         put_field(&mut out, "host", self.authority.as_bytes());
-        for (name, value) in self.fields(length) {
+        for (name, value) in &self.fields {
             put_field(&mut out, name, value);
+        }
+        if let Some(length) = self.length() {
+            put_field(&mut out, "content-length", length.as_bytes());
         }
         out.extend_from_slice(b"\r\n");
         ForwardedHead::Http1 { bytes: out, host_at: None }
     }
 
-    pub(super) fn http2(
-        &self,
-        length: Option<(&'static str, &'static [u8])>,
-        tls: bool,
-    ) -> Result<ForwardedHead, Refusal> {
+    pub(super) fn http2(&self, tls: bool) -> Result<ForwardedHead, Refusal> {
         let uri = http2_uri(tls, self.authority, self.target.to_vec())?;
         let mut request = Request::new(());
         *request.method_mut() = self.method.parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
         *request.uri_mut() = uri;
-        for (name, value) in self.fields(length) {
+        let length = self.length();
+        let length = length.as_ref().map(|length| ("content-length", length.as_bytes()));
+        for (name, value) in self.fields.iter().copied().chain(length) {
             let value = HeaderValue::from_bytes(value).map_err(|_| Refusal::Head(HeadFault::FieldLine))?;
             let name =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| Refusal::Head(HeadFault::FieldLine))?;
@@ -91,15 +96,13 @@ pub(super) struct Draft<'a, 'r> {
     /// Filter for the client's fields.
     pub(super) filter: &'a ForwardFilter<'a>,
     pub(super) caller: Option<&'a Verified>,
-    /// The authorizer's answer, where the route has an authorizer.
-    pub(super) authorizer_answer: Option<&'a AuthorizerAllowed>,
     pub(super) record: &'a RequestRecord,
 }
 
 impl<'a> Draft<'a, '_> {
-    /// The identity to send upstream; `None` if the authorizer's answer already names the caller.
+    /// The identity to send upstream; `None` if an authorizer's answer already names the caller.
     fn identity(&self) -> Option<&'a Verified> {
-        self.caller.filter(|_| !self.authorizer_answer.is_some_and(|consent| consent.has_identity))
+        self.caller.filter(|_| !self.record.authorizer_answers().any(|answer| answer.has_identity))
     }
 
     /// Calls `put` with the gateway's fields that are the same for every request of this connection
@@ -111,7 +114,7 @@ impl<'a> Draft<'a, '_> {
         for (name, value) in self.identity().iter().flat_map(|caller| &caller.upstream_fields) {
             put(name, value);
         }
-        for (name, value) in self.authorizer_answer.iter().flat_map(|consent| &consent.fields) {
+        for (name, value) in self.record.authorizer_answers().flat_map(|answer| &answer.fields) {
             put(name, value);
         }
     }
@@ -193,8 +196,8 @@ impl<'a> Draft<'a, '_> {
         if let Some(caller) = self.identity() {
             out.extend_from_slice(&caller.http1_block);
         }
-        if let Some(consent) = self.authorizer_answer {
-            out.extend_from_slice(&consent.http1_block);
+        for answer in self.record.authorizer_answers() {
+            out.extend_from_slice(&answer.http1_block);
         }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {

@@ -21,7 +21,9 @@ use telemetry::trace::TraceContext;
 
 use super::Admission;
 use super::lookups::{LookupNeeded, Lookups};
-use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerUnknown, QuestionInput, ambiguous};
+use crate::authorizer::{
+    Authorizer, AuthorizerAnswer, AuthorizerQuestion, AuthorizerUnknown, QuestionInput, ambiguous,
+};
 use crate::forward_filter;
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
@@ -107,40 +109,48 @@ impl RouteAuthorizer<'_> {
         decide(&RuleContext { fields: self.inbound.fields, captures, reviews: &known, client: self.client })
     }
 
-    /// The approvals of the route's authorizer: of the request, `None` if the route has none, and
-    /// of the request in each other reading of its path.
-    pub(super) fn query_authorizer(
+    /// The approvals of the route's authorizers: of the request, and of the request in each other
+    /// reading of its path.
+    pub(super) fn query_authorizers(
         &self,
         route: usize,
         request: &Canonical<'_>,
         trace: Option<&TraceContext>,
-    ) -> Result<(Option<AuthorizerConsent>, Vec<AuthorizerConsent>), NotAuthorized> {
-        let config = &self.running.config;
-        let Some(at) = config.route(route).authorizer else { return Ok((None, Vec::new())) };
-        if let Some(name) = ambiguous(self.running.authorizers[at].authorizer.config(), self.inbound.fields) {
-            return Err(NotAuthorized::Ambiguous(name.into()));
+    ) -> Result<(Vec<AuthorizerConsent>, Vec<AuthorizerConsent>), NotAuthorized> {
+        let (mut consents, mut others) = (Vec::new(), Vec::new());
+        for at in self.running.config.route(route).authorizers() {
+            let active = self.running.authorizer(at).ok_or(NotAuthorized::Unknown)?;
+            let authorizer = &active.authorizer;
+            if let Some(name) =
+                ambiguous(authorizer.config(), self.inbound.fields, &self.running.config.strip)
+            {
+                return Err(NotAuthorized::Ambiguous(name.into()));
+            }
+            // The authorizer could read another query than the upstream.
+            if let Some(fault) = request.query_start_fault() {
+                return Err(NotAuthorized::Denied(Denial::UnreadableQuery(fault)));
+            }
+            consents.push(self.query_about((at, authorizer), request, trace)?);
+            for reading in request.other_requests() {
+                others.push(self.query_about((at, authorizer), &reading, trace)?);
+            }
         }
-        // The authorizer could read another query than the upstream.
-        if let Some(fault) = request.query_start_fault() {
-            return Err(NotAuthorized::Denied(Denial::UnreadableQuery(fault)));
-        }
-        let consent = self.query_about(at, request, trace)?;
-        let others = request.other_requests().map(|reading| self.query_about(at, &reading, trace));
-        Ok((Some(consent), others.collect::<Result<_, _>>()?))
+        Ok((consents, others))
     }
 
     /// The approval of an authorizer.
     fn query_about(
         &self,
-        at: usize,
+        (at, authorizer): (usize, &Authorizer),
         request: &Canonical<'_>,
         trace: Option<&TraceContext>,
     ) -> Result<AuthorizerConsent, NotAuthorized> {
-        let authorizer = &self.running.authorizers[at].authorizer;
         let about = QuestionInput {
             request,
             fields: self.inbound.fields,
             forwarded: &self.forwarded.fields,
+            strip: &self.running.config.strip,
+            client: self.client,
             hides_login_cookies: self.running.config.login.is_some(),
             trace,
         };
@@ -187,10 +197,10 @@ impl RouteAuthorizer<'_> {
                 permit.check_policy(court, policy, self.now.wall, &mut NoTrace)
             });
             permit = confirmed.map_err(NotAuthorized::Denied)?;
-            // The fields for the upstream come from the first authorizer; this one only has to
-            // agree.
-            let (consent, others) = self.query_authorizer(other, permit.request(), trace)?;
-            agreed.extend(consent.into_iter().chain(others));
+            // The fields for the upstream come from the authorizers of the first route; these only have
+            // to agree.
+            let (consents, others) = self.query_authorizers(other, permit.request(), trace)?;
+            agreed.extend(consents.into_iter().chain(others));
         }
         Ok((permit, agreed))
     }

@@ -16,6 +16,7 @@ use login::{SessionOutcome, SessionRejected};
 use telemetry::phases::{CacheUse, Phase};
 use zeroize::Zeroizing;
 
+use crate::authorizer::routed::ActiveAuthorizer;
 use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
 use crate::worker::{ActiveConfig, Worker};
 
@@ -91,9 +92,13 @@ impl Lookups {
                 }
             }
             LookupNeeded::Authorizer(question) => {
-                let authorizer = &running.authorizers[question.authorizer()].authorizer;
-                // Rare and large: kept out of the future of every miss.
-                let answer = Box::pin(authorizer.resolve(&question, worker, running)).await;
+                let answer = match running.authorizer(question.authorizer()) {
+                    // Rare and large: kept out of the future of every miss.
+                    Some(ActiveAuthorizer { authorizer, counts }) => {
+                        Box::pin(authorizer.resolve(&question, &counts, worker, running)).await
+                    }
+                    None => Err(AuthorizerUnknown),
+                };
                 self.authorizer_results.push((question.key(), answer));
             }
         }

@@ -18,8 +18,8 @@ use http_engine::http2::stream::Http2Body as Bodies;
 use telemetry::phases::Phase;
 use tokio::time::Instant;
 
+use crate::envoy_authz::grpc;
 use crate::error_page::WantsPage;
-use crate::ext_authz::grpc;
 use crate::ext_authz::{self, CheckCall, CheckError};
 use crate::forward_auth::OriginalRequestError;
 use crate::pipeline::lookups::{LookupNeeded, Lookups};

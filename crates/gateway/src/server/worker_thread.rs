@@ -18,11 +18,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::{Generation, Services, Sockets, accept};
+use crate::authorizer::routed::ActiveAuthorizer;
 use crate::foreign_page;
 use crate::per_worker::{PoolMaker, Pools, RouteCounts};
 use crate::server::handoff::{Command, Handoff, TASKS_PER_TURN};
 use crate::server::yielding::Yielding;
-use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
+use crate::worker::{ActiveConfig, Worker, WorkerParts};
 
 /// Ticks between two sweeps of the pools: a second.
 const SWEEP_TICKS: u32 = 10;
@@ -201,6 +202,7 @@ async fn tick(worker: Rc<Worker>) {
         if ticks.is_multiple_of(SWEEP_TICKS) {
             let running = worker.active_config();
             running.pools.sweep(&running.config.routing);
+            running.routed_authorizers.sweep(&running.config.routing);
         }
     }
 }
@@ -237,6 +239,7 @@ fn build_active_config(
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
         authorizers,
+        routed_authorizers: generation.routed_authorizers.clone(),
         login: generation.login.clone(),
         is_framed: foreign_page::is_framed(&config),
         events: generation.events.clone(),

@@ -41,6 +41,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 controller_name = {{ .Values.gatewayApi.controllerName | quote }}
 default_policy = {{ .Values.gatewayApi.defaultPolicy | quote }}
 lease = "{{ include "postern.name" . }}-gateway-api"
+{{- if .Values.gatewayApi.experimental }}
+experimental = true
+{{- end }}
 {{- if .Values.gatewayApi.namespaces }}
 namespaces = {{ include "postern.namespaces" . }}
 {{- end }}

@@ -27,7 +27,7 @@ use credentials::config::KeySource;
 use credentials::config::Transmitter;
 use credentials::revocation::FollowedIssuers;
 use gateway::authorizer;
-use gateway::config::{Config, QuestionSource, Route};
+use gateway::config::{AuthorizerConfig, Config, QuestionSource, Route, UpstreamFields};
 use gateway::foreign_page::{self, ForeignAction};
 use gateway::review::{ReviewResult, Reviewer};
 use gateway::{cors, forward_filter, local_action};
@@ -417,11 +417,18 @@ impl<'b> RouteExplainer<'b> {
         }
         let to = destination(loaded, route);
         let mut lines = upstream_head(permit.request(), loaded, route, fields, caller);
-        let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
+        let mut names = Vec::new();
+        for authorizer in authorizers(loaded, route) {
+            lines.push(match &authorizer.upstream_fields {
+                UpstreamFields::All => "(and all headers from the authorizer)".to_owned(),
+                fields => format!("(and headers from the authorizer: {})", fields.names().join(", ")),
+            });
+            names.push(&*authorizer.name);
+        }
+        if names.is_empty() {
             return story.permit(to, lines);
-        };
-        lines.push(format!("(and headers from the authorizer: {})", authorizer.upstream_fields.join(", ")));
-        story.permit_if(format!("{to}, if the authorizer {} permits it", authorizer.name), lines);
+        }
+        story.permit_if(format!("{to}, if the authorizer {} permits it", names.join(" and that ")), lines);
     }
 
     /// Ends the explanation of a request that is not permitted: a refusal, or a redirect to the
@@ -459,20 +466,20 @@ impl<'b> RouteExplainer<'b> {
         route: &Route,
         request: &Canonical<'_>,
     ) -> Result<(), NotReached> {
-        let config = &self.loaded.config;
-        let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
-        if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
-            return Err(NotReached::Ambiguous(name.into()));
+        for authorizer in authorizers(self.loaded, route) {
+            if let Some(name) = authorizer::ambiguous(authorizer, self.fields, &self.loaded.config.strip) {
+                return Err(NotReached::Ambiguous(name.into()));
+            }
+            if let Some(fault) = request.query_start_fault() {
+                return Err(NotReached::Denied(Denial::UnreadableQuery(fault)));
+            }
+            let upstream = &self.loaded.config.routing.upstream(authorizer.upstream).name;
+            let question = authorizer::request_line(authorizer, request);
+            let name = &authorizer.name;
+            let message = format!("the authorizer {name} at upstream {upstream} is queried too: {question}");
+            story.step(0, None, message);
+            story.step(1, None, "not queried by this command, because a query may have side effects");
         }
-        if let Some(fault) = request.query_start_fault() {
-            return Err(NotReached::Denied(Denial::UnreadableQuery(fault)));
-        }
-        let upstream = &config.routing.upstream(authorizer.upstream).name;
-        let question = authorizer::request_line(authorizer, request);
-        let message =
-            format!("the authorizer {} at upstream {upstream} is queried too: {question}", authorizer.name);
-        story.step(0, None, message);
-        story.step(1, None, "not queried by this command, because a query may have side effects");
         Ok(())
     }
 
@@ -549,4 +556,11 @@ fn upgrade_protocol<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
     let protocol = named("upgrade").next_back().map(|field| field.value);
     protocol.filter(|protocol| is_requested && !forward_filter::is_version_offer(protocol))
+}
+
+/// The authorizers of a route, in the order in which they are queried.
+fn authorizers<'l>(loaded: &'l LoadedConfig, route: &Route) -> impl Iterator<Item = &'l AuthorizerConfig> {
+    let config = &loaded.config;
+    let of_route = |at| config.authorizers.get(at).or_else(|| Some(&**config.routing.authorizer(at)?));
+    route.authorizers().filter_map(of_route)
 }

@@ -167,6 +167,7 @@ fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> 
         QuestionForm::SameRequest { prefix } => format!("with the request below {prefix}"),
         QuestionForm::XOriginal { path } => format!("at {path} with X-Original-URI"),
         QuestionForm::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
+        QuestionForm::Grpc => "over gRPC".to_owned(),
     };
     format!("authorizes requests, at upstream {upstream}, {how}")
 }

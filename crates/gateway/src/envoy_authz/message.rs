@@ -9,111 +9,111 @@ use prost::Message;
 
 /// The `CheckRequest` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct CheckRequest {
+pub(crate) struct CheckRequest {
     #[prost(message, optional, tag = "1")]
-    pub(super) attributes: Option<AttributeContext>,
+    pub(crate) attributes: Option<AttributeContext>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct AttributeContext {
+pub(crate) struct AttributeContext {
     #[prost(message, optional, tag = "1")]
-    pub(super) source: Option<Peer>,
+    pub(crate) source: Option<Peer>,
     #[prost(message, optional, tag = "4")]
-    pub(super) request: Option<Request>,
+    pub(crate) request: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     #[prost(message, optional, tag = "1")]
-    pub(super) address: Option<Address>,
+    pub(crate) address: Option<Address>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Address {
+pub(crate) struct Address {
     #[prost(message, optional, tag = "1")]
-    pub(super) socket_address: Option<SocketAddress>,
+    pub(crate) socket_address: Option<SocketAddress>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct SocketAddress {
+pub(crate) struct SocketAddress {
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) address: Bytes,
+    pub(crate) address: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Request {
+pub(crate) struct Request {
     #[prost(message, optional, tag = "2")]
-    pub(super) http: Option<HttpRequest>,
+    pub(crate) http: Option<HttpRequest>,
 }
 
 /// The `AttributeContext.HttpRequest` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct HttpRequest {
+pub(crate) struct HttpRequest {
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) method: Bytes,
+    pub(crate) method: Bytes,
     /// A map, which is a list of entries on the wire. A repeated field's values are joined by
     /// commas.
     #[prost(message, repeated, tag = "3")]
-    pub(super) headers: Vec<Entry>,
+    pub(crate) headers: Vec<Entry>,
     /// Replaces `headers` when the filter is configured with `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
-    pub(super) header_map: Option<HeaderMap>,
+    pub(crate) header_map: Option<HeaderMap>,
     /// The path with the query.
     #[prost(bytes = "bytes", tag = "4")]
-    pub(super) path: Bytes,
+    pub(crate) path: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
-    pub(super) host: Bytes,
+    pub(crate) host: Bytes,
     #[prost(bytes = "bytes", tag = "6")]
-    pub(super) scheme: Bytes,
+    pub(crate) scheme: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) value: Bytes,
+    pub(crate) value: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct HeaderMap {
+pub(crate) struct HeaderMap {
     #[prost(message, repeated, tag = "1")]
-    pub(super) headers: Vec<RawHeader>,
+    pub(crate) headers: Vec<RawHeader>,
 }
 
 /// The `HeaderValue` message, as a `CheckRequest` contains it.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct RawHeader {
+pub(crate) struct RawHeader {
     #[prost(bytes = "bytes", tag = "1")]
-    pub(super) key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    pub(super) value: Bytes,
+    pub(crate) value: Bytes,
     #[prost(bytes = "bytes", tag = "3")]
-    pub(super) raw_value: Bytes,
+    pub(crate) raw_value: Bytes,
 }
 
 /// The `CheckResponse` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct CheckResponse {
+pub(crate) struct CheckResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<Status>,
+    pub(crate) status: Option<Status>,
     #[prost(oneof = "HttpResponse", tags = "2, 3")]
-    pub(super) http_response: Option<HttpResponse>,
+    pub(crate) http_response: Option<HttpResponse>,
     #[prost(message, optional, tag = "4")]
-    pub(super) dynamic_metadata: Option<Struct>,
+    pub(crate) dynamic_metadata: Option<Struct>,
 }
 
 /// The `google.rpc.Status` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Status {
+pub(crate) struct Status {
     #[prost(int32, tag = "1")]
-    pub(super) code: i32,
+    pub(crate) code: i32,
     #[prost(string, tag = "2")]
-    pub(super) message: String,
+    pub(crate) message: String,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum HttpResponse {
+pub(crate) enum HttpResponse {
     #[prost(message, tag = "2")]
     Denied(DeniedResponse),
     #[prost(message, tag = "3")]
@@ -122,57 +122,57 @@ pub(super) enum HttpResponse {
 
 /// The `DeniedHttpResponse` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct DeniedResponse {
+pub(crate) struct DeniedResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<HttpStatus>,
+    pub(crate) status: Option<HttpStatus>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) headers: Vec<HeaderValueOption>,
+    pub(crate) headers: Vec<HeaderValueOption>,
     #[prost(string, tag = "3")]
-    pub(super) body: String,
+    pub(crate) body: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct HttpStatus {
+pub(crate) struct HttpStatus {
     #[prost(int32, tag = "1")]
-    pub(super) code: i32,
+    pub(crate) code: i32,
 }
 
 /// The `OkHttpResponse` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct OkResponse {
+pub(crate) struct OkResponse {
     #[prost(message, repeated, tag = "2")]
-    pub(super) headers: Vec<HeaderValueOption>,
+    pub(crate) headers: Vec<HeaderValueOption>,
     #[prost(string, repeated, tag = "5")]
-    pub(super) headers_to_remove: Vec<String>,
+    pub(crate) headers_to_remove: Vec<String>,
     /// Fields to add to the response for the client, independent of the service's response.
     #[prost(message, repeated, tag = "6")]
-    pub(super) response_headers_to_add: Vec<HeaderValueOption>,
+    pub(crate) response_headers_to_add: Vec<HeaderValueOption>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct HeaderValueOption {
+pub(crate) struct HeaderValueOption {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<HeaderValue>,
+    pub(crate) header: Option<HeaderValue>,
     #[prost(int32, tag = "3")]
-    pub(super) append_action: i32,
+    pub(crate) append_action: i32,
 }
 
 /// Append action `APPEND_IF_EXISTS_OR_ADD`.
-pub(super) const APPEND: i32 = 0;
+pub(crate) const APPEND: i32 = 0;
 /// Append action `OVERWRITE_IF_EXISTS_OR_ADD`.
-pub(super) const OVERWRITE: i32 = 2;
+pub(crate) const OVERWRITE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct HeaderValue {
+pub(crate) struct HeaderValue {
     #[prost(string, tag = "1")]
-    pub(super) key: String,
+    pub(crate) key: String,
     #[prost(string, tag = "2")]
-    pub(super) value: String,
+    pub(crate) value: String,
 }
 
 /// `google.protobuf.Struct`, whose map is a list of entries on the wire.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Struct {
+pub(crate) struct Struct {
     #[prost(message, repeated, tag = "1")]
     fields: Vec<Member>,
 }
@@ -187,7 +187,7 @@ struct Member {
 
 /// The `google.protobuf.Value` message.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Value {
+pub(crate) struct Value {
     #[prost(oneof = "Kind", tags = "3, 6")]
     kind: Option<Kind>,
 }
@@ -207,18 +207,18 @@ struct ListValue {
 }
 
 impl Struct {
-    pub(super) fn of(members: impl IntoIterator<Item = (String, Value)>) -> Self {
+    pub(crate) fn of(members: impl IntoIterator<Item = (String, Value)>) -> Self {
         let fields = members.into_iter().map(|(key, value)| Member { key, value: Some(value) });
         Self { fields: fields.collect() }
     }
 }
 
 impl Value {
-    pub(super) fn text(text: &str) -> Self {
+    pub(crate) fn text(text: &str) -> Self {
         Self { kind: Some(Kind::Text(text.to_owned())) }
     }
 
-    pub(super) fn list(texts: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn list(texts: impl IntoIterator<Item = String>) -> Self {
         let values = texts.into_iter().map(|text| Self { kind: Some(Kind::Text(text)) });
         Self { kind: Some(Kind::List(ListValue { values: values.collect() })) }
     }
