@@ -92,6 +92,10 @@ pub(crate) fn route(plan: &RoutePlan, upstream: &FindUpstream<'_>) -> Map<String
         if let Some(attempt) = plan.backend_timeout.filter(|limit| !limit.is_zero()) {
             route.insert("attempt_timeout".into(), json!(span(attempt)));
         }
+        // Whoever says how long a response may take also says how long its head may take.
+        if let Some(head) = plan.backend_timeout.or(plan.request_timeout) {
+            route.insert("response_header_timeout".into(), limit(Some(head)));
+        }
     }
     let is_forwarded = backends.is_some();
     for filter in &*plan.filters {

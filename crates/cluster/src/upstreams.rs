@@ -29,7 +29,7 @@ use crate::numbers::Numbers;
 const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
     connect: Duration::from_secs(3),
     response_header: Duration::from_secs(30),
-    stall: Duration::from_secs(30),
+    stall: Duration::from_mins(5),
     idle: Duration::from_secs(30),
 };
 /// How often a request is sent again, unless its rule says so.

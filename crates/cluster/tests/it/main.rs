@@ -5,6 +5,8 @@ mod external_auth;
 mod ingress;
 mod objects;
 
+use std::time::Duration;
+
 use dataplane::harness::{Upstream, until};
 use objects::{Cluster, manifest_of_service};
 
@@ -208,6 +210,25 @@ fn filters_and_conditions_are_carried_out() {
     let two = cluster.get("app.test", "/?v=2", "X-Version: two\r\n");
     assert_eq!((two.status, two.value("x-answered")), (200, Some("two")));
     assert_eq!(cluster.get("app.test", "/?v=3", "X-Version: two\r\n").status, 404);
+}
+
+/// The limit of an upstream for the head of a response must not end what the rule permits.
+#[test]
+fn a_time_limit_of_a_rule_holds_for_the_head_of_the_response() {
+    let (mut cluster, _pod) = cluster();
+    cluster.apply(&policy("open", "app", EVERYBODY));
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    for (timeouts, expected) in [
+        ("{}", (None, None)),
+        ("{request: 10m}", (seconds(600), seconds(600))),
+        ("{request: 10m, backendRequest: 2m}", (seconds(120), seconds(600))),
+        ("{request: 0s}", (Some(Duration::MAX), None)),
+        ("{request: 10m, backendRequest: 0s}", (Some(Duration::MAX), seconds(600))),
+    ] {
+        cluster.apply(&route("app", "app.test", &format!("{TO_APP}\n    timeouts: {timeouts}")));
+        assert_eq!(cluster.publish(), "");
+        assert_eq!(cluster.limits("HTTPRoute team/app rule 0 match 0"), expected, "{timeouts}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use auth::time::Timestamp;
 use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode};
@@ -188,6 +189,13 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     /// Where port 443 of the Gateways is served.
     pub(crate) fn secure(&self) -> SocketAddr {
         self.secure
+    }
+
+    /// Time limits of a rule until the head of a response, and of the whole request.
+    pub(crate) fn limits(&self, rule: &str) -> (Option<Duration>, Option<Duration>) {
+        let config = self.fixture.gateway().config();
+        let route = config.routing.routes().find(|route| *route.name == *rule).expect("a rule");
+        (route.response_header_timeout, route.request_timeout)
     }
 
     pub(crate) fn is_open(&self) -> bool {
