@@ -13,7 +13,7 @@ mod inspect;
 mod report;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -127,6 +127,9 @@ pub struct Compiled {
     pub sockets: Vec<SocketFault>,
     /// Upstreams that cannot be used, among those that have changed.
     pub upstreams: Vec<UpstreamFault>,
+    /// Gateways that have not changed, and that lost an address to another one or got it back: they
+    /// have no other faults than `sockets`.
+    pub gateways: BTreeSet<NamespacedName>,
 }
 
 /// A configuration file, which everything else is compiled for.
@@ -169,6 +172,7 @@ struct Found {
     rules: Vec<RuleFault>,
     sockets: Vec<SocketFault>,
     upstreams: Vec<UpstreamFault>,
+    gateways: BTreeSet<NamespacedName>,
 }
 
 impl Compiler {
@@ -230,6 +234,11 @@ impl Compiler {
         for gateway in &changes.gateways_removed {
             self.sockets.remove(gateway, &mut self.routing);
         }
+        let is_set = |gateway: &NamespacedName| changes.gateways.contains_key(gateway);
+        let listener = &self.settings.listener;
+        let template = Template { listener, tls: &self.settings.tls, address, now };
+        found.gateways =
+            self.sockets.settle_addresses(is_set, &template, &mut self.routing, &mut found.sockets);
         let has_listeners = !changes.gateways.is_empty() || !changes.gateways_removed.is_empty();
         self.compiled(has_listeners, found)
     }
@@ -256,6 +265,7 @@ impl Compiler {
         let listener = &self.settings.listener;
         let template = Template { listener, tls: &self.settings.tls, address, now };
         found.sockets = self.sockets.move_to(&template, &mut self.routing);
+        self.sockets.settle_addresses(|_| true, &template, &mut self.routing, &mut found.sockets);
         let rules = std::mem::take(&mut self.rules);
         for rule in rules.into_values() {
             self.set_rule(&rule.plan, now, &mut found);
@@ -264,9 +274,9 @@ impl Compiler {
     }
 
     fn compiled(&self, has_listeners: bool, found: Found) -> Compiled {
-        let Found { rules, sockets, upstreams } = found;
+        let Found { rules, sockets, upstreams, gateways } = found;
         let listeners = has_listeners.then(|| self.sockets.listeners());
-        Compiled { routing: self.routing.clone(), listeners, rules, sockets, upstreams }
+        Compiled { routing: self.routing.clone(), listeners, rules, sockets, upstreams, gateways }
     }
 
     fn remove_rule(&mut self, id: &PlanId) {

@@ -6,8 +6,11 @@
 //!
 //! A socket and a listener keep their numbers as long as they are there, because open connections
 //! refer to them. They keep their metrics as well.
+//!
+//! If two Gateways have the same address, the older one has it, also while its own listener cannot
+//! be served. Which one does not depend on the order of changes, so all replicas agree.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use auth::policy::route::{HostSet, Scope, ScopeIndex};
@@ -56,6 +59,8 @@ impl SocketFault {
 pub(crate) struct Sockets {
     gateways: BTreeMap<NamespacedName, Gateway>,
     by_id: HashMap<plan::SocketId, Socket>,
+    /// Sockets that are not served because an older Gateway has their address, with that Gateway.
+    displaced: BTreeMap<plan::SocketId, NamespacedName>,
     socket_numbers: Numbers,
     scope_numbers: Numbers,
 }
@@ -69,6 +74,7 @@ struct Gateway {
 struct Socket {
     id: SocketId,
     scopes: HashMap<ListenerId, (Scope, Arc<GatewayListenerMetrics>)>,
+    address: Option<ListenAddress>,
     listener: Option<Arc<Listener>>,
 }
 
@@ -77,6 +83,7 @@ impl Default for Sockets {
         Self {
             gateways: BTreeMap::new(),
             by_id: HashMap::new(),
+            displaced: BTreeMap::new(),
             socket_numbers: Numbers::from(0),
             // The scope of the file has the number 0.
             scope_numbers: Numbers::from(1),
@@ -111,9 +118,62 @@ impl Sockets {
         scopes.iter().find(|(_, (own, _))| *own == scope).map(|(listener, (own, _))| (listener, *own))
     }
 
-    /// The listeners of all sockets.
+    /// The listeners of all sockets. Each has an address of its own.
     pub(crate) fn listeners(&self) -> Vec<Arc<Listener>> {
-        self.by_id.values().filter_map(|socket| socket.listener.clone()).collect()
+        let served = self.by_id.iter().filter(|(id, _)| !self.displaced.contains_key(*id));
+        served.filter_map(|(_, socket)| socket.listener.clone()).collect()
+    }
+
+    /// Decides again which Gateway has an address. `is_taken_over`: Gateways that were set since the
+    /// last time. Answers the others that were taken over again, because they lost an address or got
+    /// one back.
+    pub(crate) fn settle_addresses(
+        &mut self,
+        is_taken_over: impl Fn(&NamespacedName) -> bool,
+        template: &Template<'_>,
+        routing: &mut Routing,
+        faults: &mut Vec<SocketFault>,
+    ) -> BTreeSet<NamespacedName> {
+        let displaced = self.find_displaced();
+        let differs = |a: &BTreeMap<plan::SocketId, NamespacedName>, b: &BTreeMap<_, _>| {
+            let differing = a.iter().filter(|(socket, by)| b.get(*socket) != Some(*by));
+            differing.map(|(socket, _)| socket.gateway.clone()).collect::<Vec<_>>()
+        };
+        let mut again: BTreeSet<_> = differs(&displaced, &self.displaced).into_iter().collect();
+        again.extend(differs(&self.displaced, &displaced));
+        again.retain(|gateway| !is_taken_over(gateway) && self.gateways.contains_key(gateway));
+        for gateway in &again {
+            let plan = self.gateways[gateway].plan.clone();
+            faults.extend(self.set(&plan, template, routing));
+        }
+        self.displaced = displaced;
+        for (socket, by) in &self.displaced {
+            if is_taken_over(&socket.gateway) || again.contains(&socket.gateway) {
+                let problem = format!(
+                    "the older Gateway {by} has port {} too, and both have one address; use another port",
+                    socket.port
+                );
+                faults.push(SocketFault { socket: socket.clone(), listener: None, host: None, problem });
+            }
+        }
+        again
+    }
+
+    /// Sockets whose address an older Gateway has.
+    fn find_displaced(&self) -> BTreeMap<plan::SocketId, NamespacedName> {
+        let mut by_age: Vec<_> = self.gateways.values().map(|gateway| &*gateway.plan).collect();
+        by_age.sort_by(|a, b| (a.created, &a.gateway).cmp(&(b.created, &b.gateway)));
+        let mut owners: HashMap<&ListenAddress, &NamespacedName> = HashMap::new();
+        let mut displaced = BTreeMap::new();
+        for socket in by_age.into_iter().flat_map(|plan| &plan.sockets) {
+            let address = self.by_id.get(&socket.id).and_then(|known| known.address.as_ref());
+            let Some(address) = address else { continue };
+            let owner = *owners.entry(address).or_insert(&socket.id.gateway);
+            if *owner != socket.id.gateway {
+                displaced.insert(socket.id.clone(), owner.clone());
+            }
+        }
+        displaced
     }
 
     /// Adds a Gateway or changes it. Answers the listeners that are not served.
@@ -197,8 +257,10 @@ impl Sockets {
             Some((HostSet::new(&patterns).ok()?, scopes[&listener.id].0))
         });
         routing.set_socket(id, Arc::new(ScopeIndex::new(hosts)));
-        let listener = listener((id, metrics), plan, template, faults);
-        self.by_id.insert(plan.id.clone(), Socket { id, scopes, listener });
+        let address = (template.address)(&plan.id);
+        let listener =
+            address.as_ref().and_then(|address| listener((id, metrics), plan, (address, template), faults));
+        self.by_id.insert(plan.id.clone(), Socket { id, scopes, address, listener });
     }
 
     fn remove_socket(&mut self, socket: &plan::SocketId, routing: &mut Routing) {
@@ -228,14 +290,13 @@ fn listener_name(gateway: &NamespacedName, listener: &ListenerId) -> GatewayList
     }
 }
 
-/// The listener of the gateway for a socket; `None`: it has no address yet, or no certificate.
+/// The listener of the gateway for a socket; `None`: it has no certificate.
 fn listener(
     (id, metrics): (SocketId, &Arc<ListenerMetrics>),
     plan: &SocketPlan,
-    template: &Template<'_>,
+    (address, template): (&ListenAddress, &Template<'_>),
     faults: &mut Vec<SocketFault>,
 ) -> Option<Arc<Listener>> {
-    let address = (template.address)(&plan.id)?;
     let name = socket_name(&plan.id);
     let tls = match plan.protocol {
         plan::SocketProtocol::Http => None,
@@ -245,7 +306,7 @@ fn listener(
         name: name.into(),
         socket: Some(id),
         metrics: Some(metrics.clone()),
-        address,
+        address: address.clone(),
         tls,
         ..template.listener.clone()
     }))

@@ -428,6 +428,7 @@ pub fn plan(gateway: &Gateway, state: &GatewayState) -> GatewayPlan {
     let requested = gateway.spec.addresses.iter().map(|address| address.value.clone());
     GatewayPlan {
         gateway: at.clone(),
+        created: gateway.meta.created,
         sockets: sockets.into_values().collect(),
         labels: infrastructure.map(|one| one.labels.clone()).unwrap_or_default(),
         annotations: infrastructure.map(|one| one.annotations.clone()).unwrap_or_default(),

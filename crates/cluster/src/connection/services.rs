@@ -258,6 +258,7 @@ mod tests {
         GatewayPlan {
             sockets: ports.iter().map(socket).collect(),
             gateway: gateway.clone(),
+            created: 0,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             requested_addresses: Vec::new(),

@@ -262,6 +262,54 @@ fn a_gateway_that_is_gone_closes_its_port() {
     until("the port is closed", || !cluster.is_open());
 }
 
+/// Without Services, ports of Gateways are ports of the machine.
+#[test]
+fn the_older_of_two_gateways_has_their_port() {
+    for names in [["a", "z"], ["z", "a"]] {
+        let mut cluster = Cluster::start();
+        let pod = Upstream::start();
+        cluster.apply(&manifest_of_service("app", pod.address));
+        let [older, younger] = names;
+        let gateway = |name: &str| {
+            format!(
+                "
+kind: Gateway
+metadata: {{name: {name}}}
+spec:
+  gatewayClassName: postern
+  listeners: [{{name: http, port: 80, protocol: HTTP}}]
+"
+            )
+        };
+        for name in names {
+            cluster.apply(&gateway(name));
+            let to = format!("parentRefs: [{{name: {name}}}]");
+            let own = route(name, &format!("{name}.test"), TO_APP);
+            cluster.apply(&own.replace("parentRefs: [{name: gw}]", &to));
+            cluster.apply(&policy(name, name, EVERYBODY));
+        }
+        cluster.publish();
+        let programmed = |cluster: &Cluster, name: &str| cluster.condition("Gateway", name, "Programmed");
+        let served = |cluster: &Cluster| {
+            [older, younger].map(|name| cluster.get(&format!("{name}.test"), "/", "").status)
+        };
+        assert_eq!(served(&cluster), [200, 404], "{names:?}");
+        let text = cluster.listener_condition(younger, "Programmed");
+        let fault = format!("False Invalid: the older Gateway team/{older} has port 80 too");
+        assert!(text.starts_with(&fault), "{text}");
+        assert!(programmed(&cluster, younger).starts_with("False Invalid"), "{names:?}");
+        assert!(cluster.listener_condition(older, "Programmed").starts_with("True"), "{names:?}");
+        // A change of the younger one changes nothing.
+        cluster.apply(&gateway(younger).replace("name: http,", "name: other,"));
+        cluster.publish();
+        assert_eq!(served(&cluster), [200, 404], "{names:?}");
+        cluster.remove("Gateway", older);
+        cluster.publish();
+        assert_eq!(served(&cluster), [404, 200], "{names:?}");
+        assert!(cluster.listener_condition(younger, "Programmed").starts_with("True"), "{names:?}");
+    }
+}
+
 #[test]
 fn figures_are_those_of_gateways_and_go_with_them() {
     let (mut cluster, pod) = cluster();

@@ -162,10 +162,16 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
         let status = &self.statuses[&ObjectKey::new(kind(of), "team", name)]["status"];
         let list =
             ["parents", "ancestors"].into_iter().find_map(|list| status[list][0]["conditions"].as_array());
+        let list = list.or_else(|| status["conditions"].as_array());
         let found = list.into_iter().flatten().find(|one| one["type"] == of_type);
-        let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
-        let said = |one| format!("{} {}: {}", text(one, "status"), text(one, "reason"), text(one, "message"));
-        found.map(said).unwrap_or_default()
+        said(found)
+    }
+
+    /// A condition of the first listener of a Gateway.
+    pub(crate) fn listener_condition(&self, gateway: &str, of_type: &str) -> String {
+        let status = &self.statuses[&ObjectKey::new(Kind::Gateway, "team", gateway)]["status"];
+        let list = status["listeners"][0]["conditions"].as_array();
+        said(list.into_iter().flatten().find(|one| one["type"] == of_type))
     }
 
     /// Loads the configuration file again, with the routes of the cluster.
@@ -228,6 +234,13 @@ metadata: {name: team, labels: {kubernetes.io/metadata.name: team}}
     pub(crate) fn bearer(&self) -> String {
         format!("Authorization: Bearer {}\r\n", self.fixture.issuer.token(|_| {}))
     }
+}
+
+/// `status reason: message` of a condition.
+fn said(condition: Option<&Value>) -> String {
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
+    let said = |one| format!("{} {}: {}", text(one, "status"), text(one, "reason"), text(one, "message"));
+    condition.map(said).unwrap_or_default()
 }
 
 /// A response over a connection of its own.

@@ -10,12 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::names::{Name, NamespacedName, ObjectKey};
+use crate::objects::Seconds;
 use crate::objects::core::PrivateKey;
 
 /// Everything of one Gateway that the data plane needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatewayPlan {
     pub gateway: NamespacedName,
+    /// When the Gateway was created. The older of two wins what only one can have.
+    pub created: Seconds,
     /// Sorted by port.
     pub sockets: Vec<SocketPlan>,
     /// Labels and annotations for what is created for the Gateway, such as a Service.

@@ -172,6 +172,27 @@ fn what_only_the_cluster_has_is_a_note() {
     );
 }
 
+/// The operator's file gives each a Service.
+#[test]
+fn gateways_with_services_may_have_the_same_port() {
+    let folder = Folder::new("manifests-ports");
+    let gateway = |name: &str| {
+        format!(
+            "---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: {name}, namespace: infra}}
+spec:
+  gatewayClassName: postern
+  listeners: [{{name: web, port: 80, protocol: HTTP}}]
+"
+        )
+    };
+    let (found, code) = findings(&folder, &[gateway("a"), gateway("b")].concat(), &[]);
+    assert_eq!(code, Some(0), "{found:#?}");
+    assert!(!found.iter().any(|one| one.contains("port")), "{found:#?}");
+}
+
 #[test]
 fn a_relation_between_objects_of_the_files_is_judged() {
     let folder = Folder::new("manifests-relations");

@@ -1,6 +1,7 @@
 //! The cluster as the manifests describe it: the controller's state, and the routing that follows
 //! from it, by the code that serves.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use auth::time::Timestamp;
@@ -10,7 +11,7 @@ use config::{GatewayApiSettings, LoadedConfig};
 use controller::known::GatewayAddresses;
 use controller::names::{Interner, Kind, Name, NamespacedName};
 use controller::objects;
-use controller::plan::{SocketId, StatusDocument};
+use controller::plan::{Changes, SocketId, StatusDocument};
 use controller::settings::GATEWAY_API_VERSION;
 use controller::world::{DesiredState, Event, World};
 use http_engine::config::ListenAddress;
@@ -79,7 +80,7 @@ pub(super) fn derive(
     let base = FileBase { checker: loaded.route_checker.clone(), routing: loaded.config.routing.clone() };
     let mut compiler = Compiler::new(cluster_settings::compiler(settings), base, now)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let version = compiler.apply(&changes, &|socket| Some(address(socket)), now);
+    let version = compiler.apply(&changes, &address_of(&changes), now);
     let desired = world.desired_state();
     let mut report = version.report(Some(&changes));
     report.listeners.retain(|fault| {
@@ -102,7 +103,12 @@ pub(super) fn derive(
     })
 }
 
-/// Where a port would be served. Nothing is bound.
-fn address(socket: &SocketId) -> ListenAddress {
-    ListenAddress::Ip(SocketAddr::from((Ipv4Addr::UNSPECIFIED, socket.port)))
+/// Where a port would be served. Nothing is bound. Each Gateway has an address of its own: which of
+/// two has a port that both want depends on their age, which manifests do not say.
+fn address_of(changes: &Changes) -> impl Fn(&SocketId) -> Option<ListenAddress> + use<> {
+    let numbers: BTreeMap<NamespacedName, u32> = changes.gateways.keys().cloned().zip(1..).collect();
+    move |socket| {
+        let address = Ipv4Addr::from_bits(*numbers.get(&socket.gateway)?);
+        Some(ListenAddress::Ip(SocketAddr::from((address, socket.port))))
+    }
 }
