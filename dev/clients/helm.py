@@ -52,6 +52,7 @@ VARIANTS = {
 MORE_VARIANTS = {
     "gateway-api": {
         "some namespaces": ["gatewayApi.namespaces={default,kube-system}", "gatewayApi.zone=zone-a", "gatewayApi.firstPort=30000", "gatewayApi.lastPort=30999"],
+        "Ingresses, and policies with more": ["gatewayApi.ingressGateway=infra/ingress", "gatewayApi.policiesMayUse={authorizer,basic_auth}", "gatewayApi.exclusiveHosts=true"],
         "a second installation": ["gatewayApi.controllerName=example.com/postern", "gatewayApi.className=", "gatewayApi.installCrd=false", "fullnameOverride=second"],
         "listeners of its own": ["configuration=" + OWN_LISTENER, "service.ports[0].name=web", "service.ports[0].port=80", "service.ports[0].containerPort=8080"],
     },
@@ -67,6 +68,7 @@ FAULTS = {
     "a table of the chart": (["gatewayApi.enabled=true", "configuration=[gateway_api]\nzone = 'a'\n"], "the configuration has gateway_api.zone: remove it"),
     "Gateways without rights": (["configuration=[gateway_api.listener]\nprotocols = ['http1']\n"], "set `gatewayApi.enabled`"),
     "ports in the wrong order": (["gatewayApi.lastPort=19999"], "`gatewayApi.lastPort` is less"),
+    "a field that needs no permission": (["gatewayApi.policiesMayUse={login}"], "policiesMayUse"),
     "another default policy": (["gatewayApi.defaultPolicy=open"], "defaultPolicy"),
     "a type that there is not": (["service.type=External"], "service"),
 }  # fmt: skip

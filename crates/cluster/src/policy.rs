@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use auth::time::Timestamp;
 pub use body::PolicyBody;
+use config::raw::PolicyPermission;
 use config::{Fault, RouteChecker, raw};
 use controller::settings::PolicyCheck;
 use serde::Deserialize as _;
@@ -56,6 +57,11 @@ pub enum BodyFault {
     /// The field means something only with a login.
     #[error("`{0}` has no effect without a login; add `login: true`, or remove it")]
     NeedsLogin(&'static str),
+    /// The operator does not permit policies to use this.
+    #[error(
+        "the operator does not permit `{0}` in policies; add {0:?} to `gateway_api.policies_may_use` of the configuration file, or remove it here"
+    )]
+    NotPermitted(&'static str),
     /// A placeholder of the route has no value.
     #[error("the route has no label {0:?}, which the access review reads; add it, or change the review")]
     NoLabel(String),
@@ -131,6 +137,9 @@ impl BodyChecker {
         let checker = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         let raw: Result<raw::Route, _> = serde_json::from_value(Value::Object(route));
         let raw = raw.map_err(|error| BodyFault::Unreadable(error.to_string()))?;
+        if let Some(field) = needed(&raw).find(|field| !checker.permits(*field)) {
+            return Err(BodyFault::NotPermitted(field.name()));
+        }
         checker.check(&raw, &|_| None, now).map(drop).map_err(BodyFault::Fields)
     }
 }
@@ -165,6 +174,18 @@ pub fn place(body: &Value, facts: &impl RouteFacts, route: &mut Map<String, Valu
         route.insert("policy".into(), Value::Object(inline));
     }
     Ok(())
+}
+
+/// What the body in a route uses that the operator must permit.
+fn needed(route: &raw::Route) -> impl Iterator<Item = PolicyPermission> {
+    let uses = [
+        (PolicyPermission::Authorizer, route.authorizer.is_some()),
+        (PolicyPermission::BasicAuth, route.basic_auth.is_some()),
+        (PolicyPermission::ForwardAccessToken, route.forward_access_token),
+        (PolicyPermission::ForwardAuthorization, route.forward_authorization),
+        (PolicyPermission::ApplicationAuthorization, route.application_authorization),
+    ];
+    uses.into_iter().filter_map(|(field, is_used)| is_used.then_some(field))
 }
 
 /// Reads a body.

@@ -69,6 +69,9 @@ pub struct Config {
     pub pages: Arc<ErrorPages>,
     /// Client networks whose responses get `Server-Timing` with the named phases; empty: none.
     pub server_timing: Arc<[IpNet]>,
+    /// Whether routes that other sources than the file add later may forward the access token of a
+    /// session, so that sessions keep it from the beginning.
+    pub more_routes_forward_access_token: bool,
 }
 
 impl Config {

@@ -559,7 +559,8 @@ fn forwarded_tokens(config: &Config) -> login::ForwardedTokens {
         config.routing.routes().any(of)
     };
     login::ForwardedTokens {
-        access_token: uses(&Part::AccessToken)
+        access_token: config.more_routes_forward_access_token
+            || uses(&Part::AccessToken)
             || config.routing.routes().any(|route| route.forward_access_token),
         id_token: uses(&Part::IdToken),
     }

@@ -5,8 +5,12 @@ mod external_auth;
 mod ingress;
 mod objects;
 
+use std::path::Path;
 use std::time::Duration;
 
+use auth::time::Timestamp;
+use cluster::policy::{BodyChecker, BodyFault};
+use config::{ConfigSource, NoFiles};
 use dataplane::harness::{Upstream, until};
 use objects::{Cluster, manifest_of_service};
 
@@ -229,6 +233,41 @@ fn a_time_limit_of_a_rule_holds_for_the_head_of_the_response() {
         assert_eq!(cluster.publish(), "");
         assert_eq!(cluster.limits("HTTPRoute team/app rule 0 match 0"), expected, "{timeouts}");
     }
+}
+
+#[test]
+fn the_operator_permits_what_gives_credentials_to_services() {
+    const LOGIN: &str = "login: true, allow: [{authenticated: true}]";
+    for (field, body) in [
+        ("authorizer", "{public: true, authorizer: asked}".to_owned()),
+        ("basic_auth", "{allow: [{authenticated: true}], basic_auth: accept}".to_owned()),
+        ("forward_access_token", format!("{{{LOGIN}, forward_access_token: true}}")),
+        ("forward_authorization", "{public: true, forward_authorization: true}".to_owned()),
+        ("application_authorization", format!("{{{LOGIN}, application_authorization: true}}")),
+    ] {
+        let body: serde_json::Value = serde_saphyr::from_str(&body).expect("a body");
+        let check = |list: &[&str]| {
+            let text = format!("[gateway_api]\npolicies_may_use = {list:?}\n");
+            let source = ConfigSource { name: "f", text: &text, base: Path::new("/"), files: &NoFiles };
+            let loaded = config::load(source, Timestamp::from_secs(0), 1);
+            let checker = loaded.unwrap_or_else(|refused| panic!("{}", refused.report)).route_checker;
+            BodyChecker::new(checker).check_fields(&body, Timestamp::from_secs(0))
+        };
+        let others: Vec<_> = [
+            "authorizer",
+            "basic_auth",
+            "forward_access_token",
+            "forward_authorization",
+            "application_authorization",
+        ]
+        .into_iter()
+        .filter(|other| *other != field)
+        .collect();
+        assert_eq!(check(&others), Err(BodyFault::NotPermitted(field)), "{body}");
+        assert!(!matches!(check(&[field]), Err(BodyFault::NotPermitted(_))), "{body}");
+    }
+    let text = BodyFault::NotPermitted("authorizer").to_string();
+    assert!(text.contains("add \"authorizer\" to `gateway_api.policies_may_use`"), "{text}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use gateway::config::Listener;
 use http_engine::tls::policy::TlsPolicy;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, DefaultPolicy, RouteMetrics};
+use super::super::raw::{self, DefaultPolicy, PolicyPermission, RouteMetrics};
 use super::super::scalar::{EndpointAddress, Name};
 use super::{Context, listeners};
 use crate::partial::Partial;
@@ -68,6 +68,11 @@ pub enum GatewayExposure {
     },
     /// At these addresses, by the ports as they are written.
     Host(Vec<IpAddr>),
+}
+
+/// Whether policies of the cluster may use a field.
+pub(super) fn permits(file: &raw::File, field: PolicyPermission) -> bool {
+    file.gateway_api.as_ref().is_some_and(|table| table.policies_may_use.contains(&field))
 }
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<GatewayApiSettings> {

@@ -64,7 +64,7 @@ pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
-use super::raw;
+use super::raw::{self, PolicyPermission};
 use super::scalar::Name;
 use crate::partial::Partial;
 use crate::version::version;
@@ -233,6 +233,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
         response_headers: field_edits::without_route(&shared.edits),
         pages: pages?,
         server_timing: server_timing.into(),
+        more_routes_forward_access_token: gateway_api::permits(file, PolicyPermission::ForwardAccessToken),
     };
     Some(Checked {
         config,

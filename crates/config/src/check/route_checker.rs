@@ -18,7 +18,7 @@ use super::super::fault::{Fault, KeyPath};
 use super::super::files::NoFiles;
 use super::super::raw;
 use super::routes::{self, Shared};
-use super::{Context, UpstreamNumbers};
+use super::{Context, UpstreamNumbers, gateway_api};
 use crate::partial::Partial;
 
 /// Checks routes against a file. A clone shares what is known of the file.
@@ -36,6 +36,11 @@ impl RouteChecker {
         file.route.clear();
         file.upstream.clear();
         Self { file: Arc::new(Partial::whole(file)), shared: Arc::new(shared) }
+    }
+
+    /// Whether policies of the cluster may use a field (`gateway_api.policies_may_use`).
+    pub fn permits(&self, field: raw::PolicyPermission) -> bool {
+        gateway_api::permits(&self.file.file, field)
     }
 
     /// Checks a route, whose upstreams have the numbers that `upstreams` finds.

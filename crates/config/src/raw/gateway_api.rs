@@ -31,6 +31,11 @@ pub struct GatewayApi {
     pub namespaces: Vec<String>,
     /// What happens to requests for a route that no `AccessPolicy` reaches.
     pub default_policy: DefaultPolicy,
+    /// Fields of policies of the cluster that pass credentials of callers on to services, accept
+    /// passwords, or query an authorizer. A policy with such a field that is not listed here is
+    /// refused by a condition, and its routes are closed. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies_may_use: Vec<PolicyPermission>,
     /// Whether fields of the experimental channel of the Gateway API count: the filter `ExternalAuth`
     /// and `retry` of an `HTTPRoute`. Default: a route with one is refused by a condition.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -88,6 +93,7 @@ impl Default for GatewayApi {
             kubeconfig: None,
             namespaces: Vec::new(),
             default_policy: DefaultPolicy::Deny,
+            policies_may_use: Vec::new(),
             experimental: false,
             exclusive_hosts: false,
             ingress_gateway: None,
@@ -114,6 +120,35 @@ pub enum DefaultPolicy {
     Deny,
     /// Everybody may pass, without a credential.
     Public,
+}
+
+/// Fields of an `AccessPolicy` that the operator permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyPermission {
+    /// An authorizer of the operator is queried.
+    Authorizer,
+    /// Passwords of the operator's `[basic_auth]` are a credential.
+    BasicAuth,
+    /// A service receives the access token of a session.
+    ForwardAccessToken,
+    /// A service receives the client's `Authorization` header.
+    ForwardAuthorization,
+    /// A service receives an `Authorization` header that is not for the gateway, beside a session.
+    ApplicationAuthorization,
+}
+
+impl PolicyPermission {
+    /// The name of the field, as policies and `policies_may_use` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Authorizer => "authorizer",
+            Self::BasicAuth => "basic_auth",
+            Self::ForwardAccessToken => "forward_access_token",
+            Self::ForwardAuthorization => "forward_authorization",
+            Self::ApplicationAuthorization => "application_authorization",
+        }
+    }
 }
 
 /// Which routes have metrics of their own. Each has up to 15 series.

@@ -193,6 +193,27 @@ spec:
     assert!(!found.iter().any(|one| one.contains("port")), "{found:#?}");
 }
 
+/// What only the operator may permit is told with the key that permits it.
+#[test]
+fn a_policy_that_the_operator_must_permit_names_the_key() {
+    let folder = Folder::new("manifests-permitted");
+    let policy = "
+apiVersion: access.postern.dev/v1alpha1
+kind: AccessPolicy
+metadata: {name: app, namespace: team}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: app}]
+  defaults: {policy: staff, forward_authorization: true}
+";
+    let (found, code) = findings(&folder, &format!("{ROUTE}{policy}"), &[]);
+    assert_eq!(code, Some(1), "{found:#?}");
+    assert!(
+        found.iter().any(|one| one.starts_with("error: AccessPolicy team/app")
+            && one.contains("the operator does not permit `forward_authorization` in policies")),
+        "{found:#?}"
+    );
+}
+
 #[test]
 fn a_relation_between_objects_of_the_files_is_judged() {
     let folder = Folder::new("manifests-relations");

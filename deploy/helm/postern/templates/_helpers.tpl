@@ -44,6 +44,15 @@ lease = "{{ include "postern.name" . }}-gateway-api"
 {{- if .Values.gatewayApi.experimental }}
 experimental = true
 {{- end }}
+{{- if .Values.gatewayApi.exclusiveHosts }}
+exclusive_hosts = true
+{{- end }}
+{{- with .Values.gatewayApi.policiesMayUse }}
+policies_may_use = {{ toJson . }}
+{{- end }}
+{{- with .Values.gatewayApi.ingressGateway }}
+ingress_gateway = {{ . | quote }}
+{{- end }}
 {{- if .Values.gatewayApi.namespaces }}
 namespaces = {{ include "postern.namespaces" . }}
 {{- end }}

@@ -11,7 +11,8 @@ use http_engine::clock::ManualClock;
 
 use super::fixture::{KEY, LoginFixture, OTHER_KEY, database, everywhere, gateway, keyed, setup};
 use super::provider::{Browser, SimulatedProvider, parameters};
-use dataplane::harness::{Fixture, Setup, Upstream, now};
+use dataplane::harness::{Fixture, Setup, Upstream, load_all, now};
+use gateway::server::{GatewayListeners, RoutesUpdate};
 
 #[test]
 fn a_session_is_a_credential_where_it_was_begun_and_wanted() {
@@ -169,6 +170,34 @@ fn an_upstream_is_given_the_access_token_when_it_is_said_so() {
     stage.clock.advance(Duration::from_mins(6));
     browser.visit("/");
     assert_eq!(stage.fixture.upstream.seen()[1].values("x-forwarded-access-token"), ["access-3"]);
+}
+
+#[test]
+fn a_route_that_comes_later_is_given_the_access_token_if_the_operator_permits_it() {
+    for (table, expected) in [
+        ("", &[][..]),
+        ("[gateway_api]", &[]),
+        ("[gateway_api]\npolicies_may_use = [\"forward_access_token\"]", &["access-2"]),
+    ] {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = SimulatedProvider::new(&clock);
+        let before = setup(&provider, "");
+        let before = Setup { more: format!("{}\n{table}", before.more), ..before };
+        let fixture = super::fixture::start(&before, &clock, None);
+        let stage = LoginFixture { clock, provider, fixture };
+        let mut browser = stage.logged_in();
+        // The login stays: another source than the file exchanges the routes.
+        let after = Setup { route: "login = true\nforward_access_token = true".into(), ..before };
+        let (folder, upstream) = (stage.fixture.dir.path(), stage.fixture.upstream.address);
+        let routing = load_all(folder, &after.file(folder, upstream)).config.routing;
+        let generation = stage.fixture.gateway().config().generation;
+        let update = RoutesUpdate { generation, routing, listeners: GatewayListeners::Same };
+        let pending = stage.fixture.gateway().update_routes(update).unwrap();
+        pending.wait().unwrap();
+        assert_eq!(browser.visit("/").status, 200);
+        let seen = stage.fixture.upstream.only();
+        assert_eq!(seen.values("x-forwarded-access-token"), expected, "{table}");
+    }
 }
 
 #[test]
