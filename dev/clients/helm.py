@@ -22,6 +22,7 @@ MORE_PLACES = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): "/apis/monitoring.coreos.com/v1/namespaces/%s/prometheusrules",
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     ("gateway.networking.k8s.io/v1", "GatewayClass"): "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
+    ("networking.k8s.io/v1", "IngressClass"): "/apis/networking.k8s.io/v1/ingressclasses",
     ("gateway.networking.k8s.io/v1", "Gateway"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/gateways",
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): "/apis/gateway.networking.k8s.io/v1/namespaces/%s/httproutes",
     ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant"): "/apis/gateway.networking.k8s.io/v1beta1/namespaces/%s/referencegrants",
