@@ -14,7 +14,7 @@ use login::config::LoginKind;
 pub(crate) fn can_admit(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
     let authentication = &config.authentication;
     if authentication.certificates.is_some()
-        || config.routing.routes().any(|route| matches!(route.policy, Policy::Public))
+        || config.routing.routes().any(|route| matches!(route.policy, Policy::Public) && !route.is_closed)
     {
         return true;
     }
@@ -32,14 +32,18 @@ pub(crate) fn can_admit(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
+    use auth::policy::route::{CheckedRoute, Order, PathMatch, RouteMatch};
     use auth::time::Timestamp;
+    use gateway::config::Route;
 
     use super::*;
     use config::{ConfigSource, NoFiles};
 
     const ISSUER: &str =
         "[[issuer]]\nname = \"NAME\"\nissuer = \"https://NAME.example\"\naudiences = [\"orders\"]\n";
+    const ALL: &str = "policy = { allow = [{ authenticated = true }] }";
     const AUTHORITY: &str = "[[token_authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"https://c.example/introspect\"\n\
          prefixes = [\"c_\"]\naudiences = [\"orders\"]\n";
 
@@ -58,7 +62,6 @@ mod tests {
 
     #[test]
     fn one_way_to_be_admitted_is_enough() {
-        const ALL: &str = "policy = { allow = [{ authenticated = true }] }";
         let (a, b) = (ISSUER.replace("NAME", "a"), ISSUER.replace("NAME", "b"));
         let of_a = format!("{AUTHORITY}issuer = \"https://a.example\"\n");
         let gone = |issuers: &'static [&str]| move |issuer: &str| issuers.contains(&issuer);
@@ -78,6 +81,32 @@ mod tests {
                 expected,
                 "{policy} {more:?} {issuers:?}"
             );
+        }
+    }
+
+    /// The cluster closes a route by refusing its requests, whatever its policy says.
+    #[test]
+    fn a_closed_route_admits_nobody() {
+        let mut config = configured("public = true", &[]);
+        let public = config.routing.routes().next().unwrap().clone();
+        let conditions = RouteMatch {
+            name: "closed".into(),
+            hosts: Vec::new(),
+            path: PathMatch::Prefix("/".into()),
+            methods: Vec::new(),
+            exact_methods: false,
+            headers: Vec::new(),
+            query: Vec::new(),
+        };
+        let order = Order { created: 0, object: "team/closed".into(), position: 0 };
+        let gone = |_: &str| true;
+        for (is_closed, expected) in [(false, true), (true, false)] {
+            config.routing = configured(ALL, &[&ISSUER.replace("NAME", "a")]).routing;
+            let at = config.routing.first_free().route;
+            let matcher = CheckedRoute::new(conditions.clone(), order.clone()).unwrap();
+            let route = Route { is_closed, ..(*public).clone() };
+            config.routing.insert_route(at, matcher, Vec::new(), Arc::new(route));
+            assert_eq!(can_admit(&config, gone), expected);
         }
     }
 }

@@ -52,13 +52,16 @@ impl GatewayApi {
     }
 
     /// Puts the routes of the cluster into a new configuration. No other version comes into force
-    /// before the answer is dropped.
+    /// before the answer is dropped. `in_force` answers the configuration in force, and is called when
+    /// no version can replace it any more.
     pub(super) fn hold(
         &self,
         checker: RouteChecker,
-        (config, former): (&mut Config, &Config),
+        config: &mut Config,
+        in_force: impl FnOnce() -> Result<Arc<Config>, Failure>,
     ) -> Result<HeldCluster<'_>, Failure> {
         let mut held = self.0.hold();
+        let former = in_force()?;
         let base = FileBase { checker, routing: config.routing.clone() };
         let compiled = held.rebase(base).map_err(|error| Failure::new(error.to_string()))?;
         config.routing = compiled.routing.clone();

@@ -409,9 +409,11 @@ impl Process {
         config: &mut Config,
     ) -> Result<Option<HeldCluster<'_>>, Failure> {
         let Some(cluster) = self.shared.gateway_api.get() else { return Ok(None) };
-        let former = self.shared.gateway.lock().as_ref().map(Gateway::config);
-        let former = former.ok_or_else(|| Failure::new("the gateway has ended"))?;
-        cluster.hold(checker, (config, &former)).map(Some)
+        let in_force = || {
+            let in_force = self.shared.gateway.lock().as_ref().map(Gateway::config);
+            in_force.ok_or_else(|| Failure::new("the gateway has ended"))
+        };
+        cluster.hold(checker, config, in_force).map(Some)
     }
 
     /// Counts a refused configuration in the metrics.

@@ -1,5 +1,7 @@
 //! A build without the Gateway API: the table `[gateway_api]` is an error at the start.
 
+use std::sync::Arc;
+
 use cluster::FileBase;
 use config::{GatewayApiSettings, RouteChecker};
 use gateway::config::Config;
@@ -22,7 +24,8 @@ impl GatewayApi {
     pub(super) fn hold(
         &self,
         _: RouteChecker,
-        _: (&mut Config, &Config),
+        _: &mut Config,
+        _: impl FnOnce() -> Result<Arc<Config>, Failure>,
     ) -> Result<HeldCluster<'_>, Failure> {
         match *self {}
     }
