@@ -12,10 +12,13 @@
 
 mod figures;
 mod leader;
+mod retries;
 mod services;
 mod services_writer;
 mod state;
 mod status;
+#[cfg(test)]
+mod test_api;
 mod watch;
 mod watched;
 
