@@ -52,7 +52,7 @@ pub use self::state::Exposure;
 use self::state::{State, Step};
 pub use self::status::StatusCounts;
 use self::status::StatusQueue;
-use self::watch::{Notice, Notices, Watch, Watches};
+use self::watch::{Notice, Notices, Watch, Watches, is_required};
 pub use self::watch::{WatchId, WatchProblem, WatchState};
 use self::watched::describe;
 use crate::compiler::{Compiled, Compiler, FileBase, RuleFault};
@@ -279,7 +279,9 @@ impl Connection {
         }
         let states = self.watches.states();
         let problem = states.iter().find_map(|(id, state)| {
-            let problem = state.problem.as_ref().filter(|problem| **problem != WatchProblem::Absent)?;
+            let problem = state.problem.as_ref()?;
+            let is_awaited = *problem != WatchProblem::Absent || !state.is_listed;
+            let problem = Some(problem).filter(|_| is_awaited)?;
             Some(format!("{id}: {problem}"))
         });
         Some(match problem {
@@ -296,7 +298,7 @@ impl Connection {
         let states = self.watches.states().into_iter();
         let problems = states.filter_map(|(id, state)| Some((id, state.problem?)));
         problems
-            .filter(|(_, problem)| *problem != WatchProblem::Absent)
+            .filter(|(id, problem)| *problem != WatchProblem::Absent || is_required(id.kind))
             .map(|(id, problem)| {
                 format!("watch of {id} does not run, the last state stays in force: {problem}")
             })

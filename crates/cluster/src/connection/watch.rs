@@ -26,8 +26,8 @@ use super::watched::{Watched, api, describe};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Pause before a kind that the API server does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(5);
-/// For how long an API server may say that it does not have a kind before its objects count as
-/// gone. One that starts says so for some seconds.
+/// For how long an API server may say that it does not have a kind before there are no objects of it.
+/// One that starts says so for some seconds.
 const ABSENT_FOR: Duration = Duration::from_mins(1);
 /// Time without an error after which a watch that broke counts as running again. It says nothing
 /// when no object changes.
@@ -138,7 +138,7 @@ fn fields(kind: Kind) -> Option<&'static str> {
 #[derive(Default)]
 struct Failures {
     in_a_row: u32,
-    absent_since: Option<Instant>,
+    absent_since: Option<tokio::time::Instant>,
 }
 
 impl Watch {
@@ -165,7 +165,8 @@ impl Watch {
                 Ok(None) => return,
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => {
-                    let Some(pause) = self.failed(&error, &outage, &mut seen, &mut failures).await else {
+                    let failed = self.failed(&error, (&client, &outage), &mut seen, &mut failures);
+                    let Some(pause) = failed.await else {
                         return;
                     };
                     tokio::time::sleep(pause).await;
@@ -192,14 +193,13 @@ impl Watch {
     async fn failed(
         &self,
         error: &watcher::Error,
-        outage: &Outage,
+        (client, outage): (&Client, &Outage),
         seen: &mut SeenObjects,
         failures: &mut Failures,
     ) -> Option<Duration> {
         failures.in_a_row += 1;
         let problem = problem(error);
         let is_absent = problem == WatchProblem::Absent;
-        let was_listed = self.watches.states().get(&self.id).is_some_and(|state| state.is_listed);
         self.watches.note(&self.id, |state| {
             state.failures += 1;
             state.problem = Some(problem.clone());
@@ -210,8 +210,12 @@ impl Watch {
             let doubled = PAUSES.0.saturating_mul(1 << (failures.in_a_row - 1).min(10));
             return Some(doubled.min(PAUSES.1));
         }
-        let since = *failures.absent_since.get_or_insert_with(Instant::now);
-        if !was_listed || since.elapsed() >= ABSENT_FOR {
+        let since = *failures.absent_since.get_or_insert_with(tokio::time::Instant::now);
+        if is_required(self.id.kind) {
+            return Some(ABSENT_PAUSE);
+        }
+        let was_listed = self.watches.states().get(&self.id).is_some_and(|state| state.is_listed);
+        if since.elapsed() >= ABSENT_FOR || !was_listed && is_surely_absent(client, self.id.kind).await {
             // Without the kind there are no objects of it.
             for gone in seen.clear() {
                 self.send(Notice::Gone(self.id.kind, gone)).await?;
@@ -254,6 +258,25 @@ impl Watch {
                 self.send(Notice::Gone(self.id.kind, name)).await
             }
         }
+    }
+}
+
+/// Whether requests are answered only with the objects of the kind. Without policies, routes would be
+/// open that somebody has closed, and the kind comes with Postern.
+pub(super) fn is_required(kind: Kind) -> bool {
+    kind == Kind::AccessPolicy
+}
+
+/// Whether an API server that does not have a kind knows its kinds already. One that starts knows none
+/// of those that definitions add.
+async fn is_surely_absent(client: &Client, kind: Kind) -> bool {
+    match client.list_api_group_resources(&kind.api_version()).await {
+        Ok(found) => !found.resources.iter().any(|resource| resource.name == kind.plural()),
+        // The group is not there. Those of the Gateway API are, if it knows its kinds.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            client.list_api_group_resources(&Kind::GatewayClass.api_version()).await.is_ok()
+        }
+        Err(_) => false,
     }
 }
 
@@ -308,7 +331,51 @@ impl SeenObjects {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::test_api::{client, refusal};
     use super::*;
+
+    /// After how many seconds a kind that lists as 404 counts as listed; `None`: not within an hour.
+    /// `groups` are those that the API server tells of, with the resource that each has.
+    async fn listed_after(kind: Kind, groups: &'static [(&'static str, &'static str)]) -> Option<u64> {
+        let client = client(move |_, path| async move {
+            match groups.iter().find(|(group, _)| path == format!("/apis/{group}/v1")) {
+                Some((group, resource)) => {
+                    let resource = json!({
+                        "name": resource, "singularName": "", "namespaced": true, "kind": "X", "verbs": [],
+                    });
+                    let version = format!("{group}/v1");
+                    (
+                        200,
+                        json!({ "kind": "APIResourceList", "groupVersion": version, "resources": [resource] }),
+                    )
+                }
+                None => refusal(404, "page not found"),
+            }
+        });
+        let (notices, mut received) = tokio::sync::mpsc::channel(16);
+        let watch = Watch { id: WatchId { kind, namespace: None }, notices, watches: Watches::default() };
+        let (began, watches) = (tokio::time::Instant::now(), watch.watches.clone());
+        let task = tokio::spawn(watch.run(client));
+        let listed = tokio::time::timeout(Duration::from_hours(1), received.recv()).await;
+        task.abort();
+        let is_listed = watches.states().values().all(|state| state.is_listed);
+        assert_eq!(is_listed, listed.is_ok());
+        listed.ok().map(|_| began.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_absent_at_a_start_only_if_the_api_server_knows_its_kinds() {
+        use controller::names::GATEWAY_GROUP;
+        let starts = listed_after(Kind::BackendTlsPolicy, &[]).await;
+        assert!(starts.is_some_and(|seconds| (60..70).contains(&seconds)), "{starts:?}");
+        let is_there = listed_after(Kind::BackendTlsPolicy, &[(GATEWAY_GROUP, "backendtlspolicies")]).await;
+        assert!(is_there.is_some_and(|seconds| (60..70).contains(&seconds)), "{is_there:?}");
+        assert_eq!(listed_after(Kind::BackendTlsPolicy, &[(GATEWAY_GROUP, "gateways")]).await, Some(0));
+        assert_eq!(listed_after(Kind::OpenShiftRoute, &[(GATEWAY_GROUP, "gateways")]).await, Some(0));
+        assert_eq!(listed_after(Kind::AccessPolicy, &[(GATEWAY_GROUP, "gateways")]).await, None);
+    }
 
     #[test]
     fn a_new_list_shows_what_is_gone() {
