@@ -246,8 +246,8 @@ impl Connection {
         tasks.push(runtime.spawn(follow_bundle(client.clone(), notices.clone())).abort_handle());
         tasks.push(runtime.spawn(forward_lead(leading.clone(), notices.clone())).abort_handle());
         tasks.push(runtime.spawn(queue.clone().run(client.clone())).abort_handle());
-        let services =
-            services_writer::run(state.clone(), watches.clone(), services_changed.clone(), client.clone());
+        let wakes = (services_changed.clone(), notices.clone());
+        let services = services_writer::run(state.clone(), watches.clone(), wakes, client.clone());
         tasks.push(runtime.spawn(services).abort_handle());
         let leases = Api::namespaced(client.clone(), &settings.namespace);
         let election = Election { leases, name: settings.lease, identity: settings.identity };

@@ -28,6 +28,8 @@ pub struct GatewayAddresses {
     pub assigned: Vec<String>,
     /// Requested addresses that cannot be had.
     pub unusable: Vec<String>,
+    /// Why what the Gateway needs for its addresses and ports is not there.
+    pub problem: Option<String>,
 }
 
 /// Whether an address is an IP address; otherwise it is a host name.

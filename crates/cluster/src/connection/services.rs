@@ -21,6 +21,16 @@ use serde_json::{Value, json};
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// Label with the namespace of the Gateway.
 const GATEWAY_NAMESPACE: &str = "access.postern.dev/gateway-namespace";
+/// Annotation with the name of the Gateway, which may be too long for a label.
+const GATEWAY_FULL_NAME: &str = "access.postern.dev/gateway-name";
+/// Label with the installation whose Service it is. Another one may be in the same namespace.
+const INSTALLATION: &str = "access.postern.dev/installation";
+/// Annotation with a digest of what was written, so that any change of it is seen.
+const WRITTEN: &str = "access.postern.dev/written";
+/// Type of the Services.
+const TYPE: &str = "LoadBalancer";
+/// Longest value of a label.
+const LONGEST_LABEL: usize = 63;
 /// Longest name of a Service, less a dash and eight digits.
 const LONGEST_STEM: usize = 63 - 9;
 
@@ -29,6 +39,8 @@ const LONGEST_STEM: usize = 63 - 9;
 pub struct ServiceSettings {
     /// Namespace of the pods, and so of the Services.
     pub namespace: String,
+    /// Name of this installation, such as that of its Lease. Services of others are left alone.
+    pub installation: String,
     /// Labels of the pods.
     pub selector: BTreeMap<String, String>,
     /// Ports of the pods that may serve Gateways.
@@ -43,6 +55,15 @@ pub(super) struct Services {
     of_service: BTreeMap<String, NamespacedName>,
     /// Ports that were chosen for a Service and are not seen in it yet.
     chosen: BTreeMap<NamespacedName, BTreeMap<u16, u16>>,
+    /// The port of the pods that was given last. The next one is sought after it: clients still arrive
+    /// at a port that was freed a moment ago, and must not reach another Gateway.
+    given_last: u16,
+    /// Gateways for which there were not enough ports.
+    short: BTreeMap<NamespacedName, NoPortLeft>,
+    /// Why the API server refuses the Service of a Gateway.
+    refused: BTreeMap<NamespacedName, String>,
+    /// Whether ports have become free.
+    has_freed: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +73,13 @@ struct Service {
     targets: BTreeMap<u16, u16>,
     addresses: Vec<String>,
     requested: Option<String>,
+    selector: BTreeMap<String, String>,
+    /// Whether it has the type of our Services.
+    is_load_balancer: bool,
+    /// Whether it says that it is of this installation. Others say nothing: an earlier version wrote
+    /// them.
+    is_labelled: bool,
+    written: Option<String>,
 }
 
 /// A Service that is to be written.
@@ -76,8 +104,17 @@ pub(super) struct NoPortLeft {
 
 impl Services {
     pub(super) fn new(settings: ServiceSettings) -> Self {
-        let (seen, of_service, chosen) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { settings, seen, of_service, chosen }
+        let given_last = *settings.ports.end();
+        Self {
+            settings,
+            seen: BTreeMap::new(),
+            of_service: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            given_last,
+            short: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            has_freed: false,
+        }
     }
 
     /// Namespace of the Services.
@@ -88,29 +125,65 @@ impl Services {
     /// Takes note of a Service. Answers the Gateway that it belongs to, if something of it differs.
     pub(super) fn set(&mut self, object: &Value) -> Option<NamespacedName> {
         let meta = &object["metadata"];
-        let label = |name: &str| meta["labels"][name].as_str();
         if meta["namespace"].as_str() != Some(&self.settings.namespace) {
             return None;
         }
-        let gateway = NamespacedName::new(label(GATEWAY_NAMESPACE)?, label(GATEWAY_NAME)?);
-        let name = meta["name"].as_str()?.to_owned();
-        let port = |value: &Value| u16::try_from(value.as_u64()?).ok();
-        let ports = object["spec"]["ports"].as_array().into_iter().flatten();
-        let ingress = object["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
-        let service = Service {
-            name: name.clone(),
-            targets: ports.filter_map(|one| Some((port(&one["port"])?, port(&one["targetPort"])?))).collect(),
-            addresses: ingress
-                .filter_map(|one| Some(one["ip"].as_str().or_else(|| one["hostname"].as_str())?.to_owned()))
-                .collect(),
-            requested: object["spec"]["loadBalancerIP"].as_str().map(str::to_owned),
+        let name = meta["name"].as_str()?;
+        let Some((gateway, service)) = self.read(name, object) else {
+            // Another installation may have taken it over.
+            return self.remove_named(name);
         };
         if self.chosen.get(&gateway) == Some(&service.targets) {
             self.chosen.remove(&gateway);
         }
-        self.of_service.insert(name, gateway.clone());
+        self.of_service.insert(name.to_owned(), gateway.clone());
         let former = self.seen.insert(gateway.clone(), service.clone());
+        let targets = former.as_ref().map(|former| &former.targets);
+        let is_given =
+            |target: &&u16| !targets.is_some_and(|former| former.values().any(|one| one == *target));
+        if let Some(given) = service.targets.values().filter(is_given).next_back() {
+            self.given_last = *given;
+        }
+        self.has_freed |= targets.is_some_and(|former| {
+            former.values().any(|target| !service.targets.values().any(|one| one == target))
+        });
         (former.as_ref() != Some(&service)).then_some(gateway)
+    }
+
+    /// The Gateway of a Service of ours, and what the Service says.
+    fn read(&self, name: &str, object: &Value) -> Option<(NamespacedName, Service)> {
+        let (meta, spec) = (&object["metadata"], &object["spec"]);
+        let label = |name: &str| meta["labels"][name].as_str();
+        let full_name = meta["annotations"][GATEWAY_FULL_NAME].as_str();
+        let gateway =
+            NamespacedName::new(label(GATEWAY_NAMESPACE)?, full_name.or_else(|| label(GATEWAY_NAME))?);
+        let is_labelled = match label(INSTALLATION) {
+            Some(installation) if installation != label_value(&self.settings.installation) => return None,
+            installation => installation.is_some(),
+        };
+        // Somebody's copy of a Service is none of a Gateway.
+        if name != service_name(&gateway) {
+            return None;
+        }
+        let port = |value: &Value| u16::try_from(value.as_u64()?).ok();
+        let ports = spec["ports"].as_array().into_iter().flatten();
+        let ingress = object["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+        let selector = spec["selector"].as_object().into_iter().flatten();
+        let service = Service {
+            name: name.to_owned(),
+            targets: ports.filter_map(|one| Some((port(&one["port"])?, port(&one["targetPort"])?))).collect(),
+            addresses: ingress
+                .filter_map(|one| Some(one["ip"].as_str().or_else(|| one["hostname"].as_str())?.to_owned()))
+                .collect(),
+            requested: spec["loadBalancerIP"].as_str().map(str::to_owned),
+            selector: selector
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
+            is_load_balancer: spec["type"].as_str() == Some(TYPE),
+            is_labelled,
+            written: meta["annotations"][WRITTEN].as_str().map(str::to_owned),
+        };
+        Some((gateway, service))
     }
 
     /// Takes note that a Service is gone. Answers the Gateway that it belonged to.
@@ -118,10 +191,30 @@ impl Services {
         if *service.namespace != *self.settings.namespace {
             return None;
         }
-        let gateway = self.of_service.remove(&*service.name)?;
+        self.remove_named(&service.name)
+    }
+
+    fn remove_named(&mut self, service: &str) -> Option<NamespacedName> {
+        let gateway = self.of_service.remove(service)?;
         self.seen.remove(&gateway);
         self.chosen.remove(&gateway);
+        self.has_freed = true;
         Some(gateway)
+    }
+
+    /// Takes note that a Gateway is gone.
+    pub(super) fn forget(&mut self, gateway: &NamespacedName) {
+        self.chosen.remove(gateway);
+        self.short.remove(gateway);
+        self.refused.remove(gateway);
+    }
+
+    /// Gateways that may get the ports that they lack: others were freed since this was asked last.
+    pub(super) fn may_get_ports(&mut self) -> Vec<NamespacedName> {
+        if !std::mem::take(&mut self.has_freed) {
+            return Vec::new();
+        }
+        self.short.keys().cloned().collect()
     }
 
     /// The port of the pods that serves a port of a Gateway.
@@ -132,59 +225,98 @@ impl Services {
     /// The addresses of a Gateway.
     pub(super) fn addresses(&self, gateway: &NamespacedName) -> GatewayAddresses {
         let assigned = self.seen.get(gateway).map(|service| service.addresses.clone()).unwrap_or_default();
-        GatewayAddresses { assigned, unusable: Vec::new() }
+        let refused =
+            self.refused.get(gateway).map(|why| format!("the Service of the Gateway is refused: {why}"));
+        let problem = refused.or_else(|| self.short.get(gateway).map(ToString::to_string));
+        GatewayAddresses { assigned, unusable: Vec::new(), problem }
     }
 
     /// The Service that a Gateway needs; `None`: it has the one that it needs. Its ports are chosen
-    /// until the Service is seen, or until [`Self::not_written`].
-    ///
-    /// # Errors
-    /// [`NoPortLeft`] when there are more ports of Gateways than ports of the pods.
-    pub(super) fn wanted(&mut self, plan: &GatewayPlan) -> Result<Option<WantedService>, NoPortLeft> {
+    /// until the Service is seen, or until [`Self::not_written`]. If there are more ports of Gateways
+    /// than ports of the pods, the Service has those that there are, and the error comes with it.
+    pub(super) fn wanted(&mut self, plan: &GatewayPlan) -> (Option<WantedService>, Option<NoPortLeft>) {
+        let (targets, fault) = self.choose(plan);
+        match &fault {
+            Some(fault) => self.short.insert(plan.gateway.clone(), fault.clone()),
+            None => self.short.remove(&plan.gateway),
+        };
+        // A Service without ports is not possible.
+        if targets.is_empty() {
+            return (None, fault);
+        }
+        let requested = plan.requested_addresses.first().cloned();
+        let name = service_name(&plan.gateway);
+        let (body, written) = self.body(plan, &name, &targets, requested.as_deref());
+        let is_seen = |service: &Service| {
+            service.is_labelled
+                && service.is_load_balancer
+                && service.written.as_ref() == Some(&written)
+                && service.targets == targets
+                && service.requested == requested
+                && service.selector == self.settings.selector
+        };
+        if self.seen.get(&plan.gateway).is_some_and(is_seen) {
+            self.refused.remove(&plan.gateway);
+            return (None, fault);
+        }
+        self.chosen.insert(plan.gateway.clone(), targets);
+        (Some(WantedService { name, body }), fault)
+    }
+
+    /// Chooses a port of the pods for each port of a Gateway, as long as there are any.
+    fn choose(&mut self, plan: &GatewayPlan) -> (BTreeMap<u16, u16>, Option<NoPortLeft>) {
         let ports = self.settings.ports.clone();
         let is_other = |gateway: &NamespacedName| *gateway != plan.gateway;
         let of_seen = self.seen.iter().map(|(gateway, service)| (gateway, &service.targets));
         let others = of_seen.chain(&self.chosen).filter(|(gateway, _)| is_other(gateway));
         let mut used: BTreeSet<u16> = others.flat_map(|(_, targets)| targets.values().copied()).collect();
-        let seen = self.seen.get(&plan.gateway);
+        let seen = self.seen.get(&plan.gateway).map(|service| &service.targets);
+        let known = self.chosen.get(&plan.gateway).or(seen);
         let mut targets = BTreeMap::new();
+        let mut without = Vec::new();
         for socket in &plan.sockets {
             let port = socket.id.port;
-            let known = self.chosen.get(&plan.gateway).or(seen.map(|service| &service.targets));
             let kept = known.and_then(|targets| targets.get(&port).copied());
-            let kept = kept.filter(|target| ports.contains(target) && !used.contains(target));
-            let Some(target) = kept.or_else(|| ports.clone().find(|port| !used.contains(port))) else {
-                return Err(NoPortLeft { gateway: plan.gateway.clone(), port, ports });
+            match kept.filter(|target| ports.contains(target) && used.insert(*target)) {
+                Some(target) => _ = targets.insert(port, target),
+                None => without.push(port),
+            }
+        }
+        for port in without {
+            let after = (self.given_last.saturating_add(1)..=*ports.end()).filter(|one| ports.contains(one));
+            let Some(target) = after.chain(ports.clone()).find(|port| !used.contains(port)) else {
+                return (targets, Some(NoPortLeft { gateway: plan.gateway.clone(), port, ports }));
             };
+            self.given_last = target;
             used.insert(target);
             targets.insert(port, target);
         }
-        let requested = plan.requested_addresses.first().cloned();
-        let name = service_name(&plan.gateway);
-        let is_seen = |service: &Service| {
-            service.name == name && service.targets == targets && service.requested == requested
-        };
-        // A Service without ports is not possible.
-        if targets.is_empty() || seen.is_some_and(is_seen) {
-            return Ok(None);
+        (targets, None)
+    }
+
+    /// Takes note that the Service of a Gateway was written.
+    pub(super) fn written(&mut self, gateway: &NamespacedName) {
+        self.refused.remove(gateway);
+    }
+
+    /// Takes note that the Service of a Gateway was not written, and why, if it was refused.
+    pub(super) fn not_written(&mut self, gateway: &NamespacedName, refusal: Option<String>) {
+        if self.chosen.remove(gateway).is_some() {
+            self.has_freed = true;
         }
-        let body = self.body(plan, &name, &targets, requested.as_deref());
-        self.chosen.insert(plan.gateway.clone(), targets);
-        Ok(Some(WantedService { name, body }))
+        if let Some(why) = refusal {
+            self.refused.insert(gateway.clone(), why);
+        }
     }
 
-    /// Takes note that the Service of a Gateway was not written.
-    pub(super) fn not_written(&mut self, gateway: &NamespacedName) {
-        self.chosen.remove(gateway);
-    }
-
+    /// The body of the Service, and the digest of it that it has.
     fn body(
         &self,
         plan: &GatewayPlan,
         name: &str,
         targets: &BTreeMap<u16, u16>,
         requested: Option<&str>,
-    ) -> Value {
+    ) -> (Value, String) {
         let ports: Vec<Value> = targets
             .iter()
             .map(|(port, target)| {
@@ -195,10 +327,14 @@ impl Services {
             map.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect::<BTreeMap<_, _>>()
         };
         let mut labels = texts(&plan.labels);
-        labels.insert(GATEWAY_NAME.into(), plan.gateway.name.to_string());
+        labels.insert(GATEWAY_NAME.into(), label_value(&plan.gateway.name));
         labels.insert(GATEWAY_NAMESPACE.into(), plan.gateway.namespace.to_string());
+        labels.insert(INSTALLATION.into(), label_value(&self.settings.installation));
+        let mut annotations = texts(&plan.annotations);
+        annotations.insert(GATEWAY_FULL_NAME.into(), plan.gateway.name.to_string());
+        annotations.remove(WRITTEN);
         let mut spec = json!({
-            "type": "LoadBalancer",
+            "type": TYPE,
             // Nothing reaches the pods by a port of the nodes.
             "allocateLoadBalancerNodePorts": false,
             "selector": self.settings.selector,
@@ -207,128 +343,55 @@ impl Services {
         if let Some(address) = requested {
             spec["loadBalancerIP"] = json!(address);
         }
-        json!({
+        let mut body = json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {
                 "name": name,
                 "namespace": self.settings.namespace,
                 "labels": labels,
-                "annotations": texts(&plan.annotations),
+                "annotations": annotations,
             },
             "spec": spec,
-        })
+        });
+        let digest = digest::digest(&digest::SHA256, body.to_string().as_bytes());
+        let number = digest.as_ref().first_chunk().copied().map_or(0, u64::from_be_bytes);
+        let written = format!("{number:016x}");
+        body["metadata"]["annotations"][WRITTEN] = json!(written);
+        (body, written)
     }
 
-    /// Names of the Services whose Gateway is gone.
+    /// Names of the Services of this installation whose Gateway is gone. One that does not say whose it
+    /// is may be another's.
     pub(super) fn orphans(&self, is_there: impl Fn(&NamespacedName) -> bool) -> Vec<String> {
-        let gone = self.seen.iter().filter(|(gateway, _)| !is_there(gateway));
+        let ours = self.seen.iter().filter(|(_, service)| service.is_labelled);
+        let gone = ours.filter(|(gateway, _)| !is_there(gateway));
         gone.map(|(_, service)| service.name.clone()).collect()
     }
 }
 
 /// The name of the Service of a Gateway: that of the Gateway, and a digest of its namespace and name.
 fn service_name(gateway: &NamespacedName) -> String {
-    let digest = digest::digest(&digest::SHA256, gateway.to_string().as_bytes());
-    let number = digest.as_ref().first_chunk().copied().map_or(0, u32::from_be_bytes);
     // Names of Gateways may have dots, those of Services may not, nor begin with a digit.
     let stem: String = format!("gw-{}", gateway.name).replace('.', "-").chars().take(LONGEST_STEM).collect();
-    format!("{stem}-{number:08x}")
+    format!("{stem}-{}", digits(&gateway.to_string()))
+}
+
+/// A name as the value of a label: if it is too long, its begin and a digest of it.
+fn label_value(name: &str) -> String {
+    if name.len() <= LONGEST_LABEL {
+        return name.to_owned();
+    }
+    let stem: String = name.chars().take(LONGEST_STEM).collect();
+    format!("{stem}-{}", digits(name))
+}
+
+/// Eight digits of a digest.
+fn digits(text: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    let number = digest.as_ref().first_chunk().copied().map_or(0, u32::from_be_bytes);
+    format!("{number:08x}")
 }
 
 #[cfg(test)]
-mod tests {
-    use controller::plan::{SocketPlan, SocketProtocol};
-
-    use super::*;
-
-    fn services(ports: RangeInclusive<u16>) -> Services {
-        let selector = [("app".to_owned(), "postern".to_owned())].into();
-        Services::new(ServiceSettings { namespace: "postern".into(), selector, ports })
-    }
-
-    fn plan(name: &str, ports: &[u16]) -> GatewayPlan {
-        let gateway = NamespacedName::new("team", name);
-        let socket = |port: &u16| SocketPlan {
-            id: SocketId { gateway: gateway.clone(), port: *port },
-            protocol: SocketProtocol::Http,
-            listeners: Vec::new(),
-            certificates: Vec::new(),
-        };
-        GatewayPlan {
-            sockets: ports.iter().map(socket).collect(),
-            gateway: gateway.clone(),
-            created: 0,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            requested_addresses: Vec::new(),
-        }
-    }
-
-    fn wanted(services: &mut Services, name: &str, ports: &[u16]) -> WantedService {
-        services.wanted(&plan(name, ports)).unwrap().unwrap()
-    }
-
-    fn target(services: &Services, name: &str, port: u16) -> Option<u16> {
-        services.target(&SocketId { gateway: NamespacedName::new("team", name), port })
-    }
-
-    #[test]
-    fn each_port_of_a_gateway_gets_a_port_that_stays() {
-        let mut services = services(20_000..=20_002);
-        let WantedService { name, body: first } = wanted(&mut services, "a", &[80, 443]);
-        assert!(name.starts_with("gw-a-"), "{name}");
-        assert_eq!(services.set(&first), Some(NamespacedName::new("team", "a")));
-        assert_eq!(services.set(&first), None, "nothing differs");
-        assert_eq!((target(&services, "a", 80), target(&services, "a", 443)), (Some(20_000), Some(20_001)));
-        assert_eq!(services.wanted(&plan("a", &[80, 443])), Ok(None));
-        // Two are wanted before one is seen.
-        let (b, c) = (wanted(&mut services, "b", &[80]), services.wanted(&plan("c", &[80])));
-        assert!(c.is_err_and(|error| error.port == 80), "one port was left");
-        services.not_written(&NamespacedName::new("team", "b"));
-        assert_eq!(wanted(&mut services, "b", &[80]).body, b.body);
-        services.set(&b.body);
-        assert_eq!(target(&services, "b", 80), Some(20_002));
-        // A port is gone, another one comes.
-        let fewer = wanted(&mut services, "a", &[443]);
-        services.set(&fewer.body);
-        assert_eq!((target(&services, "a", 80), target(&services, "a", 443)), (None, Some(20_001)));
-        let c = wanted(&mut services, "c", &[80]);
-        services.set(&c.body);
-        assert_eq!(target(&services, "c", 80), Some(20_000));
-        let full = services.wanted(&plan("d", &[80])).unwrap_err().to_string();
-        assert!(
-            full.starts_with("no port from 20000 to 20002 is left for port 80 of Gateway team/d"),
-            "{full}"
-        );
-        assert_eq!(services.orphans(|gateway| &*gateway.name != "b").len(), 1);
-    }
-
-    #[test]
-    fn addresses_are_those_of_the_load_balancer() {
-        let mut services = services(20_000..=20_002);
-        let WantedService { name, body: mut object } = wanted(&mut services, "a", &[80]);
-        let gateway = NamespacedName::new("team", "a");
-        services.set(&object);
-        assert_eq!(services.addresses(&gateway), GatewayAddresses::default());
-        object["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "10.1.2.3" }] } });
-        assert_eq!(services.set(&object), Some(gateway.clone()));
-        assert_eq!(services.addresses(&gateway).assigned, ["10.1.2.3"]);
-        object["status"] = json!({ "loadBalancer": { "ingress": [{ "hostname": "lb.example.com" }] } });
-        assert_eq!(services.set(&object), Some(gateway.clone()));
-        assert_eq!(services.addresses(&gateway).assigned, ["lb.example.com"]);
-        object["metadata"]["namespace"] = json!("elsewhere");
-        assert_eq!(services.set(&object), None, "another namespace");
-        assert_eq!(services.remove(&NamespacedName::new("postern", &*name)), Some(gateway.clone()));
-        assert_eq!(services.addresses(&gateway), GatewayAddresses::default());
-    }
-
-    #[test]
-    fn names_of_services_are_valid_and_distinct() {
-        let long = "x".repeat(200);
-        let name = service_name(&NamespacedName::new("team", &*long));
-        assert_eq!(name.len(), 63);
-        assert_ne!(name, service_name(&NamespacedName::new("other", &*long)));
-        assert!(service_name(&NamespacedName::new("team", "1.b")).starts_with("gw-1-b-"));
-    }
-}
+mod tests;

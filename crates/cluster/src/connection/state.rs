@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::time::Timestamp;
 use controller::known::GatewayAddresses;
@@ -17,11 +18,16 @@ use controller::objects;
 use controller::plan::{Changes, GatewayPlan, ObjectFaults, SocketId, StatusDocument};
 use controller::world::{Event, World};
 use http_engine::config::ListenAddress;
+use tokio::time::Instant;
 
+use super::retries::Retries;
 use super::services::{NoPortLeft, ServiceSettings, Services, WantedService};
 use super::watch::{Notice, WatchId};
 use crate::compiler::{Compiled, Compiler, FileBase, RuleFault};
 use crate::policy::BodyChecker;
+
+/// First pause before a Service is written or deleted again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// How clients reach the Gateways.
 #[derive(Debug, Clone)]
@@ -52,6 +58,12 @@ pub(super) struct State {
     moved: BTreeSet<NamespacedName>,
     /// Gateways whose Service may differ from what they need.
     unchecked_services: BTreeSet<NamespacedName>,
+    /// Gateways whose Service could not be written.
+    failed_writes: Retries<NamespacedName, ()>,
+    /// Services that could not be deleted.
+    failed_deletions: Retries<String, ()>,
+    /// Whether the status of a Gateway may differ by what became of a Service.
+    has_service_news: bool,
 }
 
 enum Exposed {
@@ -104,6 +116,9 @@ impl State {
             gateways: BTreeMap::new(),
             moved: BTreeSet::new(),
             unchecked_services: BTreeSet::new(),
+            failed_writes: Retries::default(),
+            failed_deletions: Retries::default(),
+            has_service_news: false,
         }
     }
 
@@ -129,7 +144,8 @@ impl State {
                 if let (Kind::Gateway, Exposed::Host(addresses)) = (kind, &self.exposed) {
                     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
                     let gateway = NamespacedName::new(text("namespace"), text("name"));
-                    let addresses = GatewayAddresses { assigned: addresses.clone(), unusable: Vec::new() };
+                    let addresses =
+                        GatewayAddresses { assigned: addresses.clone(), ..GatewayAddresses::default() };
                     self.world.apply(Event::Addresses(gateway, addresses));
                 }
             }
@@ -139,6 +155,9 @@ impl State {
                     if let Some(gateway) = gateway {
                         self.service_differs(gateway);
                     }
+                }
+                if let (Kind::Gateway, Exposed::Host(_)) = (kind, &self.exposed) {
+                    self.world.apply(Event::Addresses(at.clone(), GatewayAddresses::default()));
                 }
                 self.world.apply(Event::Removed(at.of(kind)));
             }
@@ -150,9 +169,12 @@ impl State {
             }
             // The world was told by `rebase`.
             Notice::FileChanged => {}
+            // So was it by the writer of Services.
+            Notice::ServicesTried => {}
             Notice::Leads(leads) => {
                 self.leads = leads;
                 self.unchecked_services.extend(self.gateways.keys().cloned());
+                (self.failed_writes, self.failed_deletions) = Default::default();
             }
         }
     }
@@ -166,10 +188,11 @@ impl State {
 
     /// The addresses and ports of a Gateway may differ.
     fn service_differs(&mut self, gateway: NamespacedName) {
-        let Exposed::Services(services) = &self.exposed else { return };
+        let Exposed::Services(services) = &mut self.exposed else { return };
         self.world.apply(Event::Addresses(gateway.clone(), services.addresses(&gateway)));
         self.moved.insert(gateway.clone());
         self.unchecked_services.insert(gateway);
+        self.unchecked_services.extend(services.may_get_ports());
     }
 
     /// Draws the consequences of what was noted; nothing before every kind was listed once.
@@ -205,6 +228,11 @@ impl State {
         for gateway in &changes.gateways_removed {
             self.gateways.remove(gateway);
             self.unchecked_services.insert(gateway.clone());
+            self.failed_writes.forget(gateway);
+            if let Exposed::Services(services) = &mut self.exposed {
+                services.forget(gateway);
+                self.world.apply(Event::Addresses(gateway.clone(), services.addresses(gateway)));
+            }
         }
         for (gateway, plan) in &changes.gateways {
             self.gateways.insert(gateway.clone(), plan.clone());
@@ -213,25 +241,104 @@ impl State {
     }
 
     /// What is to be done with Services. Services of Gateways that are gone are deleted only if
-    /// `may_delete`.
-    pub(super) fn service_tasks(&mut self, may_delete: bool) -> (Vec<ServiceTask>, Vec<NoPortLeft>) {
+    /// `may_delete`. With it come the faults that are new.
+    pub(super) fn service_tasks(
+        &mut self,
+        may_delete: bool,
+        now: Instant,
+    ) -> (Vec<ServiceTask>, Vec<NoPortLeft>) {
         let Exposed::Services(services) = &mut self.exposed else { return Default::default() };
         if !(self.leads && self.is_synced) {
             return Default::default();
         }
+        while let Some((gateway, ())) = self.failed_writes.take_due(now) {
+            self.unchecked_services.insert(gateway);
+        }
+        while self.failed_deletions.take_due(now).is_some() {}
+        self.unchecked_services.extend(services.may_get_ports());
         let (mut tasks, mut faults) = (Vec::new(), Vec::new());
         for gateway in std::mem::take(&mut self.unchecked_services) {
             let Some(plan) = self.gateways.get(&gateway) else { continue };
-            match services.wanted(plan) {
-                Ok(wanted) => tasks.extend(wanted.map(|wanted| ServiceTask::Write(gateway, wanted))),
-                Err(fault) => faults.push(fault),
+            let former = services.addresses(&gateway);
+            let (wanted, fault) = services.wanted(plan);
+            if wanted.is_none() {
+                self.failed_writes.forget(&gateway);
             }
+            let addresses = services.addresses(&gateway);
+            if addresses != former {
+                faults.extend(fault);
+                self.world.apply(Event::Addresses(gateway.clone(), addresses));
+                self.has_service_news = true;
+            }
+            tasks.extend(wanted.map(|wanted| ServiceTask::Write(gateway, wanted)));
         }
         if may_delete {
             let gone = services.orphans(|gateway| self.gateways.contains_key(gateway));
-            tasks.extend(gone.into_iter().map(ServiceTask::Delete));
+            let gone = gone.into_iter().filter(|name| !self.failed_deletions.is_waiting(name));
+            tasks.extend(gone.map(ServiceTask::Delete));
         }
         (tasks, faults)
+    }
+
+    /// When a Service is to be tried again.
+    pub(super) fn next_service_retry(&self) -> Option<Instant> {
+        let due = [self.failed_writes.next_due(), self.failed_deletions.next_due()];
+        due.into_iter().flatten().min().filter(|_| self.leads)
+    }
+
+    /// Takes note that a task is done.
+    pub(super) fn service_done(&mut self, task: &ServiceTask) {
+        match task {
+            ServiceTask::Write(gateway, _) => {
+                self.failed_writes.forget(gateway);
+                self.note_write(gateway, |services| services.written(gateway));
+            }
+            ServiceTask::Delete(name) => self.failed_deletions.forget(name),
+        }
+    }
+
+    /// Takes note that a task has failed, and why, if the API server has refused it. Answers whether
+    /// that is new.
+    pub(super) fn service_failed(
+        &mut self,
+        task: ServiceTask,
+        refusal: Option<String>,
+        now: Instant,
+    ) -> bool {
+        match task {
+            ServiceTask::Write(gateway, _) => {
+                self.failed_writes.failed(gateway.clone(), (), RETRY_PAUSE, now);
+                self.note_write(&gateway, |services| services.not_written(&gateway, refusal))
+            }
+            ServiceTask::Delete(name) => {
+                self.failed_deletions.failed(name, (), RETRY_PAUSE, now);
+                false
+            }
+        }
+    }
+
+    /// Whether the status of a Gateway may differ by what became of a Service, since this was asked last.
+    pub(super) fn take_service_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_service_news)
+    }
+
+    /// Passes on what became of a write. Answers whether it changes the status of the Gateway.
+    fn note_write(&mut self, gateway: &NamespacedName, note: impl FnOnce(&mut Services)) -> bool {
+        let Exposed::Services(services) = &mut self.exposed else { return false };
+        if !self.gateways.contains_key(gateway) {
+            services.forget(gateway);
+            self.failed_writes.forget(gateway);
+            return false;
+        }
+        let former = services.addresses(gateway);
+        note(services);
+        let addresses = services.addresses(gateway);
+        let differs = addresses != former;
+        if differs {
+            self.world.apply(Event::Addresses(gateway.clone(), addresses));
+            self.has_service_news = true;
+        }
+        differs
     }
 
     /// Namespace of the Services; `None`: Gateways have none.
@@ -240,14 +347,6 @@ impl State {
             Exposed::Services(services) => Some(services.namespace()),
             Exposed::Host(_) => None,
         }
-    }
-
-    /// Takes note that the Service of a Gateway could not be written.
-    pub(super) fn service_not_written(&mut self, gateway: NamespacedName) {
-        if let Some(services) = self.services() {
-            services.not_written(&gateway);
-        }
-        self.unchecked_services.insert(gateway);
     }
 
     /// Compiles everything again for another configuration file.

@@ -52,6 +52,8 @@ pub(super) enum Notice {
     Leads(bool),
     /// Another configuration file is in force.
     FileChanged,
+    /// Services were tried to be written, and the state knows what became of it.
+    ServicesTried,
 }
 
 /// Where notices go, with the time at which they arrived.

@@ -153,10 +153,12 @@ fn gateway_programmed(
         let message = format!("{what} {} cannot be used", unusable.join(", "));
         return Some(Fault::new("AddressNotUsable", message));
     }
-    addresses
-        .assigned
-        .is_empty()
-        .then(|| Fault::new("AddressNotAssigned", "no address is assigned to the Gateway yet"))
+    match (&addresses.problem, addresses.assigned.is_empty()) {
+        (Some(problem), true) => Some(Fault::new("AddressNotAssigned", problem.clone())),
+        (Some(problem), false) => Some(Fault::new("NoResources", problem.clone())),
+        (None, true) => Some(Fault::new("AddressNotAssigned", "no address is assigned to the Gateway yet")),
+        (None, false) => None,
+    }
 }
 
 fn gateway_resolved(gateway: &Gateway, state: &GatewayState) -> Condition {

@@ -104,7 +104,8 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
 
     pub(crate) fn addresses(&mut self, gateway: &str, assigned: &[&str], unusable: &[&str]) {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let addresses = GatewayAddresses { assigned: texts(assigned), unusable: texts(unusable) };
+        let addresses =
+            GatewayAddresses { assigned: texts(assigned), unusable: texts(unusable), problem: None };
         self.world.apply(Event::Addresses(key(Kind::Gateway, gateway).at, addresses));
     }
 

@@ -333,7 +333,10 @@ fn from_scratch(objects: &BTreeMap<ObjectKey, u8>, interner: &mut Interner) -> W
 
 fn addresses() -> Event {
     let assigned = vec!["192.0.2.1".to_owned()];
-    Event::Addresses(NamespacedName::new("one", "x"), GatewayAddresses { assigned, unusable: Vec::new() })
+    Event::Addresses(
+        NamespacedName::new("one", "x"),
+        GatewayAddresses { assigned, ..GatewayAddresses::default() },
+    )
 }
 
 /// What whoever applies the changes has.

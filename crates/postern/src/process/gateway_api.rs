@@ -125,7 +125,8 @@ fn connection_settings(
     let controller = cluster_settings::controller(&settings);
     let exposure = match settings.exposure {
         GatewayExposure::Services { selector, ports } => {
-            Exposure::Services(ServiceSettings { namespace: namespace.clone(), selector, ports })
+            let (namespace, installation) = (namespace.clone(), settings.lease.clone());
+            Exposure::Services(ServiceSettings { namespace, installation, selector, ports })
         }
         GatewayExposure::Host(addresses) => Exposure::Host(addresses),
     };

@@ -72,7 +72,7 @@ pub(super) fn derive(
         if assigned.is_empty() {
             assigned.push(SOME_ADDRESS.into());
         }
-        let addresses = GatewayAddresses { assigned, unusable: Vec::new() };
+        let addresses = GatewayAddresses { assigned, ..GatewayAddresses::default() };
         Event::Addresses(gateway.meta.at.clone(), addresses)
     });
     addresses.collect::<Vec<_>>().into_iter().for_each(|event| world.apply(event));
