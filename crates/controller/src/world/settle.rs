@@ -264,14 +264,15 @@ impl World {
         }
     }
 
-    /// Counts which Gateways use which Services: the ancestors of BackendTLSPolicies.
+    /// Counts which Gateways use which Services: the ancestors of BackendTLSPolicies. Both lists are
+    /// sorted: those of one route may have thousands of Services.
     fn count_uses(
         &mut self,
         former: &[(NamespacedName, NamespacedName)],
         uses: &[(NamespacedName, NamespacedName)],
     ) {
         let mut changed = BTreeSet::new();
-        for (service, gateway) in former.iter().filter(|one| !uses.contains(one)) {
+        for (service, gateway) in former.iter().filter(|one| uses.binary_search(one).is_err()) {
             let Some(gateways) = self.service_gateways.get_mut(service) else { continue };
             if let Some(index) = gateways.iter().position(|(at, _)| at == gateway) {
                 gateways[index].1 -= 1;
@@ -284,7 +285,7 @@ impl World {
                 self.service_gateways.remove(service);
             }
         }
-        for (service, gateway) in uses.iter().filter(|one| !former.contains(one)) {
+        for (service, gateway) in uses.iter().filter(|one| former.binary_search(one).is_err()) {
             let gateways = self.service_gateways.entry(service.clone()).or_default();
             match gateways.iter_mut().find(|(at, _)| at == gateway) {
                 Some((_, count)) => *count += 1,
