@@ -96,14 +96,20 @@ pub struct ObjectFaults {
     pub faults: Vec<Fault>,
 }
 
-/// The messages of the faults.
+/// How many messages are shown: one object may have thousands of faults.
+const FAULTS_SHOWN: usize = 5;
+
+/// The first messages of the faults, and how many more there are.
 impl fmt::Display for ObjectFaults {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, fault) in self.faults.iter().enumerate() {
+        for (number, fault) in self.faults.iter().take(FAULTS_SHOWN).enumerate() {
             let separator = if number == 0 { "" } else { "; " };
             write!(formatter, "{separator}{}", fault.message)?;
         }
-        Ok(())
+        match self.faults.len().saturating_sub(FAULTS_SHOWN) {
+            0 => Ok(()),
+            more => write!(formatter, "; and {more} more"),
+        }
     }
 }
 

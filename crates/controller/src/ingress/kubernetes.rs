@@ -8,6 +8,7 @@
 //! the paths of the Ingress's own hosts that no rule matches; in an Ingress without rules it takes all
 //! hosts that nobody has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Backends, Demand, HostDemand, HostTls, PathRule, PlainHttp, annotations, secret_pair};
@@ -39,8 +40,9 @@ pub fn demand(known: &Known, settings: &Settings, ingress: &Ingress) -> Demand {
         Err(fault) => return Demand::refuse(fault),
     };
     let mut faults = backends.faults;
+    let tls = TlsHosts::of(&ingress.spec.tls);
     let with_tls = |mut host: HostDemand| {
-        let entry = tls_of(ingress, host.host.as_ref());
+        let entry = tls.entry(host.host.as_ref());
         if !matches!(entry, TlsEntry::None) {
             host.plain = PlainHttp::Redirect(308);
         }
@@ -58,10 +60,10 @@ pub fn demand(known: &Known, settings: &Settings, ingress: &Ingress) -> Demand {
 /// path stands for, and a broader one must not take them.
 fn hosts(backends: &mut Backends<'_>, ingress: &Ingress) -> Result<Vec<HostDemand>, Fault> {
     let mut hosts: Vec<HostDemand> = Vec::new();
+    let mut indices: BTreeMap<Option<&Name>, usize> = BTreeMap::new();
     for rule in &ingress.spec.rules {
         let host = rule.host.as_ref().filter(|host| !host.is_empty());
-        let index = hosts.iter().position(|one| one.host.as_ref() == host);
-        let index = index.unwrap_or_else(|| {
+        let index = *indices.entry(host).or_insert_with(|| {
             hosts.push(new_host(host.cloned()));
             hosts.len() - 1
         });
@@ -150,20 +152,49 @@ enum TlsEntry<'a> {
     Secret(&'a Name),
 }
 
-/// The entry of `spec.tls` for a host. One without hosts is for all of them.
-fn tls_of<'a>(ingress: &'a Ingress, host: Option<&Name>) -> TlsEntry<'a> {
-    let includes = |pattern: &Name| match host {
-        None => false,
-        // A wildcard in a certificate stands for one label.
-        Some(host) => pattern == host || patterns_of(host).nth(1).flatten().as_ref() == Some(pattern),
-    };
-    let is_for_host = |entry: &&IngressTls| entry.hosts.is_empty() || entry.hosts.iter().any(includes);
-    let mut entries = ingress.spec.tls.iter().filter(is_for_host).peekable();
-    if entries.peek().is_none() {
-        return TlsEntry::None;
+/// The entries of `spec.tls` by host. An Ingress may have thousands of hosts and of entries, so each host
+/// is looked up.
+#[derive(Default)]
+struct TlsHosts<'a> {
+    /// Entries without hosts are for all of them.
+    all: Option<HostSecret<'a>>,
+    hosts: BTreeMap<&'a Name, HostSecret<'a>>,
+}
+
+/// The first Secret of a host, with the number of its entry.
+type HostSecret<'a> = Option<(usize, &'a Name)>;
+
+impl<'a> TlsHosts<'a> {
+    fn of(entries: &'a [IngressTls]) -> Self {
+        let mut found = Self::default();
+        for (number, entry) in entries.iter().enumerate() {
+            let secret = entry.secret_name.as_ref().filter(|name| !name.is_empty());
+            let secret = secret.map(|name| (number, name));
+            if entry.hosts.is_empty() {
+                let all = found.all.get_or_insert(None);
+                *all = all.or(secret);
+            }
+            for host in &entry.hosts {
+                let first = found.hosts.entry(host).or_insert(None);
+                *first = first.or(secret);
+            }
+        }
+        found
     }
-    let mut secrets = entries.filter_map(|entry| entry.secret_name.as_ref().filter(|name| !name.is_empty()));
-    secrets.next().map_or(TlsEntry::WithoutSecret, TlsEntry::Secret)
+
+    /// What is said about a host. If several entries include it, the first with a Secret counts.
+    fn entry(&self, host: Option<&Name>) -> TlsEntry<'a> {
+        let exact = host.and_then(|host| self.hosts.get(host));
+        // A wildcard in a certificate stands for one label.
+        let wildcard = host.and_then(|host| patterns_of(host).nth(1).flatten());
+        let parent = wildcard.and_then(|pattern| self.hosts.get(&pattern));
+        let found = [self.all.as_ref(), exact, parent].into_iter().flatten();
+        if found.clone().next().is_none() {
+            return TlsEntry::None;
+        }
+        let first = found.flatten().min_by_key(|(number, _)| *number);
+        first.map_or(TlsEntry::WithoutSecret, |(_, name)| TlsEntry::Secret(name))
+    }
 }
 
 /// The certificate of a host. If it cannot be used, the listener's is.

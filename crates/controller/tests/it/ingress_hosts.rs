@@ -280,3 +280,58 @@ spec: {parentRef: {name: gw, namespace: infra}, listeners: [{name: x, port: 80, 
     cluster.settle();
     assert_eq!(served(&cluster, APP).len(), 4);
 }
+
+/// As many hosts as an object of the API server has room for. Each is looked up among the others in
+/// logarithmic time: comparing all of them takes minutes.
+#[test]
+fn thousands_of_hosts_of_one_ingress_take_no_noticeable_time() {
+    let names =
+        |prefix: &str| -> Vec<String> { (0..4_000).map(|number| format!("{prefix}{number}.test")).collect() };
+    let (own, other) = (names("own"), names("other"));
+    let rules = own.iter().map(|host| json!({ "host": host })).collect::<Vec<_>>();
+    let mut cluster = ingress_cluster();
+    cluster.put(json!({
+        "kind": "Ingress",
+        "metadata": { "name": "app", "namespace": "team-a" },
+        "spec": {
+            "ingressClassName": "postern",
+            "rules": rules,
+            "tls": [{ "hosts": other, "secretName": "gone" }, { "hosts": ["own7.test"] }],
+        },
+    }));
+    let begin = std::time::Instant::now();
+    cluster.settle();
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(faults(&cluster, APP).is_empty());
+}
+
+#[test]
+fn the_first_entry_with_a_secret_counts_for_a_host() {
+    let secret = |tls: &str| {
+        let rule = format!("{}, tls: [{tls}]", hosts(&["app.test"]));
+        let (_, _, cluster) = alone(&ingress(APP, &rule));
+        cluster.fault_messages(Kind::Ingress, APP)
+    };
+    for (tls, expected) in [
+        ("{hosts: [app.test], secretName: one}, {hosts: ['*.test'], secretName: two}", "team-a/one"),
+        ("{hosts: ['*.test'], secretName: two}, {hosts: [app.test], secretName: one}", "team-a/two"),
+        ("{hosts: [app.test]}, {secretName: all}", "team-a/all"),
+        ("{hosts: [app.test], secretName: one}, {secretName: all}", "team-a/one"),
+    ] {
+        assert!(secret(tls).contains(&format!("Secret {expected} ")), "{tls}: {}", secret(tls));
+    }
+    assert_eq!(secret("{hosts: [other.test], secretName: one}"), "");
+}
+
+#[test]
+fn one_object_fills_no_log_with_its_faults() {
+    let fault = |number: usize| controller::fault::Fault::new("Any", format!("fault {number}"));
+    let object = controller::names::ObjectKey::new(Kind::Ingress, "team-a", "app");
+    let of = |count| {
+        let faults = (0..count).map(fault).collect();
+        controller::plan::ObjectFaults { object: object.clone(), faults }.to_string()
+    };
+    assert_eq!(of(2), "fault 0; fault 1");
+    assert_eq!(of(5), "fault 0; fault 1; fault 2; fault 3; fault 4");
+    assert_eq!(of(3_000), "fault 0; fault 1; fault 2; fault 3; fault 4; and 2995 more");
+}
