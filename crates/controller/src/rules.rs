@@ -6,7 +6,7 @@
 //!
 //! A match that is not supported refuses the whole route: nobody knows which requests it stands for,
 //! and another rule of the route must not take them. A filter or setting that is not supported fails
-//! its own rule, since its requests are known.
+//! its own rule, since its requests are known. That holds too if all rules fail and the route is refused.
 
 mod filters;
 mod matches;
@@ -31,7 +31,8 @@ use crate::settings::Settings;
 /// What is derived from the rules of a route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteRules {
-    /// Empty if the route is refused.
+    /// Empty if nobody knows which requests the route stands for. If all rules of a refused route
+    /// fail, they are here: their requests get 500, and no broader route takes them.
     pub rules: Vec<RulePlan>,
     /// Why the route as a whole is not accepted.
     pub refused: Option<Fault>,
@@ -96,7 +97,6 @@ pub fn derive(known: &Known, settings: &Settings, kind: Kind, route: &Route) -> 
             partial = Some(Fault::new(fault.reason, message));
         }
     }
-    let rules = if refused.is_some() { Vec::new() } else { rules };
     RouteRules { rules, refused, partial, unresolved }
 }
 

@@ -76,12 +76,12 @@ impl RouteCandidate {
         Some(Self { outcomes, rules: rules::derive(known, settings, key.kind, route) })
     }
 
-    /// A route that is refused claims nothing.
+    /// A route that takes no requests claims nothing.
     pub(super) fn claims(&self, settings: &Settings) -> HostClaims {
-        match self.rules.refused {
-            Some(_) => HostClaims::default(),
-            None => attach::claims_of(settings.ingress_gateway.as_ref(), &self.outcomes),
+        if self.rules.rules.is_empty() {
+            return HostClaims::default();
         }
+        attach::claims_of(settings.ingress_gateway.as_ref(), &self.outcomes)
     }
 }
 
@@ -97,7 +97,8 @@ pub(super) fn derive(
     let is_refused = rules.refused.is_some();
     let rule_plans = std::mem::take(&mut rules.rules);
     let attachments = Attachments::derive((known, gateways), key, &outcomes, &rule_plans);
-    let plans = if is_refused { Vec::new() } else { plans(key, route, rule_plans, &attachments) };
+    // Rules that fail keep their requests, even if the route is refused.
+    let plans = plans(key, route, rule_plans, &attachments);
     let outcomes: Vec<_> = outcomes
         .into_iter()
         .map(|outcome| {

@@ -37,8 +37,8 @@ fn filter(filter: &str) -> Result<FilterPlan, String> {
     let cluster = with_rules(settings(true), &[&format!("{{filters: [{filter}]}}")]);
     let accepted = cluster.parent(Kind::HttpRoute, "route", 0, "Accepted");
     match cluster.plans("route").first() {
-        Some(plan) => Ok(plan.filters[0].clone()),
-        None => Err(accepted),
+        Some(plan) if plan.action != RuleAction::Fail => Ok(plan.filters[0].clone()),
+        _ => Err(accepted),
     }
 }
 
@@ -112,7 +112,11 @@ fn a_filter_that_is_not_supported_fails_its_rule_alone() {
     assert_eq!(actions, [false, true]);
     let cluster = with_rules(settings(false), &[&format!("{{filters: [{extension}]}}")]);
     assert_eq!(cluster.parent(Kind::HttpRoute, "route", 0, "Accepted"), "False UnsupportedValue");
-    assert!(cluster.plans("route").is_empty());
+    let plans = cluster.plans("route");
+    assert_eq!(plans.len(), 1, "a broader route must not take its requests");
+    assert_eq!(plans[0].action, RuleAction::Fail);
+    assert!(!plans[0].attachments.is_empty());
+    assert_eq!(cluster.listener_status(Kind::Gateway, "gw", "http")["attachedRoutes"], 0);
 }
 
 #[test]
@@ -163,7 +167,7 @@ fn redirects_and_rewrites_have_their_parts() {
     }
     let exact = "{matches: [{path: {type: Exact, value: /a}}], filters: [{type: URLRewrite, urlRewrite: {path: {type: \
                  ReplacePrefixMatch, replacePrefixMatch: /b}}}]}";
-    assert!(plans(&[exact]).is_empty());
+    assert_eq!(plans(&[exact])[0].action, RuleAction::Fail);
 }
 
 #[test]
