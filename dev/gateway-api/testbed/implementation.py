@@ -10,6 +10,8 @@ Does not own: how its pods run; they are pods like all others.
     options.yaml     options of the suite in its own format (`-conformance-options-file`): who makes
                      the implementation, and features if its GatewayClass does not list them in its status
     setup            parts of dev/setup that it needs, one a line (optional)
+    definitions      files with definitions of its own kinds, from the top of the repository, one a
+                     line (optional); they are applied before its manifests
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Implementation:
                 raise Fault(f"{file.relative_to(ROOT)} is missing; dev/gateway-api/README.md says what it contains")
         if not os.access(self.program, os.X_OK):
             raise Fault(f"{self.program.relative_to(ROOT)} is not executable; run chmod +x")
-        self._documents = documents(self._manifests, self._manifests.read_text())
+        files = [*(ROOT / one for one in self._lines("definitions")), self._manifests]
+        self._documents = [one for file in files for one in documents(file, file.read_text())]
         classes = [one.line("name", 2) for one in self._documents if one.kind == "GatewayClass"]
         if len(classes) != 1 or classes[0] is None:
             raise Fault(f"{self._manifests.relative_to(ROOT)} must contain exactly one GatewayClass, not {len(classes)}")
@@ -55,7 +58,10 @@ class Implementation:
     @property
     def setup(self) -> list[str]:
         """Parts of dev/setup."""
-        file = self.folder / "setup"
+        return self._lines("setup")
+
+    def _lines(self, name: str) -> list[str]:
+        file = self.folder / name
         return file.read_text().split() if file.exists() else []
 
     def apply(self, cluster: Cluster) -> None:
