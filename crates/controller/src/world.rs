@@ -155,6 +155,13 @@ impl World {
         self.faults.ingress(object, self.routes.get(object)?)
     }
 
+    /// Whether a Gateway exists and nobody's controller serves it, since its GatewayClass does not
+    /// exist. It may be ours again, so what was made for it is to be kept.
+    pub fn lacks_class(&self, gateway: &NamespacedName) -> bool {
+        let gateway = self.known.gateways.get(gateway);
+        gateway.is_some_and(|gateway| !self.known.classes.contains_key(&gateway.spec.gateway_class_name))
+    }
+
     /// The desired state as of the last settling.
     pub fn desired_state(&self) -> DesiredState {
         let plans = self.routes.values().flat_map(|route| &route.plans);

@@ -22,12 +22,12 @@ impl Compiled {
             listener: fault.listener.clone(),
             problem: fault.problem.clone(),
         });
-        let changed = changes.iter().flat_map(|changes| changes.gateways.keys());
+        let taken_over = changes.iter().flat_map(|changes| changes.gateways.keys());
         let upstreams = self.upstreams.iter().map(|fault| (fault.key.clone(), fault.problem.clone()));
         DataPlaneReport {
             is_whole: changes.is_none(),
             rules: rules.collect(),
-            gateways: changed.chain(&self.gateways).cloned().collect(),
+            gateways: taken_over.chain(&self.gateways).cloned().collect(),
             listeners: listeners.collect(),
             upstreams: upstreams.collect(),
         }

@@ -141,7 +141,7 @@ impl Services {
         let targets = former.as_ref().map(|former| &former.targets);
         let is_given =
             |target: &&u16| !targets.is_some_and(|former| former.values().any(|one| one == *target));
-        if let Some(given) = service.targets.values().filter(is_given).next_back() {
+        if let Some(given) = service.targets.values().rfind(is_given) {
             self.given_last = *given;
         }
         self.has_freed |= targets.is_some_and(|former| {

@@ -167,10 +167,8 @@ impl State {
             Notice::BundleVersion(version) => {
                 self.world.apply(Event::BundleVersion(version.map(Name::from)));
             }
-            // The world was told by `rebase`.
-            Notice::FileChanged => {}
-            // So was it by the writer of Services.
-            Notice::ServicesTried => {}
+            // The world was told by `rebase`, and by the writer of Services.
+            Notice::FileChanged | Notice::ServicesTried => {}
             Notice::Leads(leads) => {
                 self.leads = leads;
                 self.unchecked_services.extend(self.gateways.keys().cloned());
@@ -273,7 +271,11 @@ impl State {
             tasks.extend(wanted.map(|wanted| ServiceTask::Write(gateway, wanted)));
         }
         if may_delete {
-            let gone = services.orphans(|gateway| self.gateways.contains_key(gateway));
+            // A deleted GatewayClass, such as with another name in the chart, takes no addresses away.
+            let is_kept = |gateway: &NamespacedName| {
+                self.gateways.contains_key(gateway) || self.world.lacks_class(gateway)
+            };
+            let gone = services.orphans(is_kept);
             let gone = gone.into_iter().filter(|name| !self.failed_deletions.is_waiting(name));
             tasks.extend(gone.map(ServiceTask::Delete));
         }

@@ -432,3 +432,22 @@ fn a_renewed_certificate_changes_the_gateway_alone() {
     let changes = cluster.settle();
     assert_eq!((changes.gateways.len(), changes.recomputed.routes), (1, 0));
 }
+
+#[test]
+fn a_gateway_without_its_class_is_told_from_one_that_is_gone_or_of_another() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&gateway("gw"));
+    cluster.settle();
+    let at = key(Kind::Gateway, "gw").at;
+    assert!(!cluster.world.lacks_class(&at));
+    cluster.remove(Kind::GatewayClass, "postern");
+    assert!(cluster.settle().gateways_removed.contains(&at));
+    assert!(cluster.world.lacks_class(&at));
+    cluster.apply("kind: GatewayClass\nmetadata: {name: postern}\nspec: {controllerName: example.com/other}");
+    cluster.settle();
+    assert!(!cluster.world.lacks_class(&at), "it is another's");
+    cluster.remove(Kind::GatewayClass, "postern");
+    cluster.remove(Kind::Gateway, "gw");
+    cluster.settle();
+    assert!(!cluster.world.lacks_class(&at), "it is gone");
+}
