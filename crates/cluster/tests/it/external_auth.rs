@@ -10,23 +10,12 @@ use dataplane::harness::{Seen, Upstream};
 use dataplane::ports;
 
 use crate::objects::{Cluster, manifest_of_service};
-use crate::{DEVELOPERS, EVERYBODY, policy, route};
+use crate::{DEVELOPERS, EVERYBODY, cluster_with, policy, route};
 
 /// A Gateway, a service `app`, and a service `auth` that decides.
 fn cluster(auth: SocketAddr) -> (Cluster, Upstream) {
     let settings = Settings { experimental: true, ..Settings::new("postern.dev/gateway-controller") };
-    let mut cluster = Cluster::with(settings);
-    let pod = Upstream::start();
-    cluster.apply(
-        "
-kind: Gateway
-metadata: {name: gw}
-spec:
-  gatewayClassName: postern
-  listeners: [{name: http, port: 80, protocol: HTTP}]
-",
-    );
-    cluster.apply(&manifest_of_service("app", pod.address));
+    let (mut cluster, pod) = cluster_with(settings);
     cluster.apply(&manifest_of_service("auth", auth));
     (cluster, pod)
 }

@@ -11,12 +11,18 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use cluster::policy::{BodyChecker, BodyFault};
 use config::{ConfigSource, NoFiles};
+use controller::settings::Settings;
 use dataplane::harness::{Upstream, until};
 use objects::{Cluster, manifest_of_service};
 
 /// A Gateway with one HTTP listener, and a service `app` with one pod.
 fn cluster() -> (Cluster, Upstream) {
-    let mut cluster = Cluster::start();
+    cluster_with(Settings::new("postern.dev/gateway-controller"))
+}
+
+/// The same, with these settings of the controller.
+fn cluster_with(settings: Settings) -> (Cluster, Upstream) {
+    let mut cluster = Cluster::with(settings);
     let pod = Upstream::start();
     cluster.apply(
         "
