@@ -60,8 +60,15 @@ class Outages:
         expect(len(found) == 1, f"{len(found)} API servers run")
         return Process(found[0])
 
-    def _wait_for_server(self) -> None:
+    def _wait_for_server(self, server: Process) -> None:
+        """Waits until the API server answers. Starts it again when it has ended, as a kubelet does: it
+        ends itself when something fails at its start."""
+
         def answers() -> bool:
+            if not alive(server.pid):
+                said = server.log.read_text(errors="replace").splitlines()[-3:]
+                print("      the API server ended and is started again; it said last:", *said, sep="\n        ", flush=True)
+                server.start()
             try:
                 return self._api.text("GET", "/readyz")[0] == 200
             except OSError:
@@ -92,7 +99,7 @@ class Outages:
             expect("objects of the cluster are not known" in str(answer), f"readiness says {answer}")
         with self._report.check("API server: back, pods become ready and changes come into force"):
             server.start()
-            self._wait_for_server()
+            self._wait_for_server(server)
             until("both pods are ready", lambda: all(
                 self._postern.admin(pod, "/readyz").status == 200 for pod in pods
             ), 60)  # fmt: skip
@@ -113,7 +120,7 @@ class Outages:
                 server.freeze()
                 time.sleep(10)
                 server.thaw()
-                self._wait_for_server()
+                self._wait_for_server(server)
                 self._public("after-frost", "after-frost.test")
             print(f"      {traffic.all_passed()}")
 
@@ -141,7 +148,7 @@ class Outages:
                 compact()
                 server.kill()
                 server.start()
-                self._wait_for_server()
+                self._wait_for_server(server)
             finally:
                 for process in sleeping:
                     process.thaw()

@@ -155,10 +155,11 @@ def presented(address: str, host: str) -> str:
 
 
 class Process:
-    """A process of the cluster that a check stops and starts again."""
+    """A process of the cluster that a check stops and starts again. It goes on with its log."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self.log = Path(os.readlink(f"/proc/{pid}/fd/1"))
         self._command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
         self._environment = dict(
             entry.split("=", 1) for entry in Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0") if "=" in entry
@@ -171,10 +172,10 @@ class Process:
 
     def start(self) -> None:
         """Starts the same command again. It ends with the run."""
-        began = subprocess.Popen(
-            self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        with self.log.open("ab") as log:
+            began = subprocess.Popen(
+                self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         self.pid = began.pid
 
     def freeze(self) -> None:
@@ -187,11 +188,16 @@ class Process:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    """Whether the process runs; a zombie does not. While a process ends, its first thread may be a
+    zombie before the others are gone, which still hold its sockets."""
+
+    def runs(thread: Path) -> bool:
+        try:
+            return (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    return any(runs(thread) for thread in Path(f"/proc/{pid}/task").glob("*"))
 
 
 def processes(name: str) -> list[int]:
