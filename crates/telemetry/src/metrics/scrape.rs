@@ -378,7 +378,8 @@ struct ListenerFamily {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GatewayDetail {
     Nothing,
-    /// The sum over all values of the label.
+    /// The sum over all values of the label; also 0, once the Gateway has had a connection: a gauge that
+    /// goes away when it reaches 0 is a gap in each graph.
     Sum,
     /// The same as of a listener of the file.
     ByValue,
@@ -467,7 +468,7 @@ fn connections(listed: &Listed, e: &mut Encoder) {
                 GatewayDetail::Nothing => {}
                 GatewayDetail::Sum => {
                     let sum: u64 = counts.map(|(_, count)| count).sum();
-                    if sum > 0 {
+                    if sum > 0 || gateway.sum(|shard| shard.accepted.get()) > 0 {
                         family.sample(&[owner], sum);
                     }
                 }

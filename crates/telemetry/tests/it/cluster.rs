@@ -119,8 +119,13 @@ fn requests_are_counted_by_listener_and_durations_by_gateway() {
     }
     let of_whole_seconds = r#"postern_gateway_request_duration_seconds_bucket{gateway="infra/public",listener_set="team/set",le="4.0"}"#;
     assert_sample(&open_metrics, of_whole_seconds, 0.0);
-    // Nothing that is 0, and no label without a value.
+    // A Gateway that had connections keeps its gauge.
+    part.connections.closed(worker, Protocol::Http2);
     let lines = process.text();
+    let open = r#"postern_connections_open{gateway="infra/public"} 0"#;
+    assert!(lines.contains(open), "{lines}");
+    // Nothing else that is 0, and no label without a value.
+    let lines = lines.replace(open, "");
     let of_cluster = lines.lines().filter(|line| line.contains("gateway=") && line.ends_with(" 0"));
     assert!(of_cluster.clone().all(|line| line.contains("_bucket")), "{lines}");
     assert!(!lines.contains("=\"\""), "{lines}");
