@@ -143,10 +143,31 @@ fn document(kind: Kind, meta: &Metadata, seen: &Value, status: &Value) -> Option
     differs(status, seen).then(|| body(kind, meta, status))
 }
 
+/// The document of an object whose status is a list to which several controllers add entries. The list
+/// is written as a whole, so entries of others are repeated. They are as they were last seen: what
+/// another controller has changed since must not be undone, so the document is for this version of
+/// the object only.
+fn shared_list(
+    (kind, meta, list): (Kind, &Metadata, &str),
+    ours: impl IntoIterator<Item = Value>,
+    others: &[&Value],
+) -> StatusDocument {
+    let version = meta.version.as_deref().filter(|_| !others.is_empty());
+    let all: Vec<Value> = ours.into_iter().chain(others.iter().copied().cloned()).collect();
+    versioned_body((kind, meta), version, &json!({ list: all }))
+}
+
 fn body(kind: Kind, meta: &Metadata, status: &Value) -> StatusDocument {
+    versioned_body((kind, meta), None, status)
+}
+
+fn versioned_body((kind, meta): (Kind, &Metadata), version: Option<&str>, status: &Value) -> StatusDocument {
     let mut metadata = json!({ "name": meta.at.name });
     if !meta.at.namespace.is_empty() {
         metadata["namespace"] = json!(meta.at.namespace);
+    }
+    if let Some(version) = version {
+        metadata["resourceVersion"] = json!(version);
     }
     let body = json!({
         "apiVersion": kind.api_version(),
@@ -173,7 +194,7 @@ fn most_entries(list: &str) -> usize {
 }
 
 /// The document of an object whose status is a list of entries by controller: `parents` of routes or
-/// `ancestors` of policies. The list is atomic, so entries of other controllers are repeated.
+/// `ancestors` of policies.
 fn entries(
     (kind, meta, seen): (Kind, &Metadata, &Value),
     (list, reference): (&str, &str),
@@ -199,8 +220,7 @@ fn entries(
     if is_same {
         return None;
     }
-    let all: Vec<Value> = new.into_iter().chain(others.into_iter().cloned()).collect();
-    Some(body(kind, meta, &json!({ list: all })))
+    Some(shared_list((kind, meta, list), new, &others))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::core::{ConfigMapData, EndpointSliceSpec, Labels, SecretData, ServiceSpec};
 use crate::objects::{
     AccessPolicy, BackendTlsPolicy, Gateway, GatewayClass, Ingress, IngressClass, ListenerSet,
-    OpenShiftRoute, ReferenceGrant, Route,
+    OpenShiftRoute, ReferenceGrant, Route, Seconds,
 };
 
 /// Objects of one kind in one place, by name.
@@ -61,8 +61,9 @@ pub struct Known {
     pub access_policies: HashMap<NamespacedName, Arc<AccessPolicy>>,
     /// Why an AccessPolicy is not valid. It is looked into once, when it arrives.
     pub access_faults: HashMap<NamespacedName, Fault>,
-    /// The AccessPolicies that name an object as target, with a section or without.
-    pub access_targets: HashMap<ObjectKey, BTreeSet<NamespacedName>>,
+    /// The AccessPolicies that name an object as target: the section that each names, when it was
+    /// created, and its name. Of those with one section the first counts.
+    pub access_targets: HashMap<ObjectKey, BTreeSet<(Option<Name>, Seconds, NamespacedName)>>,
     pub ingresses: HashMap<NamespacedName, Arc<Ingress>>,
     pub ingress_classes: HashMap<Name, Arc<IngressClass>>,
     pub openshift_routes: HashMap<NamespacedName, Arc<OpenShiftRoute>>,

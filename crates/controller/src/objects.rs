@@ -44,6 +44,8 @@ pub struct Metadata {
     pub created: Seconds,
     /// Only of kinds whose labels are used: routes, Namespaces, EndpointSlices.
     pub labels: Option<Arc<Labels>>,
+    /// The `resourceVersion`. Only of kinds whose status is a list of several controllers.
+    pub version: Option<Box<str>>,
 }
 
 impl Metadata {
@@ -230,12 +232,16 @@ fn metadata(kind: Kind, object: &Value, interner: &mut Interner) -> Result<Metad
             |(key, value): (&String, &Value)| Some((interner.shared(key), Name::from(value.as_str()?)));
         Arc::new(labels.iter().filter_map(label).collect())
     });
+    let has_shared_status =
+        kind.is_route() || matches!(kind, Kind::AccessPolicy | Kind::BackendTlsPolicy | Kind::OpenShiftRoute);
+    let version = meta.get("resourceVersion").and_then(Value::as_str).filter(|_| has_shared_status);
     let created = meta.get("creationTimestamp").and_then(Value::as_str).and_then(parse_time);
     Ok(Metadata {
         at: NamespacedName { namespace: interner.shared(namespace), name: Name::from(name) },
         generation: meta.get("generation").and_then(Value::as_i64).unwrap_or_default(),
         created: created.unwrap_or_default(),
         labels,
+        version: version.map(Box::from),
     })
 }
 

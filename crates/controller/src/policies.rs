@@ -13,7 +13,7 @@ use crate::ingress::class::{self, Class};
 use crate::known::Known;
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::reference::PolicyTarget;
-use crate::objects::{AccessPolicy, Route};
+use crate::objects::{AccessPolicy, Route, Seconds};
 use crate::plan::{ListenerId, PolicyOutcome, PolicyPlan};
 use crate::settings::Settings;
 
@@ -67,16 +67,11 @@ pub fn resolve(
 
 /// The policy that counts for a target: the oldest, then by name. An invalid one counts too, so
 /// breaking a policy does not put a younger one in its place.
-fn winner<'a>(known: &'a Known, target: &ObjectKey, section: Option<&Name>) -> Option<&'a AccessPolicy> {
+pub fn winner<'a>(known: &'a Known, target: &ObjectKey, section: Option<&Name>) -> Option<&'a AccessPolicy> {
     let policies = known.access_targets.get(target)?;
-    let policies = policies.iter().filter_map(|at| known.access_policies.get(at));
-    let policies = policies.filter(|policy| {
-        policy.spec.target_refs.iter().any(|one| {
-            one.section_name.as_ref() == section
-                && one.target(&policy.meta.at.namespace).as_ref() == Some(target)
-        })
-    });
-    policies.map(AsRef::as_ref).min_by(|one, other| one.meta.age().cmp(&other.meta.age()))
+    let first = (section.cloned(), Seconds::MIN, NamespacedName::default());
+    let (of_section, _, at) = policies.range(first..).next()?;
+    known.access_policies.get(at).filter(|_| of_section.as_ref() == section).map(AsRef::as_ref)
 }
 
 /// Why a policy cannot be applied to anything.

@@ -10,7 +10,7 @@
 use serde_json::{Value, json};
 
 use super::route::policy_applied;
-use super::{Condition, PolicyReach, body, differs, with};
+use super::{Condition, PolicyReach, body, differs, shared_list, with};
 use crate::fault::Fault;
 use crate::known::{GatewayAddresses, is_ip};
 use crate::names::{Kind, Name};
@@ -90,8 +90,7 @@ pub fn openshift_route(
     if is_same {
         return None;
     }
-    let all: Vec<Value> = new.into_iter().chain(others.into_iter().cloned()).collect();
-    Some(body(Kind::OpenShiftRoute, &route.meta, &json!({ "ingress": all })))
+    Some(shared_list((Kind::OpenShiftRoute, &route.meta, "ingress"), new, &others))
 }
 
 /// Conditions of a Route. They have no generation, and no empty texts: the API server of OpenShift

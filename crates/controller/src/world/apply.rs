@@ -23,7 +23,7 @@ use crate::policies;
 /// Whether two versions of an object mean the same. Their status may differ.
 fn is_same<S: PartialEq>(one: Option<&Arc<Resource<S>>>, other: Option<&Arc<Resource<S>>>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return one.is_none() && other.is_none() };
-    let Metadata { at: _, generation, created, labels } = &one.meta;
+    let Metadata { at: _, generation, created, labels, version: _ } = &one.meta;
     *generation == other.meta.generation
         && *created == other.meta.created
         && *labels == other.meta.labels
@@ -258,7 +258,7 @@ impl World {
                 continue;
             }
             put(&mut self.known.access_faults, at.clone(), fault);
-            for object in edges::access_targets(&policy) {
+            for (object, _) in edges::access_targets(&policy) {
                 self.policies_of_target_stale(&object);
                 self.routes_below_stale(&object);
             }
@@ -272,28 +272,51 @@ impl World {
         if !is_same(former.as_ref(), policy) {
             let fault = policy.and_then(|policy| policies::fault(&self.settings, policy));
             put(&mut self.known.access_faults, at.clone(), fault);
-            let objects = |policy: Option<&Arc<AccessPolicy>>| {
-                policy.map(|policy| edges::access_targets(policy)).unwrap_or_default()
-            };
-            let (old, new): (BTreeSet<_>, BTreeSet<_>) = (objects(former.as_ref()), objects(policy));
-            let targets = &mut self.known.access_targets;
-            for object in &old {
-                if let Some(policies) = targets.get_mut(object) {
-                    policies.remove(at);
-                    if policies.is_empty() {
-                        targets.remove(object);
-                    }
-                }
-            }
-            for object in &new {
-                targets.entry(object.clone()).or_default().insert(at.clone());
-            }
-            for object in old.union(&new) {
+            // Among many policies with one target, a change of one that does not count affects nothing
+            // else.
+            let mut affected = self.take_access_targets(former.as_deref());
+            affected.extend(self.put_access_targets(policy.map(AsRef::as_ref)));
+            for object in &affected {
                 self.policies_of_target_stale(object);
                 self.routes_below_stale(object);
             }
         }
         self.stale.statuses.insert(key);
+    }
+
+    /// Forgets the targets of a policy. Answers those for which it counted.
+    fn take_access_targets(&mut self, policy: Option<&AccessPolicy>) -> BTreeSet<ObjectKey> {
+        let mut counted = BTreeSet::new();
+        let Some(policy) = policy else { return counted };
+        for (object, section) in edges::access_targets(policy) {
+            let Some(policies) = self.known.access_targets.get_mut(&object) else { continue };
+            let own = (section, policy.meta.created, policy.meta.at.clone());
+            let before = policies.range(..&own).next_back();
+            let is_first = before.is_none_or(|(section, ..)| *section != own.0);
+            policies.remove(&own);
+            if policies.is_empty() {
+                self.known.access_targets.remove(&object);
+            }
+            if is_first {
+                counted.insert(object);
+            }
+        }
+        counted
+    }
+
+    /// Takes note of the targets of a policy. Answers those for which it counts.
+    fn put_access_targets(&mut self, policy: Option<&AccessPolicy>) -> BTreeSet<ObjectKey> {
+        let mut counts = BTreeSet::new();
+        let Some(policy) = policy else { return counts };
+        for (object, section) in edges::access_targets(policy) {
+            let own = (section.clone(), policy.meta.created, policy.meta.at.clone());
+            self.known.access_targets.entry(object.clone()).or_default().insert(own);
+            let winner = policies::winner(&self.known, &object, section.as_ref());
+            if winner.is_some_and(|winner| winner.meta.at == policy.meta.at) {
+                counts.insert(object);
+            }
+        }
+        counts
     }
 
     fn slice(
@@ -341,7 +364,7 @@ impl World {
     /// The status of the AccessPolicies of a target is stale.
     fn policies_of_target_stale(&mut self, target: &ObjectKey) {
         let policies = self.known.access_targets.get(target).into_iter().flatten();
-        self.stale.statuses.extend(policies.map(|at| at.clone().of(Kind::AccessPolicy)));
+        self.stale.statuses.extend(policies.map(|(_, _, at)| at.clone().of(Kind::AccessPolicy)));
     }
 
     /// The status of the AccessPolicies of a Gateway and of its ListenerSets is stale: whether they are

@@ -166,8 +166,9 @@ pub(super) fn tls_services(policy: &BackendTlsPolicy) -> BTreeSet<NamespacedName
     targets.filter(|key| key.kind == Kind::Service).map(|key| key.at).collect()
 }
 
-/// The objects that an AccessPolicy targets.
-pub(super) fn access_targets(policy: &AccessPolicy) -> BTreeSet<ObjectKey> {
+/// The objects that an AccessPolicy targets, with the section of each.
+pub(super) fn access_targets(policy: &AccessPolicy) -> BTreeSet<(ObjectKey, Option<Name>)> {
     let namespace = &policy.meta.at.namespace;
-    policy.spec.target_refs.iter().filter_map(|target| target.target(namespace)).collect()
+    let targets = policy.spec.target_refs.iter();
+    targets.filter_map(|one| Some((one.target(namespace)?, one.section_name.clone()))).collect()
 }

@@ -190,6 +190,34 @@ fn the_oldest_of_a_target_wins_then_the_name() {
 }
 
 #[test]
+fn a_policy_that_does_not_count_costs_nothing_else() {
+    let mut cluster = cluster();
+    for number in 0..50 {
+        cluster.apply(&policy(&format!("p{number}"), GATEWAY, "defaults: {}"));
+    }
+    let section = policy("section", "kind: Gateway, name: gw, sectionName: http", "defaults: {}");
+    cluster.apply(&section);
+    cluster.settle();
+    let stale = |cluster: &mut Cluster| {
+        let changes = cluster.settle();
+        (changes.recomputed.routes, changes.statuses.len())
+    };
+    // A younger one comes, changes and goes.
+    cluster.apply(&policy("late", GATEWAY, "defaults: {}"));
+    assert_eq!(stale(&mut cluster), (0, 1));
+    cluster.apply(&policy("late", GATEWAY, "overrides: {}"));
+    assert_eq!(stale(&mut cluster), (0, 1));
+    cluster.remove(Kind::AccessPolicy, "late");
+    assert_eq!(stale(&mut cluster), (0, 0));
+    // The oldest goes: the next one counts, and the others name it. That of a section is untouched.
+    cluster.remove(Kind::AccessPolicy, "p0");
+    let (routes, statuses) = stale(&mut cluster);
+    assert!(routes > 0 && statuses == 49, "{routes} {statuses}");
+    assert_eq!(cluster.ancestor(Kind::AccessPolicy, "p1", 0, "Accepted"), "True Accepted");
+    assert_eq!(cluster.ancestor(Kind::AccessPolicy, "section", 0, "Accepted"), "True Accepted");
+}
+
+#[test]
 fn targets_are_found_in_the_policys_namespace_alone() {
     let cases = [
         ("kind: Gateway, name: gone", "False TargetNotFound"),

@@ -1,8 +1,10 @@
 //! Attachment of routes to Gateways.
 
 use controller::names::Kind;
+use controller::plan::Changes;
+use serde_json::Value;
 
-use crate::cluster::{Cluster, gateway, service};
+use crate::cluster::{Cluster, gateway, key, service};
 
 /// A Gateway `gw` with these listeners and a route `route` in `namespace` with this spec.
 fn attach(listeners: &str, namespace: &str, spec: &str) -> Cluster {
@@ -138,7 +140,18 @@ fn entries_of_other_controllers_stay() {
         "kind: HTTPRoute\nmetadata: {{name: route}}\nspec: {{parentRefs: [{{name: gw}}, {{name: \
          foreign}}]}}\nstatus: {{parents: [{other}]}}"
     ));
-    cluster.settle();
+    cluster.apply("kind: HTTPRoute\nmetadata: {name: alone}\nspec: {parentRefs: [{name: gw}]}");
+    // What the other controller writes meanwhile is not undone: the write is for the version that was seen.
+    let version = |changes: &Changes, name: &str| {
+        let mut documents = changes.statuses.iter();
+        let document = documents.find(|one| one.object.at.name.as_str() == name).unwrap();
+        let body: Value = serde_json::from_str(&document.body).unwrap();
+        body["metadata"].get("resourceVersion").cloned()
+    };
+    let seen = cluster.objects[&key(Kind::HttpRoute, "route")]["metadata"]["resourceVersion"].clone();
+    let changes = cluster.settle();
+    assert_eq!(version(&changes, "route"), Some(seen));
+    assert_eq!(version(&changes, "alone"), None, "nobody else writes this list");
     let parents = cluster.status(Kind::HttpRoute, "route")["parents"].as_array().unwrap().clone();
     assert_eq!(parents.len(), 2);
     assert_eq!(parents[0]["controllerName"], crate::cluster::CONTROLLER);

@@ -89,6 +89,7 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
         object["metadata"]["creationTimestamp"] =
             created.unwrap_or_else(|| json!(objects::time_text(self.now)));
         object["metadata"]["generation"] = json!(generation);
+        object["metadata"]["resourceVersion"] = json!(self.now.to_string());
         if object["status"].is_null() {
             object["status"] = former.map_or(json!({}), |former| former["status"].clone());
         }
@@ -134,6 +135,9 @@ metadata: {name: team-b, labels: {kubernetes.io/metadata.name: team-b, team: b}}
         assert_eq!(body["apiVersion"], document.object.kind.api_version());
         assert_eq!(body["kind"], document.object.kind.name());
         assert_eq!(body["metadata"]["name"], document.object.at.name.as_str());
+        if let Some(version) = body["metadata"].get("resourceVersion") {
+            assert_eq!(*version, object["metadata"]["resourceVersion"], "of another version");
+        }
         let status = body["status"].as_object().unwrap().clone();
         for (field, value) in status {
             object["status"][field.as_str()] = value;
