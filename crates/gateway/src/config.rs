@@ -454,14 +454,14 @@ pub struct FixedResponse {
 /// Changes of a request's fields on its way to the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeaders {
-    /// Names of the client's fields that are removed, in any alias.
+    /// Names of the fields that are removed, in any alias, from those of the client and of authorizers.
     pub removed: Box<[Box<str>]>,
     /// Fields that are appended, where their value is known.
     pub values: Box<[(Box<str>, ValueTemplate)]>,
 }
 
 impl RequestHeaders {
-    /// Whether a field of the client with this name is removed.
+    /// Whether a field of the client or of an authorizer with this name is removed.
     pub fn removes(&self, name: &str) -> bool {
         self.removed.iter().any(|removed| is_same_alias_class(removed, name))
     }

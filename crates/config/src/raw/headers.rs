@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{FieldName, Timespan};
 
 /// Changes of request headers on their way to the upstream. A header that is set or removed is
-/// first removed from the client's request, in any spelling.
+/// first removed, in any spelling, from the client's request and from what authorizers answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestHeaders {
-    /// Headers by name that replace the client's. A header whose value is not known, such as an
+    /// Headers by name that replace those of the client and of authorizers. A header whose value is not known, such as an
     /// e-mail address that the caller does not have, is not sent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, HeaderText>,
-    /// Headers by name that are sent in addition to the client's.
+    /// Headers by name that are sent in addition to those.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub add: BTreeMap<String, HeaderText>,
-    /// Names of headers of the client that are not sent.
+    /// Names of headers of the client and of authorizers that are not sent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<FieldName>,
 }

@@ -12,6 +12,7 @@ use http_engine::head::{Framing, HeadFault};
 use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
+use crate::authorizer::AuthorizerAllowed;
 use crate::config::{RequestHeaders, Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
@@ -114,8 +115,18 @@ impl<'a> Draft<'a, '_> {
         for (name, value) in self.identity().iter().flat_map(|caller| &caller.upstream_fields) {
             put(name, value);
         }
-        for (name, value) in self.record.authorizer_answers().flat_map(|answer| &answer.fields) {
-            put(name, value);
+        for answer in self.record.authorizer_answers() {
+            self.answered_fields(answer, &mut put);
+        }
+    }
+
+    /// Calls `put` with the fields of an authorizer's answer, but for those that the route sets or
+    /// removes: its changes come last, and a field that is set arrives once.
+    fn answered_fields(&self, answer: &AuthorizerAllowed, mut put: impl FnMut(&str, &[u8])) {
+        for (name, value) in &answer.fields {
+            if !self.changes.is_some_and(|changes| changes.removes(name)) {
+                put(name, value);
+            }
         }
     }
 
@@ -197,7 +208,11 @@ impl<'a> Draft<'a, '_> {
             out.extend_from_slice(&caller.http1_block);
         }
         for answer in self.record.authorizer_answers() {
-            out.extend_from_slice(&answer.http1_block);
+            if self.changes.is_some_and(|changes| !changes.removed.is_empty()) {
+                self.answered_fields(answer, |name, value| put_field(&mut out, name, value));
+            } else {
+                out.extend_from_slice(&answer.http1_block);
+            }
         }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {

@@ -189,6 +189,20 @@ fn what_is_given_is_configured_and_comes_from_nobody_else() {
 }
 
 #[test]
+fn what_a_route_sets_or_removes_comes_after_the_answer() {
+    let authorizer = saying("200 OK", &["X-Plan: paid", "X-Tenant: blue", "X-Zone: north"], "");
+    let names = "response_headers = [\"X-Plan\", \"X-Tenant\", \"X-Zone\"]";
+    let more = tables(&format!("http://{}", authorizer.address), names)
+        + "request_headers = { set = { X-Plan = \"free\" }, add = { X-Tenant = \"too\" }, remove = [\"X_Zone\"] }\n";
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    assert_eq!(get(&f, "").status, 200);
+    let served = f.upstream.only();
+    assert_eq!(served.values("x-plan"), ["free"]);
+    assert_eq!(served.values("x-tenant"), ["blue", "too"]);
+    assert!(served.values("x-zone").is_empty(), "{}", served.head);
+}
+
+#[test]
 fn a_token_for_the_service_stands_in_place_of_the_clients() {
     let authorizer = Upstream::answering(|seen, socket| {
         let fields: &[&str] = match seen.values("authorization")[..] {
