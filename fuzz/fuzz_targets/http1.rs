@@ -7,6 +7,8 @@
 //! Checked:
 //!
 //! - The cut into pieces makes no difference to what is read.
+//! - Nor does it make one that the connection remembers header blocks. (Requests that repeat are
+//!   likely, because inputs are made of parts of others.)
 //! - Each message that our reader accepts, hyper accepts too: in the same order, with the same
 //!   method, target, version, fields, body and trailers.
 //! - When our reader reaches the end of the bytes without an error, hyper finds no further message
@@ -42,7 +44,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use http_engine::head::Version;
-use http_engine::http1::replay::{ReplayEnd, ReplayedMessage, replay};
+use http_engine::http1::replay::{ReplayEnd, ReplayedMessage, replay, replay_remembering};
 use hyper::body::Incoming;
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
@@ -71,6 +73,8 @@ fuzz_target!(|data: &[u8]| {
     if pieces.len() > 1 {
         assert_eq!(replay(&[bytes]), (ours.clone(), end), "the cut into pieces makes a difference");
     }
+    let remembering = replay_remembering(&pieces).0;
+    assert_eq!(remembering, (ours.clone(), end), "a remembered block makes a difference");
     let theirs = read_with_hyper(&pieces);
     for (at, message) in ours.iter().enumerate() {
         let Some(their) = theirs.get(at) else {

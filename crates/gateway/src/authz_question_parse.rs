@@ -87,6 +87,7 @@ pub fn over_http(
         via: "1.1 postern",
         is_original: false,
         repeats: Repeats::Separate,
+        block: None,
         client: None,
     };
     forward_auth::original(source, None, &check).ok().as_ref().map(ParsedQuestion::from)

@@ -90,7 +90,9 @@ impl ForwardedRequest {
         let draft = Draft {
             permit: &permit,
             running,
+            peer: incoming.peer,
             route,
+            entry,
             upstream,
             changes,
             forwarded,
@@ -278,7 +280,7 @@ fn copies(draft: &Draft<'_, '_>, worker: &Worker, incoming: Incoming<'_>) -> Vec
     let copy = |mirror: &MirrorConfig| {
         let filter = ForwardFilter::new(&running.config, (route, changes), nominated, is_session)
             .without(record.authorizer_answers().flat_map(|answer| &answer.replaced));
-        let draft = Draft { upstream: mirror.upstream, changes, filter: &filter, ..*draft };
+        let draft = Draft { upstream: mirror.upstream, entry: None, changes, filter: &filter, ..*draft };
         let mut request = ForwardedRequest::from_draft(&draft, worker, incoming, None).ok()?;
         let terms = &mut request.terms;
         // The body is copied once, and nobody reads the response.

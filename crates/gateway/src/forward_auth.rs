@@ -209,6 +209,7 @@ mod tests {
             client: None,
             is_original: false,
             repeats: Repeats::Separate,
+            block: None,
         }
     }
 

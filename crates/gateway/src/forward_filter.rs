@@ -171,6 +171,16 @@ impl<'a> ForwardFilter<'a> {
         self.removed.get()
     }
 
+    /// Counts fields that were removed from the same block before.
+    pub(crate) fn add_removed(&self, count: u32) {
+        self.removed.set(self.removed.get() + count);
+    }
+
+    /// Whether answers of authorizers say what passes, too.
+    pub(crate) fn depends_on_answers(&self) -> bool {
+        !self.without.is_empty()
+    }
+
     /// The part of a field that passes; `None`: nothing. Cookies of the login never pass.
     #[inline]
     pub fn passing_value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {

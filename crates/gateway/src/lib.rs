@@ -29,6 +29,7 @@ pub mod auth_response;
 pub mod authorizer;
 mod authorizer_query;
 pub mod authz_question_parse;
+mod block_results;
 pub mod config;
 pub mod cors;
 mod envoy_authz;

@@ -16,6 +16,7 @@ use http_engine::clock::Now;
 use http_engine::tls::ClientCas;
 use rustls::pki_types::CertificateDer;
 
+use crate::block_results::BlockResults;
 use crate::config::{Config, Listener};
 use crate::forwarded_fields::ForwardedFields;
 
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     /// Whether the peer was a trusted proxy when it connected, which reports where its requests
     /// come from.
     pub(crate) may_report: bool,
+    /// What followed from the header block of the last requests.
+    pub(crate) block_results: BlockResults,
     /// The listener of the connection, as configured when it was accepted.
     pub(crate) listener: Arc<Listener>,
     /// Whether the client may see `Server-Timing`. Behind a trusted proxy: whether some client may.

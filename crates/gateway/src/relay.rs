@@ -334,7 +334,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                                 Some(edits) => edits.apply(fields),
                                 None => fields.collect(),
                             };
-                            down.send_head(&ResponseView { fields: &edited, ..*response }, &own)
+                            let edited = ResponseView { fields: &edited, forwarded: None, ..*response };
+                            down.send_head(&edited, &own)
                         }
                     }
                 };

@@ -6,8 +6,15 @@
 //! together with `Transfer-Encoding`, and codings other than a single `chunked`. `httparse` splits
 //! lines into tokens. Does not own: sockets, the meaning of a request.
 
+mod block;
+mod scan;
+
 use arrayvec::ArrayVec;
 use auth::request::{Field, Scheme};
+
+pub use self::block::{BlockFacts, BlockId, BlockMemory, HeaderBlock};
+pub(crate) use self::scan::HeadScanner;
+pub use self::scan::{HeadLength, head_length};
 
 /// Maximum number of fields in a head; the configuration can only lower it.
 pub(crate) const MAX_FIELDS: usize = 128;
@@ -99,46 +106,6 @@ impl HeadFault {
     }
 }
 
-/// Finds the end of a head while bytes arrive. Examines each byte once, however slowly they arrive.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct HeadScanner {
-    /// Offset of the current line.
-    line: usize,
-    /// Number of bytes examined.
-    scanned: usize,
-    /// Number of complete lines, the first line included.
-    lines: usize,
-}
-
-impl HeadScanner {
-    /// Length of the head in `buf` with its final empty line; `None`: it is incomplete. `buf` must
-    /// start with the same bytes on each call. Empty lines before the request line count as part of
-    /// the head: RFC 9112 §2.2 lets a server skip them, and the size of the head limits their
-    /// number.
-    pub(crate) fn scan(&mut self, buf: &[u8], max_fields: usize) -> Result<Option<usize>, HeadFault> {
-        while let Some(offset) = memchr::memchr(b'\n', &buf[self.scanned..]) {
-            let end = self.scanned + offset;
-            if end == self.line || buf[end - 1] != b'\r' {
-                return Err(HeadFault::BareLineEnd);
-            }
-            let empty = end - 1 == self.line;
-            self.scanned = end + 1;
-            self.line = end + 1;
-            if !empty {
-                self.lines += 1;
-                if self.lines > max_fields.min(MAX_FIELDS) + 1 {
-                    return Err(HeadFault::TooManyFields);
-                }
-            } else if self.lines > 0 {
-                *self = Self::default();
-                return Ok(Some(end + 1));
-            }
-        }
-        self.scanned = buf.len();
-        Ok(None)
-    }
-}
-
 /// HTTP/1 minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -208,14 +175,6 @@ impl ConnectionFields<'_> {
     }
 }
 
-/// Length of the head at the front of `buf`, with its final empty line; `None`: it is incomplete.
-///
-/// # Errors
-/// The lines so far cannot be those of a head, see [`HeadFault`].
-pub fn head_length(buf: &[u8]) -> Result<Option<usize>, HeadFault> {
-    HeadScanner::default().scan(buf, MAX_FIELDS)
-}
-
 /// Whether a value of `Accept` names HTML, with whatever weight.
 pub fn names_html(accept: &[u8]) -> bool {
     const HTML: &[u8] = b"text/html";
@@ -229,6 +188,15 @@ pub fn parse_request<'a>(
     target_bytes: usize,
     fields: &mut Fields<'a>,
 ) -> Result<RequestHead<'a>, HeadFault> {
+    parse_to_remember(head, target_bytes, fields).map(|(head, _)| head)
+}
+
+/// As [`parse_request`], with what a connection can remember of the fields ([`BlockMemory`]).
+pub fn parse_to_remember<'a>(
+    head: &'a [u8],
+    target_bytes: usize,
+    fields: &mut Fields<'a>,
+) -> Result<(RequestHead<'a>, BlockFacts), HeadFault> {
     let mut lines = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, &mut lines) {
@@ -236,32 +204,60 @@ pub fn parse_request<'a>(
         Ok(_) => return Err(HeadFault::FirstLine),
         Err(e) => return Err(parse_fault(e, head)),
     }
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
-        return Err(HeadFault::FirstLine);
-    };
-    if target.len() > target_bytes {
-        return Err(HeadFault::TargetTooLong);
-    }
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let line = RequestLine::new(&request, target_bytes)?;
     let mut steering = ControlFields::default();
     for line in request.headers.iter() {
         steering.push(line, fields)?;
     }
-    let ControlFields { connection, coding, length, upgrades, .. } = steering;
-    if upgrades > 1 {
+    if steering.upgrades > 1 {
         return Err(HeadFault::RepeatedUpgrade);
     }
-    if version == Version::Http11 && connection.host.is_none() {
-        return Err(HeadFault::MissingHost);
+    let facts = BlockFacts::new(&steering);
+    let ControlFields { connection, coding, length, .. } = steering;
+    Ok((line.head(connection, coding, length)?, facts))
+}
+
+/// The parts of a request line.
+struct RequestLine<'a> {
+    method: &'a str,
+    target: &'a [u8],
+    version: Version,
+}
+
+impl<'a> RequestLine<'a> {
+    fn new(request: &httparse::Request<'_, 'a>, target_bytes: usize) -> Result<Self, HeadFault> {
+        let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+        else {
+            return Err(HeadFault::FirstLine);
+        };
+        if target.len() > target_bytes {
+            return Err(HeadFault::TargetTooLong);
+        }
+        let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+        Ok(Self { method, target: target.as_bytes(), version })
     }
-    let framing = match (coding, length) {
-        (true, Some(_)) => return Err(HeadFault::BothLengths),
-        (true, None) if version == Version::Http10 => return Err(HeadFault::TransferEncodingInHttp10),
-        (true, None) => Framing::Chunked,
-        (false, length) => Framing::Length(length.unwrap_or(0)),
-    };
-    let has_length = length.is_some();
-    Ok(RequestHead { method, target: target.as_bytes(), version, framing, has_length, connection })
+
+    /// The head with this line and these fields, as far as they fit together.
+    fn head(
+        self,
+        connection: ConnectionFields<'a>,
+        coding: bool,
+        length: Option<u64>,
+    ) -> Result<RequestHead<'a>, HeadFault> {
+        let Self { method, target, version } = self;
+        if version == Version::Http11 && connection.host.is_none() {
+            return Err(HeadFault::MissingHost);
+        }
+        let framing = match (coding, length) {
+            (true, Some(_)) => return Err(HeadFault::BothLengths),
+            (true, None) if version == Version::Http10 => {
+                return Err(HeadFault::TransferEncodingInHttp10);
+            }
+            (true, None) => Framing::Chunked,
+            (false, length) => Framing::Length(length.unwrap_or(0)),
+        };
+        Ok(RequestHead { method, target, version, framing, has_length: length.is_some(), connection })
+    }
 }
 
 /// Splits a request target into authority and origin-form target (RFC 9112 §3.2). Origin form and
@@ -301,8 +297,12 @@ pub struct ResponseHead<'a> {
     pub connection: ConnectionFields<'a>,
 }
 
-/// Parses a complete response head; `fields` as with [`parse_request`].
-pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<ResponseHead<'a>, HeadFault> {
+/// Parses a complete response head; `fields` as with [`parse_request`]. Also returns what a connection
+/// can remember of the fields ([`BlockMemory`]).
+pub(crate) fn parse_response<'a>(
+    head: &'a [u8],
+    fields: &mut Fields<'a>,
+) -> Result<(ResponseHead<'a>, BlockFacts), HeadFault> {
     let mut lines = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parsed =
@@ -312,25 +312,51 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
         Ok(_) => return Err(HeadFault::FirstLine),
         Err(e) => return Err(parse_fault(e, head)),
     }
-    let (Some(status @ 100..), Some(minor)) = (response.code, response.version) else {
-        return Err(HeadFault::FirstLine);
-    };
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let line = StatusLine::new(&response)?;
     let mut steering = ControlFields { of_response: true, ..ControlFields::default() };
     for line in response.headers.iter() {
         steering.push(line, fields)?;
     }
+    let facts = BlockFacts::new(&steering);
     let ControlFields { connection, coding, length, .. } = steering;
-    let framing = match (coding, length) {
-        // A response with both is a smuggling attempt or broken, and its body cannot be framed.
-        (true, Some(_)) => return Err(HeadFault::BothLengths),
-        (true, None) if version == Version::Http10 => return Err(HeadFault::TransferEncodingInHttp10),
-        (true, None) => Framing::Chunked,
-        (false, Some(length)) => Framing::Length(length),
-        (false, None) => Framing::UntilClose,
-    };
-    let framing = if matches!(status, 100..=199 | 204 | 304) { Framing::Length(0) } else { framing };
-    Ok(ResponseHead { status, version, framing, connection })
+    Ok((line.head(connection, coding, length)?, facts))
+}
+
+/// The parts of a status line that count.
+struct StatusLine {
+    status: u16,
+    version: Version,
+}
+
+impl StatusLine {
+    fn new(response: &httparse::Response<'_, '_>) -> Result<Self, HeadFault> {
+        let (Some(status @ 100..), Some(minor)) = (response.code, response.version) else {
+            return Err(HeadFault::FirstLine);
+        };
+        Ok(Self { status, version: if minor == 0 { Version::Http10 } else { Version::Http11 } })
+    }
+
+    /// The head with this line and these fields, as far as they fit together.
+    fn head(
+        self,
+        connection: ConnectionFields<'_>,
+        coding: bool,
+        length: Option<u64>,
+    ) -> Result<ResponseHead<'_>, HeadFault> {
+        let Self { status, version } = self;
+        let framing = match (coding, length) {
+            // A response with both is a smuggling attempt or broken, and its body cannot be framed.
+            (true, Some(_)) => return Err(HeadFault::BothLengths),
+            (true, None) if version == Version::Http10 => {
+                return Err(HeadFault::TransferEncodingInHttp10);
+            }
+            (true, None) => Framing::Chunked,
+            (false, Some(length)) => Framing::Length(length),
+            (false, None) => Framing::UntilClose,
+        };
+        let framing = if matches!(status, 100..=199 | 204 | 304) { Framing::Length(0) } else { framing };
+        Ok(ResponseHead { status, version, framing, connection })
+    }
 }
 
 fn parse_fault(e: httparse::Error, head: &[u8]) -> HeadFault {
@@ -359,6 +385,10 @@ struct ControlFields<'a> {
     length: Option<u64>,
     nominated: usize,
     upgrades: usize,
+    /// Position of the `Host` field.
+    host_at: Option<u16>,
+    /// Position of the `Upgrade` field.
+    protocol_at: Option<u16>,
 }
 
 impl<'a> ControlFields<'a> {
@@ -368,6 +398,7 @@ impl<'a> ControlFields<'a> {
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
                 set_once(&mut self.connection.host, value, HeadFault::RepeatedHost)?;
+                self.host_at = position(fields);
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
@@ -375,6 +406,7 @@ impl<'a> ControlFields<'a> {
             6 if name.eq_ignore_ascii_case("accept") => self.connection.accepts_html |= names_html(value),
             7 if name.eq_ignore_ascii_case("upgrade") => {
                 self.connection.protocol = Some(value);
+                self.protocol_at = position(fields);
                 self.upgrades += 1;
             }
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value)?,
@@ -443,6 +475,11 @@ pub(crate) fn connection_options(value: &[u8]) -> impl Iterator<Item = Connectio
         10 if option.eq_ignore_ascii_case(b"keep-alive") => ConnectionOption::KeepAlive,
         _ => ConnectionOption::Field(option),
     })
+}
+
+/// The position of the field that follows.
+fn position(fields: &Fields<'_>) -> Option<u16> {
+    u16::try_from(fields.len()).ok()
 }
 
 /// Stores a value that may occur only once.

@@ -88,6 +88,8 @@ pub struct ResponseView<'a> {
     /// Fields as received, hop-by-hop fields included. The writer skips those (see
     /// [`is_forwarded`]).
     pub fields: &'a [Field<'a>],
+    /// The lines with those of the fields that are forwarded, where they are known.
+    pub forwarded: Option<&'a [u8]>,
     /// Length of the body that follows.
     pub body: BodyLength,
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use auth::headers::Repeats;
 use auth::request::{Canonical, Field, Malformed, RawRequest, Scheme};
 
-use crate::head::Framing;
+use crate::head::{BlockId, Framing};
 
 /// A request head as a codec parsed it.
 #[derive(Clone, Copy)]
@@ -38,6 +38,9 @@ pub struct ParsedRequest<'a> {
     pub is_original: bool,
     /// The form of fields that the client sent several times.
     pub repeats: Repeats,
+    /// Identifies the fields among the requests of the connection, where they are those of an earlier
+    /// one: what followed from them then follows now.
+    pub block: Option<BlockId>,
     /// The client's address as stated by a proxy that sends an authorization query, for the log.
     /// `None`: the client is the peer.
     pub client: Option<IpAddr>,

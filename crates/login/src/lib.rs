@@ -55,7 +55,7 @@ use credentials::authenticate::{
     Authenticator, AuthenticatorRuntime, KeyOrigin, KeySchedule, KeyStore, KeyStoreRuntime, Rendering,
     Verified,
 };
-use credentials::cache::{CacheScope, DecisionCache, KnownFacts, Usage};
+use credentials::cache::{CacheKey, CacheScope, DecisionCache, KnownFacts, Usage};
 use credentials::config::CacheLimits;
 use credentials::cookies::CookieReach;
 use credentials::open_session::SessionStatusSources;
@@ -334,13 +334,19 @@ impl Login {
         self.config.cookie_reach(origin)
     }
 
-    /// The cached result for a session cookie at an origin: the hot path. `now` may be a coarse
-    /// reading.
-    pub fn lookup(&self, origin: usize, cookie: &[u8], now: Now) -> SessionLookup {
+    /// The name of a session cookie of an origin in the cache of this login. Finding it costs more than
+    /// looking the session up.
+    pub fn name(&self, origin: usize, cookie: &[u8]) -> CacheKey {
+        self.scopes[origin].key(cookie)
+    }
+
+    /// The cached result for a session cookie: the hot path. `name` finds its name; `now` may be a
+    /// coarse reading.
+    pub fn lookup(&self, cookie: &[u8], name: impl FnOnce() -> CacheKey, now: Now) -> SessionLookup {
         if cookie.len() > MAX_COOKIE {
             return SessionLookup::Denied(SessionRejected::Over);
         }
-        match self.cache.peek(self.scopes[origin].key(cookie), now) {
+        match self.cache.peek(name(), now) {
             Some(KnownFacts::Fact(verified)) if self.is_ended(&verified) => {
                 SessionLookup::Denied(SessionRejected::Over)
             }

@@ -111,7 +111,7 @@ impl Login {
         cookie: Option<&[u8]>,
     ) -> Option<Result<Arc<Verified>, SessionRejected>> {
         let cookie = cookie?;
-        match self.lookup(origin, cookie, self.surroundings.clock.now()) {
+        match self.lookup(cookie, || self.name(origin, cookie), self.surroundings.clock.now()) {
             SessionLookup::Hit(verified) => Some(Ok(verified)),
             SessionLookup::Denied(why) => Some(Err(why)),
             SessionLookup::Unknown => Some(self.resolve(origin, cookie).await.0),

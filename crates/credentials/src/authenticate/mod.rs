@@ -27,7 +27,7 @@ mod rendering;
 mod verified;
 
 use crate::authenticate::outcome::{
-    AuthenticationOutcome, CredentialLookup, Rejection, UncheckedToken, VerificationObstacle,
+    AuthenticationOutcome, CredentialLookup, CredentialName, Rejection, UncheckedToken, VerificationObstacle,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -184,13 +184,28 @@ impl Authenticator {
         }
     }
 
-    /// The cached result for a token: the hot path. `now` may be a coarse reading.
-    pub fn lookup(&self, token: &[u8], now: Now) -> CredentialLookup {
+    /// The name of a token in the cache. Finding it costs more than looking the token up.
+    pub fn name(&self, token: &[u8]) -> CredentialName {
+        CredentialName { scope: self.name_scope(), key: self.scope.key(token) }
+    }
+
+    /// Whether a name is valid under this configuration.
+    pub fn knows(&self, name: &CredentialName) -> bool {
+        name.scope == self.name_scope()
+    }
+
+    fn name_scope(&self) -> (u64, u64) {
+        (self.version, self.rendering.variant())
+    }
+
+    /// The cached result for a token: the hot path. `name` finds its name, which must be valid here;
+    /// `now` may be a coarse reading.
+    pub fn lookup(&self, token: &[u8], name: impl FnOnce() -> CredentialName, now: Now) -> CredentialLookup {
         // A longer token is never a fact; its digest is not worth computing.
         if token.len() > MAX_TOKEN_BYTES {
             return CredentialLookup::Denied(Rejection::Invalid(TokenError::TooLarge));
         }
-        match self.cache.peek(self.scope.key(token), now) {
+        match self.cache.peek(name().key, now) {
             Some(KnownFacts::Fact(verified)) => CredentialLookup::Hit(verified),
             Some(KnownFacts::Denied(why)) => CredentialLookup::Denied(why),
             None => CredentialLookup::Unknown,

@@ -1,12 +1,21 @@
 //! Outcomes of authentication: lookups, rejections, and keys that are not available.
 
 use super::Verified;
+use crate::cache::CacheKey;
 use crate::revocation::RevocableToken;
 use auth::identity::Facts;
 use auth::token_error::TokenError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::phases::CacheUse;
+
+/// The name of a credential in the cache of one configuration ([`super::Authenticator::name`]).
+#[derive(Debug, Clone, Copy)]
+pub struct CredentialName {
+    /// Version and variant of what is cached: a name means nothing under another configuration.
+    pub(super) scope: (u64, u64),
+    pub(super) key: CacheKey,
+}
 
 /// Why a credential was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -111,7 +111,7 @@ impl World {
     }
 
     pub(crate) fn lookup(&self, token: &[u8]) -> CredentialLookup {
-        self.authenticator.lookup(token, self.now())
+        self.authenticator.lookup(token, || self.authenticator.name(token), self.now())
     }
 
     pub(crate) async fn ask(&self, token: &[u8]) -> Result<Arc<Verified>, Rejection> {

@@ -22,7 +22,11 @@ async fn a_reload_keeps_what_it_did_not_change() {
     let verified = world.ask(&known).await.unwrap();
     let issuers = || vec![issuer("main", idp.url(), KeySource::Discovery)];
     let headers = IdentityHeaders::x_forwarded();
-    let found = |authenticator: &Authenticator| match authenticator.lookup(&known, world.now()) {
+    let found = |authenticator: &Authenticator| match authenticator.lookup(
+        &known,
+        || authenticator.name(&known),
+        world.now(),
+    ) {
         CredentialLookup::Hit(found) => Some(found),
         _ => None,
     };

@@ -31,6 +31,7 @@ mod listener_tls;
 mod mirrors;
 mod opaque;
 mod predecessors;
+mod repeated_blocks;
 mod response_headers;
 mod review;
 mod rewrites;

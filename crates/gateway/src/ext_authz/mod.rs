@@ -150,6 +150,7 @@ impl CheckQuestion {
             via: "2.0 postern",
             is_original: true,
             repeats: if http.header_map.is_some() { Repeats::Separate } else { Repeats::Joined },
+            block: None,
             client: self.client(),
         })
     }

@@ -4,6 +4,8 @@
 //! in it, and the head of an authorizer query, which is not a client's request.
 //! Does not own: which client fields pass ([`crate::forward_filter`]).
 
+use std::sync::Arc;
+
 use auth::decide::Permit;
 use credentials::authenticate::Verified;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
@@ -13,9 +15,11 @@ use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
 use crate::authorizer::AuthorizerAllowed;
+use crate::block_results::LinesBasis;
 use crate::config::{RequestHeaders, Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
+use crate::peer::Peer;
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker, access_token, template_values};
@@ -87,7 +91,10 @@ impl QuestionHead<'_> {
 pub(super) struct Draft<'a, 'r> {
     pub(super) permit: &'a Permit<'r>,
     pub(super) running: &'a ActiveConfig,
+    pub(super) peer: &'a Peer,
     pub(super) route: &'a Route,
+    /// Index of the upstream among several of the route.
+    pub(super) entry: Option<usize>,
     /// Index of the upstream that receives the request.
     pub(super) upstream: usize,
     /// The changes of the request's fields for this upstream.
@@ -182,6 +189,30 @@ impl<'a> Draft<'a, '_> {
             && (name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate"))
     }
 
+    /// Appends the lines with the client's fields.
+    fn client_lines(&self, out: &mut Vec<u8>) {
+        for field in self.inbound.fields {
+            if !self.replaces_trace(field.name)
+                && let Some(value) = self.filter.passing_value(field)
+            {
+                put_field(out, field.name, &value);
+            }
+        }
+    }
+
+    /// What the client's lines follow from; `None`: from more than that, or they are seldom the same.
+    fn lines_basis(&self) -> Option<LinesBasis> {
+        let block = self.inbound.block?;
+        let is_fixed = self.record.trace.is_none() && !self.filter.depends_on_answers();
+        is_fixed.then(|| LinesBasis {
+            block,
+            config: Arc::clone(&self.running.config),
+            route: self.permit.route(),
+            entry: self.entry,
+            is_session: self.caller.is_some_and(|caller| caller.session.is_some()),
+        })
+    }
+
     pub(super) fn http1(&self, worker: &Worker) -> Result<ForwardedHead, Refusal> {
         let request = self.permit.request();
         let mut out = borrow_vec();
@@ -196,12 +227,12 @@ impl<'a> Draft<'a, '_> {
             }
             None => Some(out.len()),
         };
-        for field in self.inbound.fields {
-            if !self.replaces_trace(field.name)
-                && let Some(value) = self.filter.passing_value(field)
-            {
-                put_field(&mut out, field.name, &value);
+        match self.lines_basis() {
+            Some(basis) => {
+                let write = |out: &mut Vec<u8>| self.client_lines(out);
+                self.peer.block_results.put_lines(basis, self.filter, &mut out, write);
             }
+            None => self.client_lines(&mut out),
         }
         out.extend_from_slice(&self.forwarded.http1);
         if let Some(caller) = self.identity() {

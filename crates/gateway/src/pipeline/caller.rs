@@ -82,10 +82,13 @@ pub(super) fn authenticate(
         }
         return Ok(Caller::Known(peer.verified(&running.config, &running.authenticator, began)));
     };
+    // A token of a WebSocket is decoded from its field.
+    let block = inbound.block.filter(|_| of_websocket.is_none());
+    let name = || peer.block_results.credential_name(block, &running.authenticator, token.unchecked());
     let (outcome, cache) = match &lookups.outcome {
         Some(outcome) => outcome.clone(),
         // The cache contains only tokens whose characters were checked when they were new.
-        None => match running.authenticator.lookup(token.unchecked(), began) {
+        None => match running.authenticator.lookup(token.unchecked(), name, began) {
             CredentialLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             CredentialLookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
             CredentialLookup::Unknown => {
@@ -133,15 +136,16 @@ fn session(
     request: &Canonical<'_>,
     record: &mut RequestRecord,
 ) -> Result<Option<Caller>, Refusal> {
-    let Arrival { running, inbound, lookups, began, .. } = *arrival;
+    let Arrival { running, peer, inbound, lookups, began } = *arrival;
     let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
     let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
     let Some(cookie) = Cookie::Session.find(login.cookie_reach(origin), inbound.fields) else {
         return Ok(None);
     };
+    let name = || peer.block_results.session_name(inbound.block, login, origin, cookie);
     let (outcome, cache) = match &lookups.session {
         Some(outcome) => outcome.clone(),
-        None => match login.lookup(origin, cookie, began) {
+        None => match login.lookup(cookie, name, began) {
             login::SessionLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             login::SessionLookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
             login::SessionLookup::Unknown => {

@@ -59,6 +59,11 @@ pub(crate) struct Lookups {
 }
 
 impl Lookups {
+    /// Whether the request has waited.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited
+    }
+
     /// Runs the lookup. Earlier results are that much older afterwards.
     pub(crate) async fn run(&mut self, needed: LookupNeeded, worker: &Worker, running: &Rc<ActiveConfig>) {
         let now = || worker.clock.refresh();

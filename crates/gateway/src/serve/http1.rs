@@ -13,7 +13,10 @@ use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
 use http_engine::deadline::Deadline;
 use http_engine::head::HeadFault;
-use http_engine::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
+use http_engine::head::{
+    BlockMemory, Fields, Framing, HeadLength, HeaderBlock, RequestHead, Version, parse_target,
+    parse_to_remember,
+};
 use http_engine::http_stream::{
     AddedField, BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, ResponseView,
 };
@@ -44,6 +47,9 @@ use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 const MAX_DRAIN: u64 = 64 * 1024;
 /// Maximum bytes to read and discard after the last response, so that a reset does not destroy it.
 pub(crate) const MAX_LINGER: usize = 256 * 1024;
+/// How long a connection without a request remembers the one before. Shorter pauses are those of a
+/// client at work.
+const MEMORY: Duration = Duration::from_secs(1);
 /// How long to wait for the client to close after the last response.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
@@ -55,7 +61,9 @@ pub(crate) async fn serve(
     speaking: ConnectionProtocol,
 ) {
     let deadline = worker.deadlines.register();
-    let mut session = Http1Connection { worker, peer, connection, connection_protocol: speaking, deadline };
+    let blocks = BlockMemory::default();
+    let mut session =
+        Http1Connection { worker, peer, connection, blocks, connection_protocol: speaking, deadline };
     loop {
         match session.next().await {
             Next::Continue => {}
@@ -77,8 +85,8 @@ enum Next {
 
 /// Result of waiting for a request.
 enum Awaited {
-    /// A complete head of so many bytes.
-    Head(usize),
+    /// A complete head.
+    Head(HeadLength),
     /// The client closed its side between two requests.
     End,
     /// The connection failed, or its idle limit has passed.
@@ -89,6 +97,8 @@ struct Http1Connection {
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     connection: Connection,
+    /// The header block of the requests before.
+    blocks: BlockMemory,
     connection_protocol: ConnectionProtocol,
     deadline: Deadline,
 }
@@ -140,12 +150,15 @@ impl Http1Connection {
     async fn head(&mut self, max_bytes: usize, max_fields: usize) -> Result<Awaited, Refusal> {
         let timeouts = &self.peer.listener().timeouts;
         let rested = self.deadline.millis_at(timeouts.idle);
+        let paused = self.deadline.millis_at(MEMORY);
         let mut complete_by = None;
         let (worker, connection, deadline) = (&self.worker, &mut self.connection, &self.deadline);
+        let (peer, blocks) = (&self.peer, &mut self.blocks);
+        blocks.begin();
         let head = poll_fn(|cx| {
-            match connection.poll_head(cx, max_bytes, max_fields) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(Awaited::End)),
-                Poll::Ready(Ok(n)) => return Poll::Ready(Ok(Awaited::Head(n))),
+            match connection.poll_head(cx, (max_bytes, max_fields), blocks.block()) {
+                Poll::Ready(Ok(None)) => return Poll::Ready(Ok(Awaited::End)),
+                Poll::Ready(Ok(Some(head))) => return Poll::Ready(Ok(Awaited::Head(head))),
                 Poll::Ready(Err(HttpStreamError::Head(fault))) => {
                     return Poll::Ready(Err(Refusal::Head(fault)));
                 }
@@ -156,7 +169,20 @@ impl Http1Connection {
             if connection.unread().is_empty() {
                 connection.release_buffers();
                 deadline.mark_idle();
-                deadline.set_at(worker.draining.get().map_or(rested, |until| until.min(rested)));
+                let closed = worker.draining.get().map_or(rested, |until| until.min(rested));
+                // A connection that pauses has no memory of its requests.
+                if blocks.block().is_some() && paused < closed {
+                    deadline.set_at(paused);
+                    if deadline.poll_due(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if deadline.is_asked_to_close() {
+                        return Poll::Ready(Ok(Awaited::Failed));
+                    }
+                    blocks.forget();
+                    peer.block_results.forget();
+                }
+                deadline.set_at(closed);
                 deadline.poll_due(cx).map(|()| Ok(Awaited::Failed))
             } else {
                 deadline.mark_busy();
@@ -182,29 +208,34 @@ impl Http1Connection {
         next
     }
 
-    async fn request(&mut self, head: usize, running: &Rc<ActiveConfig>, record: &mut RequestRecord) -> Next {
+    async fn request(
+        &mut self,
+        head: HeadLength,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
+    ) -> Next {
         let mut lookups = Lookups::default();
         loop {
             let (admission, facts) = self.admit(head, running, &lookups, record);
             match admission {
                 Admission::Forward(mut outbound) => {
-                    self.connection.begin_body(head, facts.framing);
+                    self.connection.begin_body(head.bytes, facts.framing);
                     return self.forward(&mut outbound, facts, running, record).await;
                 }
                 Admission::PermitCheck(voucher) => {
-                    self.connection.begin_body(head, facts.framing);
+                    self.connection.begin_body(head.bytes, facts.framing);
                     return self.answer(&voucher.answer(), facts, record).await;
                 }
                 Admission::Answer(answer) => {
                     if facts.len > 0 {
-                        self.connection.begin_body(head, facts.framing);
+                        self.connection.begin_body(head.bytes, facts.framing);
                     } else {
                         self.connection.discard_unread();
                     }
                     return self.answer(&answer, facts, record).await;
                 }
                 Admission::Serve(served) => {
-                    self.connection.begin_body(head, facts.framing);
+                    self.connection.begin_body(head.bytes, facts.framing);
                     let answer = match self.body_for(&served, &facts).await {
                         Ok(body) => Box::pin(served.answer(body)).await,
                         Err(refusal) => refusal_reply(&refusal, &self.worker, running, record),
@@ -244,23 +275,40 @@ impl Http1Connection {
     /// the buffer and lives on the stack: only the result leaves this function.
     fn admit(
         &self,
-        head: usize,
+        head: HeadLength,
         running: &Rc<ActiveConfig>,
         lookups: &Lookups,
         record: &mut RequestRecord,
     ) -> (Admission, RequestFacts) {
-        let bytes = &self.connection.unread()[..head];
+        let bytes = &self.connection.unread()[..head.bytes];
         let mut facts = RequestFacts::UNPARSED;
         let refuse = |fault, record: &mut RequestRecord| {
             Admission::Answer(Box::new(refusal_reply(&Refusal::Head(fault), &self.worker, running, record)))
         };
         let mut fields = Fields::new();
-        let parsed = match parse_request(bytes, self.peer.listener().limits.target_bytes, &mut fields) {
-            Ok(parsed) => parsed,
-            Err(fault) => return (refuse(fault, record), facts),
+        let target_bytes = self.peer.listener().limits.target_bytes;
+        let known = self.blocks.block();
+        let (parsed, block) = match head.parse_repeated(bytes, known, target_bytes, &mut fields) {
+            Some(parsed) => {
+                self.blocks.hit();
+                (parsed, known.map(HeaderBlock::id))
+            }
+            None => {
+                fields.clear();
+                match parse_to_remember(bytes, target_bytes, &mut fields) {
+                    Ok((parsed, facts)) => {
+                        // A request that has waited was counted before.
+                        if !lookups.has_waited() {
+                            self.blocks.miss(bytes, &fields, facts);
+                        }
+                        (parsed, None)
+                    }
+                    Err(fault) => return (refuse(fault, record), facts),
+                }
+            }
         };
         facts = RequestFacts {
-            len: head,
+            len: head.bytes,
             framing: parsed.framing,
             version: parsed.version,
             head_request: parsed.method == "HEAD",
@@ -276,7 +324,8 @@ impl Http1Connection {
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine, record), RequestFacts { len: 0, ..facts });
         };
-        let inbound = parsed_request(&parsed, &fields, authority, target, self.peer.scheme);
+        let inbound =
+            ParsedRequest { block, ..parsed_request(&parsed, &fields, authority, target, self.peer.scheme) };
         (admit(&self.worker, running, &self.peer, &inbound, lookups, record), facts)
     }
 
@@ -414,6 +463,7 @@ fn parsed_request<'a>(
         scheme,
         is_original: false,
         repeats: Repeats::Separate,
+        block: None,
         client: None,
     }
 }

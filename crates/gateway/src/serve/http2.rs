@@ -309,6 +309,7 @@ impl StreamTask {
             scheme: self.peer.scheme,
             is_original: false,
             repeats: Repeats::Separate,
+            block: None,
             client: None,
         };
         admit(&self.worker, running, &self.peer, &inbound, lookups, record)

@@ -26,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use super::{OpenCount, total_open};
+use crate::block_results::BlockResults;
 use crate::config::Listener;
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::{Certificate, Peer};
@@ -285,6 +286,7 @@ impl Incoming {
         let timing = self.worker.active_config().config.server_timing.clone();
         let sees_timing = timing.iter().any(|net| net.contains(&address)) || may_report && !timing.is_empty();
         Peer {
+            block_results: BlockResults::default(),
             address: self.peer,
             scheme,
             certificate,

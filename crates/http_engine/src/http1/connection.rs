@@ -12,11 +12,13 @@ use std::task::{Context, Poll, ready};
 use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
-use super::writing::{put_chunk, put_field};
+use super::writing::{put_chunk, put_field, put_forwarded};
 use crate::buffer::{BUFFER_SIZE, ReadBuffer, borrow_vec, return_vec};
 use crate::chunked::{Decoded, Decoder};
 use crate::endpoint_stats::OpenConnection;
-use crate::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use crate::head::{
+    BlockMemory, Fields, Framing, HeadFault, HeadLength, HeadScanner, HeaderBlock, MAX_FIELDS, parse_response,
+};
 use crate::http_stream::{
     BodyLength, ClientEnd, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream,
 };
@@ -76,6 +78,8 @@ pub struct Connection {
     pub head_request: bool,
     /// Counts the connection as open (client role).
     open_count: Option<OpenConnection>,
+    /// The header block of the responses before (client role).
+    blocks: Option<Box<BlockMemory>>,
 }
 
 impl Connection {
@@ -93,6 +97,7 @@ impl Connection {
             persists: true,
             head_request: false,
             open_count: None,
+            blocks: None,
         }
     }
 
@@ -126,28 +131,30 @@ impl Connection {
         }
     }
 
-    /// Length of the head at the front of the buffer, once it is complete; 0: the stream ended
-    /// before its first byte.
+    /// Length of the head at the front of the buffer, once it is complete; `None`: the stream ended
+    /// before its first byte. `known`: the block that it may end with.
     pub fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        max_bytes: usize,
-        max_fields: usize,
-    ) -> Poll<Result<usize, HttpStreamError>> {
+        (max_bytes, max_fields): (usize, usize),
+        known: Option<&HeaderBlock>,
+    ) -> Poll<Result<Option<HeadLength>, HttpStreamError>> {
         loop {
             let Reading::Head(scanner) = &mut self.reading else {
                 return Poll::Ready(Err(HttpStreamError::Protocol("head read within a body")));
             };
             let held = self.read.filled();
-            match scanner.scan(held, max_fields)? {
-                Some(n) if n > max_bytes => return Poll::Ready(Err(HeadFault::TooLarge.into())),
-                Some(n) => return Poll::Ready(Ok(n)),
+            match scanner.scan_known(held, max_fields, known)? {
+                Some(found) if found.bytes > max_bytes => {
+                    return Poll::Ready(Err(HeadFault::TooLarge.into()));
+                }
+                Some(found) => return Poll::Ready(Ok(Some(found))),
                 None if held.len() >= max_bytes => return Poll::Ready(Err(HeadFault::TooLarge.into())),
                 None => {}
             }
             if ready!(self.poll_read(cx, max_bytes))? == 0 {
                 return Poll::Ready(if self.read.is_empty() {
-                    Ok(0)
+                    Ok(None)
                 } else {
                     Err(HttpStreamError::Truncated)
                 });
@@ -210,6 +217,11 @@ impl Connection {
         if self.write.is_empty() && self.write.capacity() > 0 {
             return_vec(std::mem::take(&mut self.write));
         }
+    }
+
+    /// Forgets the last response's header block (client role).
+    pub(crate) fn forget_block(&mut self) {
+        self.blocks = None;
     }
 
     /// Whether it holds no buffer.
@@ -509,12 +521,47 @@ impl UpstreamStream for Connection {
         cx: &mut Context<'_>,
         f: impl FnOnce(&ResponseView<'_>) -> R,
     ) -> Poll<Result<R, HttpStreamError>> {
-        let len = ready!(self.poll_head(cx, MAX_RESPONSE_HEAD, MAX_FIELDS))?;
-        if len == 0 {
-            return Poll::Ready(Err(HttpStreamError::Closed));
-        }
+        let mut blocks = self.blocks.take().unwrap_or_default();
+        blocks.begin();
+        let limits = (MAX_RESPONSE_HEAD, MAX_FIELDS);
+        let response = match self.poll_head(cx, limits, blocks.block()) {
+            Poll::Ready(Ok(Some(head))) => Poll::Ready(self.read_response(head, &blocks, f)),
+            Poll::Ready(Ok(None)) => Poll::Ready(Err(HttpStreamError::Closed)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        self.blocks = Some(blocks);
+        response
+    }
+}
+
+impl Connection {
+    /// Parses the head of a response and passes it to `f`.
+    fn read_response<R>(
+        &mut self,
+        found: HeadLength,
+        blocks: &BlockMemory,
+        f: impl FnOnce(&ResponseView<'_>) -> R,
+    ) -> Result<R, HttpStreamError> {
+        let len = found.bytes;
+        let bytes = &self.read.filled()[..len];
+        let known = blocks.block();
         let mut fields = Fields::new();
-        let head = parse_response(&self.read.filled()[..len], &mut fields)?;
+        let repeated = found.parse_repeated_response(bytes, known, &mut fields);
+        let forwarded = known.filter(|_| repeated.is_some());
+        let forwarded = forwarded.map(|block| block.forwarded(|out| put_forwarded(out, &fields)));
+        let head = match repeated {
+            Some(head) => {
+                blocks.hit();
+                head
+            }
+            None => {
+                fields.clear();
+                let (head, facts) = parse_response(bytes, &mut fields)?;
+                blocks.miss(bytes, &fields, facts);
+                head
+            }
+        };
         let interim = matches!(head.status, 100 | 102..=199);
         let framing = if self.head_request { Framing::Length(0) } else { head.framing };
         self.persists = head.connection.persists(head.version) && framing != Framing::UntilClose;
@@ -524,13 +571,13 @@ impl UpstreamStream for Connection {
             (_, Framing::Length(n)) => BodyLength::Known(n),
             _ => BodyLength::Unknown,
         };
-        let shown = f(&ResponseView { status: head.status, fields: &fields, body });
+        let shown = f(&ResponseView { status: head.status, fields: &fields, forwarded, body });
         drop(fields);
         if interim {
             self.skip_head(len);
         } else {
             self.begin_response_body(len, framing);
         }
-        Poll::Ready(Ok(shown))
+        Ok(shown)
     }
 }

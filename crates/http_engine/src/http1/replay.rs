@@ -10,7 +10,7 @@ use auth::request::{Canonical, RawRequest, Scheme};
 use http::HeaderMap;
 
 use super::connection::Connection;
-use crate::head::{Fields, RequestHead, Version, parse_request, parse_target};
+use crate::head::{BlockMemory, Fields, RequestHead, Version, parse_target, parse_to_remember};
 use crate::http_stream::{Fill, HttpStream, HttpStreamError};
 use crate::io::Stream;
 
@@ -58,11 +58,26 @@ pub enum ReplayEnd {
 
 /// Parses a recording that arrives in `pieces`. Each piece arrives when the one before is used up.
 pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
+    read_all(pieces, None)
+}
+
+/// As [`replay`], by a connection that remembers header blocks. The result is the same. Also returns
+/// how many heads were not parsed as a whole.
+pub fn replay_remembering(pieces: &[&[u8]]) -> ((Vec<ReplayedMessage>, ReplayEnd), usize) {
+    let mut memory = (BlockMemory::default(), 0);
+    let read = read_all(pieces, Some(&mut memory));
+    (read, memory.1)
+}
+
+/// A memory of header blocks, and how often it was of use.
+type Remembered = (BlockMemory, usize);
+
+fn read_all(pieces: &[&[u8]], mut memory: Option<&mut Remembered>) -> (Vec<ReplayedMessage>, ReplayEnd) {
     let recording = pieces.iter().rev().fold(Stream::Closed, |rest, piece| rest.replay(piece.to_vec()));
     let mut connection = Connection::new(recording, &[]);
     let mut messages = Vec::new();
     let end = loop {
-        match read_message(&mut connection, &mut messages) {
+        match read_message(&mut connection, &mut messages, memory.as_deref_mut()) {
             Ok(true) => {}
             Ok(false) => break ReplayEnd::Closed,
             Err(end) => break end,
@@ -72,25 +87,50 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
 }
 
 /// Parses one message. Returns whether another may follow.
-fn read_message(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Result<bool, ReplayEnd> {
+fn read_message(
+    connection: &mut Connection,
+    messages: &mut Vec<ReplayedMessage>,
+    memory: Option<&mut Remembered>,
+) -> Result<bool, ReplayEnd> {
     let mut cx = Context::from_waker(Waker::noop());
-    let len = expect_ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
+    let mut unused = Remembered::default();
+    let remembers = memory.is_some();
+    let (memory, uses) = memory.unwrap_or(&mut unused);
+    memory.begin();
+    let found = expect_ready(connection.poll_head(&mut cx, (MAX_HEAD, MAX_FIELDS), memory.block()));
+    let found = found.map_err(|end| {
         if end == ReplayEnd::Truncated && connection.unread().is_empty() {
             ReplayEnd::EndOfInput
         } else {
             end
         }
     })?;
+    let Some(found) = found else { return Err(ReplayEnd::EndOfInput) };
+    let head = &connection.unread()[..found.bytes];
     let mut fields = Fields::new();
-    let parsed = parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields)
-        .map_err(|_| ReplayEnd::Invalid)?;
+    let parsed = match found.parse_repeated(head, memory.block(), MAX_TARGET, &mut fields) {
+        Some(parsed) => {
+            memory.hit();
+            *uses += 1;
+            parsed
+        }
+        None => {
+            fields.clear();
+            let parsed = parse_to_remember(head, MAX_TARGET, &mut fields);
+            let (parsed, facts) = parsed.map_err(|_| ReplayEnd::Invalid)?;
+            if remembers {
+                memory.miss(head, &fields, facts);
+            }
+            parsed
+        }
+    };
     let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else {
         return Err(ReplayEnd::Invalid);
     };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
     messages.push(message_head(&parsed, &fields, authority, target));
     drop(fields);
-    connection.begin_body(len, framing);
+    connection.begin_body(found.bytes, framing);
     let message = messages.last_mut().ok_or(ReplayEnd::Invalid)?;
     loop {
         let taken = match expect_ready(connection.poll_fill(&mut cx))? {
@@ -170,6 +210,40 @@ mod tests {
         for size in 1..text.len() {
             let pieces: Vec<_> = text.as_bytes().chunks(size).collect();
             assert_eq!(replay(&pieces), (messages.clone(), end), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_block_is_read_as_it_was_parsed() {
+        let block = "Host: h\r\nX-Empty:\r\nAccept:  text/html \r\nConnection: keep-alive\r\n\r\n";
+        let with_body = "Host: h\r\nContent-Length: 2\r\nUpgrade: h2c\r\n\r\n";
+        let alive = "Connection: keep-alive\r\n\r\n";
+        let get = |target: &str| format!("GET {target} HTTP/1.1\r\n{block}");
+        let repeated: String = ["/a", "/b?c", "/d", "*", "http://h/e"].map(get).concat();
+        for (text, uses) in [
+            (repeated.clone(), 3),
+            // A head after an empty line, with another version, or with another block.
+            (format!("{repeated}\r\n{}", get("/")), 3),
+            (format!("{repeated}GET / HTTP/1.0\r\n{block}"), 4),
+            (format!("{repeated}GET / HTTP/1.1\r\nHost: i\r\n\r\n{}", get("/")), 4),
+            (format!("{repeated}GET / HTTP/1.1\r\nX: y\r\n{block}"), 3),
+            (format!("POST / HTTP/1.1\r\n{with_body}ab").repeat(4), 2),
+            // What is wrong with a request line is told as ever.
+            (format!("{repeated}GET  / HTTP/1.1\r\n{block}"), 3),
+            (format!("{repeated}GET / HTTP/2\r\n{block}"), 3),
+            (format!("{repeated}GET /\r\n{block}"), 3),
+            (format!("{repeated}GET /{} HTTP/1.1\r\n{block}", "x".repeat(MAX_TARGET)), 3),
+            (format!("{repeated}GET / HTTP/1.1\n{block}"), 3),
+            // What one version does not need, another does.
+            (format!("{}GET / HTTP/1.1\r\n{alive}", format!("GET / HTTP/1.0\r\n{alive}").repeat(3)), 1),
+        ] {
+            let fresh = replay(&[text.as_bytes()]);
+            assert_eq!(replay_remembering(&[text.as_bytes()]), (fresh.clone(), uses), "{text:?}");
+            // The pieces of a recording nest, so there cannot be thousands.
+            for size in [1, 7, 50].into_iter().filter(|size| text.len() / size < 1000) {
+                let pieces: Vec<_> = text.as_bytes().chunks(size).collect();
+                assert_eq!(replay_remembering(&pieces).0, fresh, "{text:?} in pieces of {size}");
+            }
         }
     }
 

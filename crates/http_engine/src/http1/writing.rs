@@ -3,6 +3,8 @@
 //! Owns: the bytes. Does not own: when they are sent ([`super::connection`]), which fields are
 //! sent.
 
+use auth::request::Field;
+
 use crate::head::Framing;
 use crate::http_stream::{BodyLength, NominatedFields, ResponseView};
 
@@ -68,7 +70,15 @@ pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
 /// final empty line.
 pub fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     put_status_line(out, response.status);
-    for field in NominatedFields::from_fields(response.fields).forwarded(response.fields) {
+    match response.forwarded {
+        Some(lines) => out.extend_from_slice(lines),
+        None => put_forwarded(out, response.fields),
+    }
+}
+
+/// Appends the lines with those fields of a response that are forwarded.
+pub(crate) fn put_forwarded(out: &mut Vec<u8>, fields: &[Field<'_>]) {
+    for field in NominatedFields::from_fields(fields).forwarded(fields) {
         put_field(out, field.name, field.value);
     }
 }

@@ -188,6 +188,7 @@ impl UpstreamStream for ClientStream {
             let view = ResponseView {
                 status: interim.status().as_u16(),
                 fields: &fields,
+                forwarded: None,
                 body: BodyLength::Known(0),
             };
             return Poll::Ready(Ok(f(&view)));
@@ -205,7 +206,7 @@ impl UpstreamStream for ClientStream {
         };
         let mut fields = Fields::new();
         copy_fields(&head.headers, &mut fields)?;
-        let shown = f(&ResponseView { status: head.status.as_u16(), fields: &fields, body });
+        let shown = f(&ResponseView { status: head.status.as_u16(), fields: &fields, forwarded: None, body });
         self.stream.recv = Some(recv);
         Poll::Ready(Ok(shown))
     }

@@ -18,6 +18,9 @@ use crate::deadline::Deadlines;
 use crate::endpoint_stats::EndpointStats;
 use crate::http1::connection::Connection;
 
+/// How long an idle connection remembers the last response, in milliseconds.
+const MEMORY: u64 = 1000;
+
 /// Maximum number of HTTP/2 connections per endpoint and worker. Another is opened when all streams
 /// of the open ones are in use.
 const MAX_HTTP2_CONNECTIONS: usize = 8;
@@ -174,13 +177,18 @@ impl EndpointState {
         self.stats.healthy();
     }
 
-    /// Closes connections that were idle too long or that the peer has closed.
+    /// Closes connections that were idle too long or that the peer has closed. Others give memory free
+    /// that only helps while requests follow each other.
     pub(super) fn close_expired(&self) {
         let now = self.pool.deadlines.now_millis();
         let limit = u64::try_from(self.pool.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
-        self.idle
-            .borrow_mut()
-            .retain_mut(|idle| now.saturating_sub(idle.since) < limit && idle.connection.is_reusable());
+        self.idle.borrow_mut().retain_mut(|idle| {
+            let rested = now.saturating_sub(idle.since);
+            if rested >= MEMORY {
+                idle.connection.forget_block();
+            }
+            rested < limit && idle.connection.is_reusable()
+        });
         self.http2.borrow_mut().retain_mut(|connection| {
             if connection.streams.get() > 0 {
                 connection.since = now;
