@@ -238,9 +238,17 @@ struct Handshake {
     server_name: Option<Box<str>>,
 }
 
+/// A connection that is ready for its first request.
+struct Opened {
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    counted: ConnectionProtocol,
+    protocol: DetectedProtocol,
+}
+
 /// The protocol of a connection, after detection.
 enum DetectedProtocol {
-    Http1(Connection),
+    Http1(Box<Connection>),
     Http2(Stream),
 }
 
@@ -249,32 +257,44 @@ impl Incoming {
         &self.listener
     }
 
-    async fn serve(mut self, stream: Stream) {
+    async fn serve(self, stream: Stream) {
+        // Apart, so that the memory of what happens once is free afterwards.
+        let Some(opened) = Box::pin(self.open(stream)).await else { return };
+        let Opened { worker, peer, counted, protocol } = opened;
+        match protocol {
+            DetectedProtocol::Http1(connection) => {
+                crate::serve::http1::serve(worker, peer, connection, counted).await;
+            }
+            DetectedProtocol::Http2(stream) => {
+                Box::pin(crate::serve::http2::serve(worker, peer, stream)).await;
+                drop(counted);
+            }
+        }
+    }
+
+    /// Everything before the first request: PROXY header, TLS, protocol. `None`: it has failed, and is
+    /// counted.
+    async fn open(mut self, stream: Stream) -> Option<Opened> {
         // A response is one write; waiting to combine it with more would only delay it.
         if matches!(&stream, Stream::Tcp(tcp) if tcp.set_nodelay(true).is_err()) {
-            return;
+            return None;
         }
         let listener = self.listener();
         let limit = listener.timeouts.handshake;
         let measured = listener.tls.is_some() || !listener.proxy_protocol.is_empty();
         let began = measured.then(|| self.worker.clock.monotonic());
         let Ok(Some(stream)) = tokio::time::timeout(limit, self.read_proxy_header(stream)).await else {
-            return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
+            self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
+            return None;
         };
-        let Some((spoken, handshake)) = self.negotiate(stream, limit, began).await else { return };
-        let protocol = match &spoken {
+        let (protocol, handshake) = self.negotiate(stream, limit, began).await?;
+        let label = match &protocol {
             DetectedProtocol::Http1(_) => Protocol::Http1,
             DetectedProtocol::Http2(_) => Protocol::Http2,
         };
         let worker = self.worker.clone();
-        let speaking = ConnectionProtocol::new(&worker, self.counts.clone(), protocol);
-        let peer = Rc::new(self.into_peer(handshake));
-        match spoken {
-            DetectedProtocol::Http1(connection) => {
-                crate::serve::http1::serve(worker, peer, connection, speaking).await;
-            }
-            DetectedProtocol::Http2(stream) => crate::serve::http2::serve(worker, peer, stream).await,
-        }
+        let counted = ConnectionProtocol::new(&worker, self.counts.clone(), label);
+        Some(Opened { worker, peer: Rc::new(self.into_peer(handshake)), counted, protocol })
     }
 
     fn into_peer(self, Handshake { certificate, server_name }: Handshake) -> Peer {
@@ -348,8 +368,7 @@ impl Incoming {
             Ok(Err((error, stream))) => {
                 self.counts.handshake_failed(&self.worker.metrics, handshake_failure(&error));
                 tracing::debug!(peer = %self.peer, %error, "tls handshake failed");
-                // Boxed, so that it does not increase the size of every connection's future.
-                let _ = tokio::time::timeout(LINGER, Box::pin(linger_after_alert(stream))).await;
+                let _ = tokio::time::timeout(LINGER, linger_after_alert(stream)).await;
                 return None;
             }
             Err(_) => {
@@ -372,7 +391,7 @@ impl Incoming {
         let spoken = if http2 {
             DetectedProtocol::Http2(stream)
         } else if self.listener().http1 {
-            DetectedProtocol::Http1(Connection::new(stream, &[]))
+            DetectedProtocol::Http1(Box::new(Connection::new(stream, &[])))
         } else {
             self.counts.refused(&self.worker.metrics, Refusal::Protocol);
             return None;
@@ -388,7 +407,7 @@ impl Incoming {
     /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else
     /// HTTP/1.
     async fn detect_protocol(&self, stream: Stream) -> Option<DetectedProtocol> {
-        let mut connection = Connection::new(stream, &[]);
+        let mut connection = Box::new(Connection::new(stream, &[]));
         if !self.listener().http2 {
             return Some(DetectedProtocol::Http1(connection));
         }
@@ -454,5 +473,20 @@ fn handshake_failure(error: &io::Error) -> HandshakeFailure {
         }
         Some(_) => HandshakeFailure::Protocol,
         None => HandshakeFailure::Disconnected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_size<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_is_small_from_its_beginning() {
+        let size = future_size(Incoming::serve);
+        assert!(size <= 1024, "the future of a connection takes {size} bytes");
     }
 }
