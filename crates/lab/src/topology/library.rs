@@ -25,6 +25,7 @@ type Texts = &'static [(&'static str, &'static str)];
 const TOPOLOGIES: Texts = texts!("topologies":
     "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml", "idp-single.toml",
     "idp-multi.toml", "row.toml", "peer-direct.toml", "peer-postern.toml", "peer-haproxy.toml",
+    "peer-haproxy-current.toml", "peer-nginx-current.toml",
     "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml", "takeover.toml",
     "provider-postern.toml", "provider-keycloak.toml", "gateway-api.toml",
 );
