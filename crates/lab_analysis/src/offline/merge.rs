@@ -218,6 +218,13 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             own.example = own.example.or(other.example);
             own.largest_bytes = own.largest_bytes.max(other.largest_bytes);
             own.duration.add(&other.duration);
+            own.concurrent = match (own.concurrent.take(), other.concurrent) {
+                (Some(mut own), Some(other)) => {
+                    own.add(&other);
+                    Some(own)
+                }
+                _ => None,
+            };
             Some(own)
         }
         (own, other) => own.or(other),

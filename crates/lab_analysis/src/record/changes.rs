@@ -58,6 +58,10 @@ pub struct Scrapes {
     pub largest_bytes: u64,
     /// Time until the response was complete.
     pub duration: Distribution,
+    /// Latency of the answered requests that were under way during a scrape; absent where it was not
+    /// recorded.
+    #[serde(default)]
+    pub concurrent: Option<Distribution>,
 }
 
 #[cfg(test)]

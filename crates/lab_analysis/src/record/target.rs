@@ -96,6 +96,9 @@ pub enum Measure {
     ScrapeLongest,
     /// Size of the largest scrape, bytes.
     ScrapeSize,
+    /// 99th percentile of the latency of requests that were under way during a scrape, less that of all
+    /// successful requests of the iteration, µs.
+    ScrapeDelay,
     /// Time from the last event of a load until every request ends well again, µs.
     Healing,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
@@ -142,6 +145,7 @@ impl Measure {
             | Self::ChangeP50
             | Self::ChangeP99
             | Self::ScrapeLongest
+            | Self::ScrapeDelay
             | Self::Healing
             | Self::Lateness => Unit::Time,
         }
@@ -206,6 +210,7 @@ impl fmt::Display for Measure {
             Self::ChangesFailed => f.write_str("changes that failed"),
             Self::ScrapeLongest => f.write_str("longest scrape"),
             Self::ScrapeSize => f.write_str("size of a scrape"),
+            Self::ScrapeDelay => f.write_str("delay beside scrapes"),
             Self::Healing => f.write_str("recovery time"),
             Self::Lateness => f.write_str("P99 of lateness"),
         }

@@ -27,6 +27,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::BulkRevocation
         | Figure::ChangeInForce(_)
         | Figure::ScrapeLongest
+        | Figure::ScrapeDelay
         | Figure::Recovery
         | Figure::Lateness
         | Figure::CpuPerRequestSum(_)

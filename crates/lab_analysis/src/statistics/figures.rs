@@ -66,6 +66,9 @@ pub enum Figure {
     ScrapeLongest,
     /// Size of the largest scrape, bytes.
     ScrapeSize,
+    /// 99th percentile of the latency of requests that were under way during a scrape, less that of all
+    /// successful requests of the iteration, µs.
+    ScrapeDelay,
     /// Time from the last event until the end of the last slice with an unsuccessful request, µs.
     Recovery,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
@@ -101,6 +104,7 @@ impl Figure {
                 | Self::BulkRevocation
                 | Self::ChangeInForce(_)
                 | Self::ScrapeLongest
+                | Self::ScrapeDelay
                 | Self::Recovery
                 | Self::Lateness
         )
@@ -176,20 +180,26 @@ impl Figure {
                 let changes = iteration.changes.as_ref()?;
                 Some((changes.failed + changes.never) as f64)
             }
-            // A scrape without a response has no time and no size.
-            Self::ScrapeLongest => {
-                let seen = iteration.scrapes.as_ref().filter(|seen| seen.failed == 0)?;
-                (!seen.duration.is_empty()).then(|| seen.duration.micros(1.0))
-            }
-            Self::ScrapeSize => {
-                let seen = iteration.scrapes.as_ref().filter(|seen| seen.failed == 0)?;
-                (!seen.duration.is_empty()).then_some(seen.largest_bytes as f64)
-            }
+            Self::ScrapeLongest | Self::ScrapeSize | Self::ScrapeDelay => self.of_scrapes(iteration),
             Self::Recovery => healing(iteration),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.observed(component)?;
                 component.counters.get(name).map(|grown| *grown as f64)
+            }
+        }
+    }
+
+    /// Value of a figure of scrapes. A scrape without a response has no time and no size.
+    fn of_scrapes(&self, iteration: &Iteration) -> Option<f64> {
+        let scrapes = iteration.scrapes.as_ref()?;
+        let is_complete = scrapes.failed == 0 && !scrapes.duration.is_empty();
+        match self {
+            Self::ScrapeLongest => is_complete.then(|| scrapes.duration.micros(1.0)),
+            Self::ScrapeSize => is_complete.then_some(scrapes.largest_bytes as f64),
+            _ => {
+                let concurrent = scrapes.concurrent.as_ref().filter(|requests| !requests.is_empty())?;
+                Some(concurrent.micros(0.99) - Self::P99.value(iteration)?)
             }
         }
     }
@@ -249,6 +259,7 @@ impl fmt::Display for Figure {
             Self::ChangesFailed => write!(f, "changes that failed"),
             Self::ScrapeLongest => write!(f, "longest scrape"),
             Self::ScrapeSize => write!(f, "size of a scrape"),
+            Self::ScrapeDelay => write!(f, "delay beside scrapes"),
             Self::Recovery => write!(f, "recovery time"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),

@@ -182,6 +182,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::ChangesFailed => Figure::ChangesFailed,
         Measure::ScrapeLongest => Figure::ScrapeLongest,
         Measure::ScrapeSize => Figure::ScrapeSize,
+        Measure::ScrapeDelay => Figure::ScrapeDelay,
         Measure::Lateness => Figure::Lateness,
     })
 }

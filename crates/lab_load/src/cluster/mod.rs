@@ -21,7 +21,7 @@ mod scrapes;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 pub use self::fill::{FillError, Gauges, fill, settle};
 use crate::interrupt::Interrupt;
-use crate::load::Target;
+use crate::load::{Moments, Target};
 
 /// A cluster, and the gateway that serves it.
 #[derive(Clone)]
@@ -107,6 +107,7 @@ pub struct ChangeSchedule {
 pub struct ClusterThreads {
     changes: Option<JoinHandle<io::Result<Changes>>>,
     scrapes: Option<JoinHandle<io::Result<Scrapes>>>,
+    scraping: Arc<Moments>,
     start: Vec<mpsc::Sender<Instant>>,
     end: watch::Sender<bool>,
 }
@@ -144,18 +145,24 @@ impl ClusterThreads {
                 spawn("changes").spawn(move || changes::run(&site, schedule, seed, course))
             })
             .transpose()?;
+        let scraping = Arc::new(Moments::default());
         let scrapes = scrape_every
             .map(|every| {
-                let (target, course) = (site.metrics.clone(), course());
-                spawn("scrapes").spawn(move || scrapes::run(target, every, course))
+                let (target, course, scraping) = (site.metrics.clone(), course(), scraping.clone());
+                spawn("scrapes").spawn(move || scrapes::run(target, every, course, &scraping))
             })
             .transpose()?;
-        Ok(Self { changes, scrapes, start, end })
+        Ok(Self { changes, scrapes, scraping, start, end })
     }
 
     /// Senders for the time at which changes and scrapes start.
     pub fn start_senders(&self) -> Vec<mpsc::Sender<Instant>> {
         self.start.clone()
+    }
+
+    /// The scrapes, for a load that records the requests beside them.
+    pub fn scraping(&self) -> Arc<Moments> {
+        self.scraping.clone()
     }
 
     /// Stops, and waits until the last change is in force or its patience has passed.
@@ -165,7 +172,10 @@ impl ClusterThreads {
     pub fn finish(self) -> io::Result<(Option<Changes>, Option<Scrapes>)> {
         drop(self.start);
         self.end.send_replace(true);
-        Ok((join(self.changes)?, join(self.scrapes)?))
+        let scrapes = join(self.scrapes)?;
+        let scrapes =
+            scrapes.map(|scrapes| Scrapes { concurrent: Some(self.scraping.concurrent()), ..scrapes });
+        Ok((join(self.changes)?, scrapes))
     }
 }
 

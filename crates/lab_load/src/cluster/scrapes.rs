@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 
 use super::Course;
 use crate::fetch::{AsyncClient, encode_request};
-use crate::load::{RequestTemplate, Target};
+use crate::load::{Moments, RequestTemplate, Target};
 
 /// Longest wait for a response, as in Prometheus.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,11 +19,16 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// Scrapes from the start time until the end.
-pub(super) fn run(target: Target, every: Duration, course: Course) -> io::Result<Scrapes> {
+pub(super) fn run(target: Target, every: Duration, course: Course, moments: &Moments) -> io::Result<Scrapes> {
     let Course { start, mut ended, interrupt } = course;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut scrapes =
-        Scrapes { failed: 0, example: None, largest_bytes: 0, duration: Distribution::of([], 3) };
+    let mut scrapes = Scrapes {
+        failed: 0,
+        example: None,
+        largest_bytes: 0,
+        duration: Distribution::of([], 3),
+        concurrent: None,
+    };
     let mut durations = Vec::new();
     // Without a start time the load never began.
     let Ok(from) = start.recv() else { return Ok(scrapes) };
@@ -39,7 +44,10 @@ pub(super) fn run(target: Target, every: Duration, course: Course) -> io::Result
             }
             at += every;
             let begun = Instant::now();
-            match client.send(&request, RESPONSE_TIMEOUT).await {
+            moments.begin();
+            let answer = client.send(&request, RESPONSE_TIMEOUT).await;
+            moments.end();
+            match answer {
                 Ok(answer) if answer.status == 200 => {
                     durations.push(nanos(begun.elapsed()));
                     scrapes.largest_bytes = scrapes.largest_bytes.max(count(answer.content.len()));

@@ -17,6 +17,7 @@ mod dispatcher;
 mod ending;
 pub(crate) mod h1;
 mod h2;
+mod moments;
 mod outcome;
 mod random;
 mod recorder;
@@ -35,10 +36,12 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use ending::RequestFault;
 use lab_analysis::units::nanos;
+pub use moments::Moments;
 pub use outcome::LoadOutcome;
 pub use random::Random;
 pub(crate) use recorder::{Latencies, Recorder};
@@ -191,6 +194,8 @@ pub struct MeasureOptions {
     /// Extends the window to the last response, so that late responses of an overloaded target
     /// count against the time they took. Requests that never get a response do not extend it.
     pub until_last_answer: bool,
+    /// Records the requests beside what another thread does.
+    pub moments: Option<Arc<Moments>>,
     /// Called with the moment at which the clock starts.
     pub started: Option<Box<dyn FnOnce(Instant)>>,
     /// Called with the moment at which the window ends, if load goes on after it. Only a flow does
@@ -235,6 +240,7 @@ async fn run_plan(
         let mut session =
             TargetSession::new(plan.target.clone(), &plan.flow, plan.timeout, plan.dispatcher(), recorder);
         session.read_phases = probe.phases;
+        session.moments.clone_from(&probe.moments);
         let session = Rc::new(session);
         lanes.push((plan, PreparedConnections::open(plan, &session).await, session));
     }

@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lab_analysis::units::nanos;
 
 use super::ending::RequestFault;
+use super::moments::Moments;
 use super::recorder::{Recorder, Times};
 use super::server_timing;
 use super::target::{Io, Target};
@@ -65,6 +67,8 @@ pub(crate) struct TargetSession {
     pub(crate) keep_alive: bool,
     /// Reads the phases that servers report in `Server-Timing`.
     pub(crate) read_phases: bool,
+    /// Records the requests beside what another thread does.
+    pub(crate) moments: Option<Arc<Moments>>,
     /// Timeout of a request in nanoseconds.
     pub(crate) timeout: u64,
     /// Connections opened, including those before the clock started.
@@ -93,6 +97,7 @@ impl TargetSession {
             head_only: flow.is_head(),
             keep_alive: flow.keep_alive,
             read_phases: false,
+            moments: None,
             timeout: nanos(timeout),
             opened: Cell::new(0),
             received: Cell::new(0),
@@ -152,6 +157,10 @@ impl TargetSession {
             self.record_example(&failure);
             failure.fault
         });
+        if let Some(moments) = self.moments.as_ref().filter(|_| arrival.measured && ending.is_ok()) {
+            let latency = finished.saturating_sub(arrival.intended);
+            moments.record(self.clock.instant(arrival.intended).into_std(), latency);
+        }
         let times = Times { intended: arrival.intended, started, finished, measured: arrival.measured };
         self.recorder.borrow_mut().record(times, ending);
         self.dispatcher.borrow_mut().request_ended();

@@ -23,8 +23,10 @@ pub(super) fn changes(record: &Record) -> Section {
             "never seen",
         ],
     );
-    let mut scrapes =
-        Table::new("Scrapes of metrics", ["variant", "scrapes", "largest", "P50", "longest", "failed"]);
+    let mut scrapes = Table::new(
+        "Scrapes of metrics",
+        ["variant", "scrapes", "largest", "P50", "longest", "failed", "requests beside", "their P99"],
+    );
     for variant in &record.variants {
         let seen: Vec<&Changes> = variant.iterations.iter().filter_map(|i| i.changes.as_ref()).collect();
         if let Some(all) = sum_of_changes(&seen) {
@@ -50,6 +52,9 @@ pub(super) fn changes(record: &Record) -> Section {
         if let Some(first) = seen.first() {
             let duration = sum(seen.iter().map(|seen| &seen.duration), &first.duration);
             let example = seen.iter().find_map(|seen| seen.example.as_deref());
+            let concurrent = first.concurrent.as_ref().filter(|concurrent| !concurrent.is_empty());
+            let concurrent =
+                concurrent.map(|first| sum(seen.iter().filter_map(|seen| seen.concurrent.as_ref()), first));
             scrapes.row(vec![
                 variant.name.clone(),
                 formatting::count(duration.count()),
@@ -57,6 +62,12 @@ pub(super) fn changes(record: &Record) -> Section {
                 formatting::time(duration.micros(0.5)),
                 formatting::time(duration.micros(1.0)),
                 with_example(seen.iter().map(|seen| seen.failed).sum(), example),
+                concurrent
+                    .as_ref()
+                    .map_or_else(|| "–".to_owned(), |concurrent| formatting::count(concurrent.count())),
+                concurrent
+                    .as_ref()
+                    .map_or_else(|| "–".to_owned(), |concurrent| formatting::time(concurrent.micros(0.99))),
             ]);
         }
     }
