@@ -14,8 +14,8 @@ use crate::diagnose;
 use crate::formatting;
 use crate::record::{Finding, Record, Variant};
 use crate::statistics::{
-    CpuUse, Equivalence, Figure, Interval, compare_paired, display, figures, interval, median, paired,
-    paired_difference, paired_ratio,
+    CpuUse, Equivalence, Figure, Interval, SignTest, compare_paired, display, figures, interval, median,
+    paired, paired_difference, paired_ratio,
 };
 use crate::units;
 
@@ -82,6 +82,49 @@ pub struct Compared {
     pub ratio: Option<Interval>,
     /// Verdict on the difference.
     pub verdict: Equivalence,
+    /// Figures of the rounds that both sides have.
+    pub rounds: Vec<(f64, f64)>,
+}
+
+impl Compared {
+    /// On which side of A the rounds of B are, by how much, and how often chance alone shows that.
+    /// `None` where the verdict says it, and where no round differs.
+    fn sides(&self) -> Option<String> {
+        if matches!(
+            self.verdict,
+            Equivalence::Equivalent { .. }
+                | Equivalence::DifferentEachRound { .. }
+                | Equivalence::DifferentInMostRounds { .. }
+        ) {
+            return None;
+        }
+        let signs = SignTest::of(self.rounds.iter().map(|(a, b)| units::difference(*b, *a)));
+        let (side, count) =
+            if signs.above >= signs.below { ("above", signs.above) } else { ("below", signs.below) };
+        let chance = formatting::percent(signs.chance);
+        match (self.rounds.len(), count) {
+            (_, 0) => None,
+            (1, _) => Some(format!("B is {side} A in the only round{}", self.sizes())),
+            (all, count) if all == count => Some(format!(
+                "B is {side} A in each of {all} rounds{}; by chance alone: {chance}",
+                self.sizes()
+            )),
+            (all, count) => {
+                Some(format!("B is {side} A in {count} of {all} rounds; by chance alone: {chance}"))
+            }
+        }
+    }
+
+    /// Smallest and largest `b ÷ a` of a round; empty where a round has none.
+    fn sizes(&self) -> String {
+        if self.rounds.iter().any(|(a, b)| *a <= 0.0 || *b <= 0.0) {
+            return String::new();
+        }
+        let ratios = || self.rounds.iter().map(|(a, b)| b / a);
+        let least = formatting::factor(ratios().fold(f64::INFINITY, f64::min));
+        let most = formatting::factor(ratios().fold(0.0, f64::max));
+        if least == most { format!(", {least}") } else { format!(", {least} … {most}") }
+    }
 }
 
 /// Compares one figure of two variants; `None` where one of them does not have it.
@@ -99,6 +142,7 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
         difference: paired_difference(&pairs),
         ratio: paired_ratio(&pairs),
         verdict: compare_paired(&pairs, terms.margin),
+        rounds: pairs,
     })
 }
 
@@ -150,10 +194,14 @@ fn reading(terms: Terms) -> Section {
          evenly around the true one."
     ));
     section.text(format!(
-        "Different in each round: every round differs by more than {margin} to the same side, and no round of A reaches a round of B. That assumes \
-         nothing; least and most of the rounds stand beside it, and how often chance alone would put so many rounds on one side. Inconclusive: \
-         a difference and none are both possible."
+        "Different in each round: every round differs by more than {margin} to the same side. Besides, no round of A reaches a round of B, or every round \
+         differs at least twofold, or there are so many rounds that chance is ruled out. Different in most rounds: the 95 % interval of the median ratio lies \
+         beyond {margin}. Both assume nothing about how rounds scatter."
     ));
+    section.text(
+        "Below a verdict: on which side of A the rounds of B are, the smallest and the largest ratio of a round, and how often chance alone would put \
+         so many rounds on one side (sign test). Inconclusive: a difference and none are both possible.",
+    );
     section
 }
 
@@ -373,12 +421,16 @@ fn verdict(comparison: &Compared, sides: [&Variant; 2]) -> String {
     if comparison.figure == Figure::BadShare && none() {
         return "none in either".to_owned();
     }
-    display::verdict(&comparison.figure, &comparison.verdict)
+    let verdict = display::verdict(&comparison.figure, &comparison.verdict);
+    match comparison.sides() {
+        Some(sides) => format!("{verdict}\n{sides}"),
+        None => verdict,
+    }
 }
 
 fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {
-    let mut table =
-        Table::new(&format!("{figure} by iteration"), ["iteration", "A", "B", "difference", "difference, %"]);
+    let head = ["iteration", "A", "B", "difference", "difference, %"];
+    let mut table = Table { folded: true, ..Table::new(&format!("{figure} by iteration"), head) };
     let both = a.iterations.iter().filter_map(|left| {
         let right = b.iterations.iter().find(|iteration| iteration.number == left.number)?;
         Some((left.number, figure.value(left)?, figure.value(right)?))

@@ -59,6 +59,11 @@ pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
             self::effect(kind, effect),
             percent(*chance)
         ),
+        Equivalence::DifferentInMostRounds { effect, same_side, rounds, chance } => format!(
+            "different in {same_side} of {rounds} rounds: {}; by chance alone: {}",
+            self::effect(kind, effect),
+            percent(*chance)
+        ),
         Equivalence::Inconclusive { effect: Some(effect) } => {
             format!("inconclusive: {}", self::effect(kind, effect))
         }
@@ -67,7 +72,7 @@ pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
 }
 
 /// Formats an effect with its interval: `× 1.098 (× 1.071 … × 1.126)`.
-fn effect(kind: &Figure, effect: &Effect) -> String {
+pub(crate) fn effect(kind: &Figure, effect: &Effect) -> String {
     let one = |value: f64| match effect.scale {
         Scale::Ratio => factor(value),
         Scale::Difference => difference(kind, value),
@@ -91,6 +96,16 @@ mod tests {
         assert_eq!(
             verdict(&p50, &Equivalence::DifferentEachRound { effect: ratio, rounds: 3, chance: 0.25 }),
             "different in each of 3 rounds: × 1.098 (× 1.070 … × 10.3); by chance alone: 25.00 %"
+        );
+        let most = Equivalence::DifferentInMostRounds {
+            effect: ratio,
+            same_side: 9,
+            rounds: 10,
+            chance: 22.0 / 1024.0,
+        };
+        assert_eq!(
+            verdict(&p50, &most),
+            "different in 9 of 10 rounds: × 1.098 (× 1.070 … × 10.3); by chance alone: 2.15 %"
         );
         let difference = Effect { scale: Scale::Difference, point: -1200.0, low: -1290.0, high: 0.0 };
         assert_eq!(

@@ -307,11 +307,15 @@ pub fn figures(variant: &Variant, figure: &Figure) -> Vec<f64> {
 /// Figures of two variants, paired by iteration number: iterations of one number ran next to each
 /// other.
 pub fn paired(a: &Variant, b: &Variant, figure: &Figure) -> Vec<(f64, f64)> {
-    let of_b = |number| b.iterations.iter().find(|iteration| iteration.number == number);
-    a.iterations
-        .iter()
-        .filter_map(|left| Some((figure.value(left)?, figure.value(of_b(left.number)?)?)))
-        .collect()
+    paired_figures((a, figure), (b, figure))
+}
+
+/// A figure of one variant and a figure of another, paired by iteration number. The figures differ
+/// where each variant has its own components.
+pub fn paired_figures(a: (&Variant, &Figure), b: (&Variant, &Figure)) -> Vec<(f64, f64)> {
+    let of_b = |number| b.0.iterations.iter().find(|iteration| iteration.number == number);
+    let iterations = a.0.iterations.iter();
+    iterations.filter_map(|left| Some((a.1.value(left)?, b.1.value(of_b(left.number)?)?))).collect()
 }
 
 /// Latencies of all iterations merged into one distribution; `None` where an iteration with this

@@ -271,7 +271,9 @@ fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Che
     let verdict = compare_paired(&pairs, margin / 100.0);
     match verdict {
         Equivalence::Equivalent { .. } => None,
-        Equivalence::Different { .. } | Equivalence::DifferentEachRound { .. } => Some((
+        Equivalence::Different { .. }
+        | Equivalence::DifferentEachRound { .. }
+        | Equivalence::DifferentInMostRounds { .. } => Some((
             "there-is-an-impact",
             format!("throughput is {}", display::verdict(&crate::statistics::Figure::PerSecond, &verdict)),
             "state the difference".to_owned(),

@@ -115,6 +115,29 @@ fn ten_times_as_much_in_every_round_is_a_difference_of_as_many_rounds_as_there_a
 }
 
 #[test]
+fn the_rounds_stand_below_a_verdict() {
+    let row = |a: &[f64], b: &[f64]| {
+        let mut record = sample::record(1);
+        record.variants = vec![rounds("a", a), rounds("b", b)];
+        (record.ladders, record.sweeps, record.reference) = (vec![], vec![], vec![]);
+        let text = text(side("a", &record, Some("a")), side("b", &record, Some("b")));
+        text.lines().find(|line| line.starts_with("| P50 |")).unwrap().to_owned()
+    };
+    let tenfold = row(&[500.0, 700.0, 450.0, 600.0], &[5_000.0, 21_000.0, 4_300.0, 6_500.0]);
+    assert!(tenfold.contains("| different: × 1"), "{tenfold}");
+    assert!(tenfold.contains("B is above A in each of 4 rounds, × "), "{tenfold}");
+    assert!(tenfold.contains("; by chance alone: 12.50 %"), "{tenfold}");
+    // The machine drifts, so the two overlap; each round still differs tenfold or more.
+    let drift = row(&[20.0, 20.0, 5_000.0], &[250.0, 6_000.0, 60_000.0]);
+    assert!(drift.contains("different in each of 3 rounds") && !drift.contains("B is above"), "{drift}");
+    let open = row(&[500.0, 520.0, 510.0], &[510.0, 515.0, 530.0]);
+    assert!(!open.contains("different") && !open.contains("in each of"), "{open}");
+    let once = row(&[500.0], &[5_000.0]);
+    let seen = "inconclusive: too few iterations (B is above A in the only round, × ";
+    assert!(once.contains(seen), "{once}");
+}
+
+#[test]
 fn a_sheet_has_no_word_of_the_program_in_it() {
     let (a, mut b) = (sample::record(1), sample::record(2));
     b.variants[1].load.rate_per_s = Some(5.0);
