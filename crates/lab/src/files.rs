@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use lab_analysis::offline::audit::{AuditError, Tables};
 use lab_analysis::offline::gate::{Baseline, GateError};
 use lab_analysis::offline::render::{Sheet, html};
-use lab_analysis::offline::report::sheet;
+use lab_analysis::offline::report::{data, sheet};
 use lab_analysis::record::{Record, RecordError};
 
 /// Largest file that is read, bytes. A record of 64 variants, or of hundreds of rounds, with every
@@ -113,15 +113,23 @@ pub fn check_writable(folder: &Path) -> Result<(), FileError> {
     tempfile::Builder::new().prefix(".report-").tempfile_in(folder).map(drop).map_err(failed)
 }
 
-/// Writes `report.json`, `report.md` and `report.html` into a folder, which is created when it is
-/// missing. When the record cannot be written, the former file remains.
-pub fn write_report(record: &Record, folder: &Path) -> Result<[PathBuf; 3], FileError> {
+/// Writes `report.json`, files with the same data as CSV, `report.md` and `report.html` into a
+/// folder, which is created when it is missing. When the record cannot be written, the former file
+/// remains. Returns the paths; the page is the last.
+pub fn write_report(record: &Record, folder: &Path) -> Result<Vec<PathBuf>, FileError> {
     create(folder)?;
-    let paths = ["report.json", "report.md", "report.html"].map(|name| folder.join(name));
-    write_record(record, &paths[0])?;
+    let json = folder.join("report.json");
+    write_record(record, &json)?;
     let sheet = sheet(record);
-    write_text(&paths[1], &sheet.markdown())?;
-    write_text(&paths[2], &html(&sheet))?;
+    let mut files = vec![("report.md", sheet.markdown())];
+    files.extend(data(record).into_iter().map(|file| (file.name, file.content)));
+    files.push(("report.html", html(&sheet)));
+    let mut paths = vec![json];
+    for (name, content) in files {
+        let path = folder.join(name);
+        write_text(&path, &content)?;
+        paths.push(path);
+    }
     Ok(paths)
 }
 

@@ -38,7 +38,7 @@ A run writes report.json. The other commands read such files.
 Examples:
   postern lab run --scenario paths --quick --out run     start programs, load and watch them
   postern lab import hey.csv --concurrency 50 --out hey  import the result of another tool
-  postern lab report run/report.json --out run           write Markdown and HTML from the record
+  postern lab report run/report.json --out run           write Markdown, HTML and CSV from the record
   postern lab compare a/report.json b/report.json        compare two runs
   postern lab gate run/report.json --baseline base.json  fail when a checked figure exceeds its tolerance
   postern lab audit                                      list wrong conclusions in published reports
@@ -64,7 +64,7 @@ enum Command {
     Run(run::Run),
     /// Import a result of hey, k6, wrk, h2load, oha or JMeter
     Import(Import),
-    /// Write a run's report as Markdown and HTML
+    /// Write a run's report as Markdown, HTML and CSV
     Report(Report),
     /// Compare two runs, or two variants of one run
     Compare(Compare),
@@ -114,7 +114,7 @@ struct Report {
 
 #[derive(Debug, Args)]
 struct Output {
-    /// Folder for report.json, report.md and report.html
+    /// Folder for report.json, report.md, report.html and CSV files
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

@@ -46,7 +46,7 @@ pub(super) struct Run {
     /// comma-separated
     #[arg(long, value_name = "FILE|NAME", value_delimiter = ',')]
     topology: Vec<String>,
-    /// Folder for report.json, report.md and report.html
+    /// Folder for report.json, report.md, report.html and CSV files
     #[arg(long, value_name = "DIR", default_value = DEFAULT_OUT)]
     out: PathBuf,
     /// Quick form, about a minute, for a first impression; the report is marked

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Parser;
 use lab::cli::{Arguments, CommandOutcome, run};
-use lab::files::{read_record, write_record};
+use lab::files::{read_record, write_record, write_report};
 use lab::scenario::{Scenario, ScenarioOptions};
 use lab::topology::ProgramFinder;
 use lab_analysis::record::Record;
@@ -55,6 +57,25 @@ fn from_a_file_of_another_tool_to_a_comparison() {
     assert!(said.contains("compare.html") && folder.path().join("c/compare.md").exists());
     let (_, said) = lab(&["report", &a, "--out", &of("again")]).unwrap();
     assert!(said.contains("report.md"), "{said}");
+}
+
+#[test]
+fn a_page_finds_its_files_and_runs_no_script_but_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = write_report(&sample::record(1), folder.path()).unwrap();
+    assert!(paths.last().unwrap().ends_with("report.html") && paths.iter().all(|path| path.exists()));
+    let page = std::fs::read_to_string(paths.last().unwrap()).unwrap();
+    let links = page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let files: Vec<&str> = links.filter(|link| !link.starts_with('#')).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    assert!(files.iter().all(|file| folder.path().join(file).exists()), "{files:?}");
+    // What the browser digests is what stands between the tags.
+    let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, script.as_bytes());
+    let source = format!("script-src 'sha256-{}'", STANDARD.encode(digest));
+    let policy = page.split("Content-Security-Policy\" content=\"").nth(1).unwrap();
+    let policy = policy.split('"').next().unwrap();
+    assert!(policy.ends_with(&source), "write {source} into html.rs: {policy}");
 }
 
 #[test]

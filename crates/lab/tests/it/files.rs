@@ -4,24 +4,25 @@ use lab::files::{read_baseline, read_record, write_report};
 use lab_analysis::test_support::sample;
 
 #[test]
-fn all_three_files_are_written_and_the_json_is_read_again() {
+fn every_file_is_written_and_the_json_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let record = sample::record(1);
     let paths = write_report(&record, &folder.path().join("new/folder")).unwrap();
     assert_eq!(read_record(&paths[0]).unwrap(), record);
-    let texts = [&paths[1], &paths[2]].map(|path| std::fs::read_to_string(path).unwrap());
+    let text = |name: &str| {
+        let path = paths.iter().find(|path| path.ends_with(name)).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let texts = [text("report.md"), text("report.html")];
     for text in &texts {
-        for word in [
-            "Before you read the figures",
-            "commit 13ef7b1",
-            "fused/oidc",
-            "published, other hardware",
-            "envoy",
-        ] {
+        for word in ["Verdict", "commit 13ef7b1", "fused/oidc", "published, other hardware", "envoy"] {
             assert!(text.contains(word), "{word} in {text}");
         }
     }
     assert!(texts[1].contains("<svg") && !texts[0].contains("<svg"));
+    assert!(text("report.figures.csv").starts_with("variant,iteration,component,figure,value,unit\n"));
+    assert!(text("report.percentiles.csv").contains("\nfused/oidc,0.5"));
+    assert!(text("report.series.csv").contains("\nfused/oidc,8,latency,P99,"));
 }
 
 #[test]

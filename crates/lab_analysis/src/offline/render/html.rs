@@ -1,22 +1,30 @@
 //! HTML: renders a sheet as one page.
 //!
-//! Owns: the markup and the style. All text from a record is escaped. The page's own
-//! Content-Security-Policy forbids scripts and external resources.
+//! Owns: the markup, the style and the script. All text from a record is escaped. The page's own
+//! Content-Security-Policy forbids external resources, and every script but its own, which it knows
+//! by its digest.
+//!
+//! The page is complete without the script, which zooms charts over time, and opens folded sections
+//! for links and for print.
 
 use std::fmt::Write as _;
 
 use super::escape::escape;
-use super::sheet::{Block, Section, Sheet, Table};
+use super::sheet::{Block, DataLink, Section, Sheet, Table};
+use super::svg::Chart;
 use super::warning::{Warning, Weight};
 
 const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// SHA-256 of [`SCRIPT`], base64, as Content-Security-Policy names it.
+const SCRIPT_DIGEST: &str = "7tJMGldtsoEBfujkDb/l35OWtHPPtn1t1MIy37jUo9Q=";
 
 /// Renders a sheet as a self-contained HTML page.
 pub fn html(sheet: &Sheet) -> String {
     let title = escape(&sheet.title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{SCRIPT_DIGEST}'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n"
     );
@@ -24,24 +32,50 @@ pub fn html(sheet: &Sheet) -> String {
         let _ = writeln!(page, "<p class=\"lead\">{}</p>", escape(&sheet.lead));
     }
     page.push_str("</header>\n");
-    contents(&mut page, &sheet.sections);
+    let opening = sheet.opening();
     for (number, section) in sheet.sections.iter().enumerate() {
-        let _ = writeln!(page, "<section id=\"s{number}\">\n<h2>{}</h2>", escape(&section.title));
-        for block in &section.blocks {
-            write_block(&mut page, block);
+        if number == opening {
+            contents(&mut page, &sheet.sections, &sheet.data);
         }
-        page.push_str("</section>\n");
+        write_section(&mut page, number, section);
     }
-    page.push_str("</main>\n</body>\n</html>\n");
+    let _ = write!(page, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n");
     page
 }
 
-fn contents(page: &mut String, sections: &[Section]) {
-    page.push_str("<nav aria-label=\"Contents\">");
+/// List of the sections, and of the files with the same data.
+fn contents(page: &mut String, sections: &[Section], data: &[DataLink]) {
+    page.push_str("<nav aria-label=\"Contents\">\n<ul>");
     for (number, section) in sections.iter().enumerate() {
-        let _ = write!(page, "<a href=\"#s{number}\">{}</a>", escape(&section.title));
+        let _ = write!(page, "<li><a href=\"#s{number}\">{}</a></li>", escape(&section.title));
+    }
+    page.push_str("</ul>\n");
+    if !data.is_empty() {
+        page.push_str("<p>The same data:");
+        for link in data {
+            let (file, about) = (escape(link.file), escape(link.about));
+            let _ = write!(page, " <a href=\"{file}\">{file}</a> <small>({about})</small>");
+        }
+        page.push_str("</p>\n");
     }
     page.push_str("</nav>\n");
+}
+
+/// A link to a folded section leads into its content: then browsers open it by themselves.
+fn write_section(page: &mut String, number: usize, section: &Section) {
+    let title = escape(&section.title);
+    let _ = if section.folded {
+        writeln!(
+            page,
+            "<section><details><summary><h2>{title}</h2></summary>\n<div class=\"content\" id=\"s{number}\">"
+        )
+    } else {
+        writeln!(page, "<section id=\"s{number}\">\n<h2>{title}</h2>")
+    };
+    for block in &section.blocks {
+        write_block(page, block);
+    }
+    page.push_str(if section.folded { "</div></details></section>\n" } else { "</section>\n" });
 }
 
 fn write_block(page: &mut String, block: &Block) {
@@ -49,17 +83,37 @@ fn write_block(page: &mut String, block: &Block) {
         Block::Text(text) => {
             let _ = writeln!(page, "<p>{}</p>", escape(text));
         }
+        Block::Answers(sentences) => {
+            page.push_str("<ul class=\"answers\">");
+            for sentence in sentences {
+                let _ = write!(page, "<li>{}</li>", prose(sentence));
+            }
+            page.push_str("</ul>\n");
+        }
         Block::Warning(warning) => write_warning(page, warning),
         Block::Table(table) => write_table(page, table),
-        Block::Chart(chart) => {
-            let _ = writeln!(
-                page,
-                "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
-                escape(&chart.title),
-                chart.svg()
-            );
+        Block::Chart(chart) => write_chart(page, chart, true),
+        Block::Charts(charts) => {
+            page.push_str("<div class=\"charts\">\n");
+            for chart in charts {
+                write_chart(page, chart, false);
+            }
+            page.push_str("</div>\n");
         }
     }
+}
+
+/// A wide chart scrolls where the page is narrow. Who has no pointer scrolls what has the focus.
+fn write_chart(page: &mut String, chart: &Chart, is_wide: bool) {
+    let (title, svg) = (escape(&chart.title), chart.svg());
+    let _ = if is_wide {
+        writeln!(
+            page,
+            "<figure>\n<figcaption>{title}</figcaption>\n<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{title}\">\n{svg}</div></figure>"
+        )
+    } else {
+        writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>")
+    };
 }
 
 fn write_warning(page: &mut String, warning: &Warning) {
@@ -92,17 +146,20 @@ fn write_warning(page: &mut String, warning: &Warning) {
 
 fn write_table(page: &mut String, table: &Table) {
     let caption = prose(&table.caption);
-    let _ = if table.folded {
+    if table.folded {
         let rows = table.rows.len();
-        writeln!(
-            page,
-            "<details class=\"table\"><summary>{caption} <span>{rows} rows</span></summary><table>"
-        )
-    } else if caption.is_empty() {
-        writeln!(page, "<div class=\"table\"><table>")
-    } else {
-        writeln!(page, "<div class=\"table\"><table>\n<caption>{caption}</caption>")
-    };
+        let _ =
+            writeln!(page, "<details class=\"rows\"><summary>{caption} <span>{rows} rows</span></summary>");
+    }
+    let name = if table.caption.is_empty() { "Table".to_owned() } else { table.caption.replace('`', "") };
+    let _ = writeln!(
+        page,
+        "<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"{}\"><table>",
+        escape(&name)
+    );
+    if !table.folded && !caption.is_empty() {
+        let _ = writeln!(page, "<caption>{caption}</caption>");
+    }
     page.push_str("<thead><tr>");
     for head in &table.head {
         let _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
@@ -126,7 +183,13 @@ fn write_table(page: &mut String, table: &Table) {
         }
         page.push_str("</tr>\n");
     }
-    let _ = writeln!(page, "</tbody></table></{}>", if table.folded { "details" } else { "div" });
+    page.push_str("</tbody></table></div>\n");
+    for note in &table.notes {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", prose(note));
+    }
+    if table.folded {
+        page.push_str("</details>\n");
+    }
 }
 
 /// Escapes text, and marks the parts between backticks as code.
@@ -158,7 +221,7 @@ mod tests {
         section.table(table);
         let page = html(&Sheet { title: "<i>&".to_owned(), sections: vec![section], ..Sheet::default() });
         assert!(page.contains("<title>&lt;i&gt;&amp;</title>") && page.contains("&lt;script&gt;"), "{page}");
-        assert!(!page.contains("<script") && !page.contains("<i>"), "{page}");
+        assert!(page.matches("<script").count() == 1 && !page.contains("<i>"), "{page}");
         assert_eq!(escape("a\u{1}b"), "a\u{fffd}b");
     }
 
@@ -168,8 +231,33 @@ mod tests {
         table.row(vec!["x".to_owned()]);
         let mut page = String::new();
         write_table(&mut page, &table);
-        let from = "<details class=\"table\"><summary>by iteration <span>1 rows</span></summary><table>";
-        assert!(page.starts_with(from) && page.ends_with("</table></details>\n"), "{page}");
+        let from = "<details class=\"rows\"><summary>by iteration <span>1 rows</span></summary>\n<div class=\"table\"";
+        assert!(page.starts_with(from) && page.ends_with("</table></div>\n</details>\n"), "{page}");
+        assert!(!page.contains("<caption>"), "the caption is said once: {page}");
+    }
+
+    #[test]
+    fn contents_come_after_the_opening_and_lead_into_folded_sections() {
+        let mut sheet = Sheet::default();
+        for (title, folded) in [("verdict", false), ("all <figures>", true)] {
+            let mut section = Section { folded, ..Section::new(title) };
+            section.text("x");
+            sheet.section(section);
+        }
+        sheet.data = vec![DataLink { file: "report.json", about: "the record" }];
+        let page = html(&sheet);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
+        let order = [
+            "<section id=\"s0\">\n<h2>verdict</h2>",
+            "<nav aria-label=\"Contents\">",
+            "<li><a href=\"#s1\">all &lt;figures&gt;</a></li>",
+            "<a href=\"report.json\">report.json</a> <small>(the record)</small>",
+            "<details><summary><h2>all &lt;figures&gt;</h2></summary>\n<div class=\"content\" id=\"s1\">",
+        ];
+        assert!(order.windows(2).all(|pair| at(pair[0]) < at(pair[1])), "{page}");
+        sheet.sections.iter_mut().for_each(|section| section.folded = false);
+        let page = html(&sheet);
+        assert!(page.find("<nav").unwrap() < page.find("<section").unwrap(), "{page}");
     }
 
     #[test]
@@ -186,5 +274,8 @@ mod tests {
             assert!(!page.contains(foreign), "{foreign}");
         }
         assert!(page.contains("prefers-color-scheme: dark"));
+        // The digest is of what is between the tags; it ends where the first end tag begins.
+        assert!(page.contains(&format!("<script>{SCRIPT}</script>")) && !SCRIPT.contains("</"));
+        assert!(!SCRIPT.contains(['<', '&']), "the page stays well-formed XML");
     }
 }

@@ -3,8 +3,8 @@
 //! Owns: the parts of a report.
 //! Does not own: their content.
 //!
-//! Both forms come from one sheet, so they never differ in content. Charts are in the HTML only,
-//! and every chart has its figures in a table as well.
+//! Both forms come from one sheet, so they never differ in content or order. Charts are in the HTML
+//! only, and every chart has its figures in a table as well. Sections fold in the HTML only.
 
 use std::fmt::Write as _;
 
@@ -18,8 +18,20 @@ pub struct Sheet {
     pub title: String,
     /// Line under the title.
     pub lead: String,
-    /// Sections in order; those that make figures doubtful come first.
+    /// Sections in order; what answers the reader's question, and what makes figures doubtful, come
+    /// first.
     pub sections: Vec<Section>,
+    /// Files beside the sheet with the same data.
+    pub data: Vec<DataLink>,
+}
+
+/// A file beside a sheet with the same data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataLink {
+    /// Name of the file, in the folder of the sheet.
+    pub file: &'static str,
+    /// What it has, in few words.
+    pub about: &'static str,
 }
 
 /// A section of a report.
@@ -29,6 +41,8 @@ pub struct Section {
     pub title: String,
     /// Content of the section.
     pub blocks: Vec<Block>,
+    /// Whether the HTML shows the title only, until the reader unfolds the section.
+    pub folded: bool,
 }
 
 /// A part of a section.
@@ -36,12 +50,16 @@ pub struct Section {
 pub enum Block {
     /// A paragraph of text.
     Text(String),
+    /// Sentences that answer what the run was made for.
+    Answers(Vec<String>),
     /// A fact to know before reading the figures.
     Warning(Warning),
     /// A table of figures.
     Table(Table),
     /// A chart, drawn in HTML only.
     Chart(Box<Chart>),
+    /// Narrow charts beside each other, drawn in HTML only.
+    Charts(Vec<Chart>),
 }
 
 /// A table. The first column is text, the others are figures. Text after a line break in a cell is
@@ -56,6 +74,8 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// Indices of rows of another kind: published figures.
     pub apart: Vec<usize>,
+    /// Lines below the table: what marks in its cells mean.
+    pub notes: Vec<String>,
     /// Whether the rows are hidden until the reader unfolds them: the table is long and for
     /// reference.
     pub folded: bool,
@@ -83,7 +103,7 @@ impl Table {
 impl Section {
     /// Creates an empty section.
     pub fn new(title: &str) -> Self {
-        Self { title: title.to_owned(), blocks: Vec::new() }
+        Self { title: title.to_owned(), ..Self::default() }
     }
 
     /// Adds a paragraph of text.
@@ -112,13 +132,27 @@ impl Sheet {
         }
     }
 
+    /// Adds a section whose content the HTML hides until the reader unfolds it, unless it is empty.
+    pub fn folded_section(&mut self, section: Section) {
+        self.section(Section { folded: true, ..section });
+    }
+
+    /// Index of the first folded section: contents and data are listed before it. 0 where no
+    /// section is folded.
+    pub(super) fn opening(&self) -> usize {
+        self.sections.iter().position(|section| section.folded).unwrap_or(0)
+    }
+
     /// Renders the sheet as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n", line(&self.title));
         if !self.lead.is_empty() {
             let _ = writeln!(text, "\n{}", line(&self.lead));
         }
-        for section in &self.sections {
+        for (number, section) in self.sections.iter().enumerate() {
+            if number == self.opening() {
+                markdown_data(&mut text, &self.data);
+            }
             let _ = writeln!(text, "\n## {}", line(&section.title));
             for block in &section.blocks {
                 markdown_block(&mut text, block);
@@ -128,16 +162,30 @@ impl Sheet {
     }
 }
 
+fn markdown_data(text: &mut String, data: &[DataLink]) {
+    if !data.is_empty() {
+        let links: Vec<String> =
+            data.iter().map(|link| format!("[{}]({}) ({})", link.file, link.file, link.about)).collect();
+        let _ = writeln!(text, "\nThe same data: {}.", links.join(", "));
+    }
+}
+
 fn markdown_block(text: &mut String, block: &Block) {
+    let picture = |text: &mut String, chart: &Chart| {
+        let _ = writeln!(text, "\n_Picture in the HTML report: {}._", line(&chart.title));
+    };
     match block {
         Block::Text(paragraph) => {
             let _ = writeln!(text, "\n{}", line(paragraph));
         }
         Block::Warning(warning) => markdown_warning(text, warning),
         Block::Table(table) => markdown_table(text, table),
-        Block::Chart(chart) => {
-            let _ = writeln!(text, "\n_Picture in the HTML report: {}._", line(&chart.title));
+        Block::Answers(sentences) => {
+            let items: Vec<String> = sentences.iter().map(|one| format!("- {}", line(one))).collect();
+            let _ = writeln!(text, "\n{}", items.join("\n"));
         }
+        Block::Chart(chart) => picture(text, chart),
+        Block::Charts(charts) => charts.iter().for_each(|chart| picture(text, chart)),
     }
 }
 
@@ -183,6 +231,9 @@ fn markdown_table(text: &mut String, table: &Table) {
     if table.folded {
         let _ = writeln!(text, "\n</details>");
     }
+    for note in &table.notes {
+        let _ = writeln!(text, "\n{}", line(note));
+    }
 }
 
 /// Removes line breaks and escapes `<`, because names come from files.
@@ -216,6 +267,27 @@ mod tests {
         let sheet = Sheet { title: "t".to_owned(), sections: vec![section], ..Sheet::default() };
         let table = "<details><summary>1 rows</summary>\n\n| a |\n|---|\n| x |\n\n</details>\n";
         assert_eq!(sheet.markdown(), format!("# t\n\n## s\n\n### c\n\n{table}"));
+    }
+
+    #[test]
+    fn data_is_linked_before_the_first_folded_section() {
+        let mut sheet = Sheet { title: "t".to_owned(), ..Sheet::default() };
+        sheet.data = vec![DataLink { file: "a.csv", about: "all" }, DataLink { file: "b.json", about: "b" }];
+        let mut first = Section::new("first");
+        first.blocks.push(Block::Answers(vec!["One\nline.".to_owned(), "a < b.".to_owned()]));
+        sheet.section(first);
+        let mut table = Table { notes: vec!["† published".to_owned()], ..Table::new("", ["a"]) };
+        table.row(vec!["x †".to_owned()]);
+        let mut second = Section::new("second");
+        second.table(table);
+        sheet.folded_section(second);
+        let data = "The same data: [a.csv](a.csv) (all), [b.json](b.json) (b).";
+        let answers = "- One line.\n- a &lt; b.";
+        let table = "| a |\n|---|\n| x † |\n\n† published\n";
+        assert_eq!(
+            sheet.markdown(),
+            format!("# t\n\n## first\n\n{answers}\n\n{data}\n\n## second\n\n{table}")
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) fn ladders(record: &Record) -> Section {
 }
 
 /// One figure per round for each rung, for the rounds that every rung has.
-fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<f64>)> {
+pub(super) fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<f64>)> {
     let variants: Vec<(&str, &Variant)> =
         ladder.rungs.iter().filter_map(|rung| Some((&*rung.adds, record.variant(&rung.variant)?))).collect();
     let value = |variant: &Variant, number: u32| {

@@ -1,9 +1,8 @@
 //! Facts: report sections about what ran, on which machines, and how to read the report.
 
 use crate::formatting;
-use crate::offline::render::{Block, Section, Table};
-use crate::offline::warnings::warnings;
-use crate::record::{Arrivals, Finding, LoadShape, Machine, Origin, Record, Stage};
+use crate::offline::render::{Block, Section, Table, Warning};
+use crate::record::{Arrivals, LoadShape, Machine, Origin, Record, Stage};
 
 /// Line under the title of the report.
 pub(super) fn lead(record: &Record) -> String {
@@ -22,13 +21,10 @@ pub(super) fn lead(record: &Record) -> String {
     parts.join(" · ")
 }
 
-/// Section with the warnings to read before the figures.
-pub(super) fn warnings_section(findings: &[Finding]) -> Section {
-    let mut section = Section::new("Before you read the figures");
-    section.blocks.extend(warnings(findings, "").into_iter().map(Block::Warning));
-    if findings.is_empty() {
-        section.text("Nothing was found that makes the figures doubtful.");
-    }
+/// Section with the warnings that the verdict does not show.
+pub(super) fn more_findings(rest: Vec<Warning>) -> Section {
+    let mut section = Section::new("More findings");
+    section.blocks.extend(rest.into_iter().map(Block::Warning));
     section
 }
 
@@ -144,11 +140,14 @@ pub(super) fn reading_guide() -> Section {
          iteration come from its histogram; percentiles are never averaged.",
     );
     section.text(
-        "`postern lab compare` judges the difference between two variants or runs: equivalent within a margin, different, or inconclusive, \
-         which is no statement that there is no difference.",
+        "The verdict calls a difference certain if it would be found by chance in less than 5 % of runs, also when the highest and the lowest of many \
+         variants are picked. Not certain is no statement that there is no difference.",
     );
     section.text(
-        "Rows marked as published come from other hardware and other software. They show a shape; a ratio between them and measured rows means nothing.",
+        "`postern lab compare` judges the difference between two variants or runs: equivalent within a margin, different, or inconclusive.",
+    );
+    section.text(
+        "Rows with † were published elsewhere, with other hardware and other software. They show a shape; a ratio between them and measured rows means nothing.",
     );
     section
 }

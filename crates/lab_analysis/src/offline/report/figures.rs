@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::LATENCIES;
+use super::published::Sources;
 use crate::formatting;
 use crate::offline::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::offline::render::{Chart, Section, Table};
@@ -29,6 +30,7 @@ pub(super) fn summary(record: &Record) -> Section {
     let mut section = Section::new("Summary");
     let caption = "Medians over iterations, with the interval of the true median below";
     let mut table = Table::new(caption, ["variant", "P50", "P95", "P99", "throughput", "success"]);
+    let sources = Sources::of(&record.reference);
     for variant in &record.variants {
         let mut row = vec![variant.name.clone()];
         row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure)));
@@ -40,25 +42,20 @@ pub(super) fn summary(record: &Record) -> Section {
         row.push(if total > 0.0 { formatting::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
         table.row(row);
         let beside = record.reference.iter().filter(|row| row.beside.as_ref() == Some(&variant.name));
-        beside.for_each(|row| reference(&mut table, row));
+        beside.for_each(|row| reference(&mut table, row, &sources));
     }
     let alone = record.reference.iter().filter(|row| row.beside.is_none());
-    alone.for_each(|row| reference(&mut table, row));
+    alone.for_each(|row| reference(&mut table, row, &sources));
+    sources.note(&mut table);
     section.table(table);
     counters(&mut section, record);
     section
 }
 
-fn reference(table: &mut Table, row: &crate::record::Reference) {
+fn reference(table: &mut Table, row: &crate::record::Reference, sources: &Sources<'_>) {
     let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), formatting::time);
     let rate = row.per_s.map_or_else(|| "–".to_owned(), |rate| display::figure(&Figure::PerSecond, rate));
-    table.row_apart(vec![
-        format!("{}\n{}", row.label, row.provenance),
-        time(row.p50_us),
-        time(row.p95_us),
-        time(row.p99_us),
-        rate,
-    ]);
+    table.row_apart(vec![sources.label(row), time(row.p50_us), time(row.p95_us), time(row.p99_us), rate]);
 }
 
 fn counters(section: &mut Section, record: &Record) {
@@ -102,14 +99,19 @@ fn groups(record: &Record) -> Vec<(String, Vec<&Variant>)> {
     groups
 }
 
+/// Latency of good answers of a variant by percentile: shares and µs. Empty where an iteration has
+/// no histogram.
+pub(super) fn percentiles(variant: &Variant) -> Vec<(f64, f64)> {
+    let Some(all) = pooled(variant, Outcome::Ok).filter(|all| !all.is_empty()) else { return Vec::new() };
+    let mut points = vec![(0.0, all.min() as f64 / 1e3)];
+    points.extend(all.curve().map(|(share, nanos)| (share, nanos as f64 / 1e3)));
+    thinned(points)
+}
+
 fn distribution(section: &mut Section, variants: &[&Variant], more: &str) {
-    let mut lines = Vec::new();
-    for (colour, variant) in variants.iter().enumerate() {
-        let Some(all) = pooled(variant, Outcome::Ok).filter(|all| !all.is_empty()) else { continue };
-        let mut points = vec![(0.0, all.min() as f64 / 1e3)];
-        points.extend(all.curve().map(|(share, nanos)| (share, nanos as f64 / 1e3)));
-        lines.push(Line::new(&variant.name, colour, thinned(points)));
-    }
+    let lines = variants.iter().enumerate();
+    let lines = lines.map(|(colour, variant)| Line::new(&variant.name, colour, percentiles(variant)));
+    let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
     if !lines.is_empty() {
         let panel = Panel {
             name: "latency of good answers".to_owned(),

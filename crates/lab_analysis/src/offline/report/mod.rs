@@ -1,52 +1,85 @@
-//! Report of a run: builds a [`Sheet`] from a [`Record`].
+//! Report of a run: builds a [`Sheet`] from a [`Record`], and the files of data beside it.
 //!
 //! Owns: the content of a report and its order.
 //! Does not own: how it looks ([`super::render`]), the statistics ([`crate::statistics`]), and
-//! files.
+//! writing files.
 //!
-//! What makes figures doubtful comes first: the findings of [`crate::diagnose`]. Published figures
-//! have rows of their own and are never used as divisors.
+//! 1. The verdict comes first: what the run answers, and the most important findings of
+//!    [`crate::diagnose`] that make figures doubtful.
+//! 2. Everything else follows, folded.
+//!
+//! Published figures have rows of their own and are never used as divisors.
 
 mod changes;
 mod costs;
+mod data;
 mod events;
 mod facts;
 mod figures;
 mod held_connections;
 mod over_time;
+mod published;
 mod stages;
 mod targets;
+mod verdict;
 
+pub use self::data::{DataFile, data};
 pub(super) use self::facts::{load, machine, of_run};
 use crate::diagnose;
-use crate::offline::render::Sheet;
+use crate::offline::render::{DataLink, Sheet};
 use crate::record::Record;
 use crate::statistics::Figure;
 
 /// Columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
 
+/// Name of the file with the figures of each iteration.
+const FIGURES: &str = "report.figures.csv";
+/// Name of the file with latencies by percentile.
+const PERCENTILES: &str = "report.percentiles.csv";
+/// Name of the file with the course of each iteration.
+const SERIES: &str = "report.series.csv";
+
+/// Files beside a report.
+const DATA: [DataLink; 4] = [
+    DataLink { file: "report.json", about: "the record" },
+    DataLink { file: FIGURES, about: "figures of each iteration" },
+    DataLink { file: PERCENTILES, about: "latency by percentile" },
+    DataLink { file: SERIES, about: "each iteration over time" },
+];
+
 /// Builds the report of a record.
 pub fn sheet(record: &Record) -> Sheet {
     let findings = diagnose::findings(record);
-    let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
-    sheet.section(facts::warnings_section(&findings));
-    sheet.section(targets::targets(record));
-    sheet.section(figures::summary(record));
-    sheet.section(targets::comparisons(record));
-    sheet.section(costs::ladders(record));
-    sheet.section(figures::latency(record));
-    sheet.section(figures::reliability(record));
-    sheet.section(over_time::throughput(record));
-    sheet.section(stages::stages(record));
-    sheet.section(over_time::components(record));
-    sheet.section(costs::sweeps(record));
-    sheet.section(costs::phases(record));
-    sheet.section(costs::staleness(record));
-    sheet.section(changes::changes(record));
-    sheet.section(held_connections::held(record));
-    sheet.section(events::meanwhile(record));
-    sheet.section(facts::facts(record));
-    sheet.section(facts::reading_guide());
+    let (caveats, rest) = verdict::caveats(&findings);
+    let mut sheet = Sheet {
+        title: record.run.title.clone(),
+        lead: facts::lead(record),
+        data: DATA.to_vec(),
+        ..Sheet::default()
+    };
+    sheet.section(verdict::verdict(record, &findings, caveats));
+    for section in [
+        facts::more_findings(rest),
+        targets::targets(record),
+        figures::summary(record),
+        targets::comparisons(record),
+        costs::ladders(record),
+        figures::latency(record),
+        figures::reliability(record),
+        over_time::throughput(record),
+        stages::stages(record),
+        over_time::components(record),
+        costs::sweeps(record),
+        costs::phases(record),
+        costs::staleness(record),
+        changes::changes(record),
+        held_connections::held(record),
+        events::meanwhile(record),
+        facts::facts(record),
+        facts::reading_guide(),
+    ] {
+        sheet.folded_section(section);
+    }
     sheet
 }

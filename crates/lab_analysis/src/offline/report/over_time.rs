@@ -1,6 +1,7 @@
 //! Over time: report sections with throughput, latency, CPU, memory and throttling on one time
 //! axis.
 
+use super::published::Sources;
 use super::stages::offered;
 use crate::formatting;
 use crate::offline::render::svg::{COLOURS, Line, Panel, Unit};
@@ -61,14 +62,15 @@ pub(super) fn components(record: &Record) -> Section {
             table.row(component_row(variant, name));
         }
     }
+    let sources = Sources::of(&record.reference);
     for row in &record.reference {
         for (component, cores) in &row.cpu_cores {
-            let name = format!("{}\n{}", row.label, row.provenance);
-            let mut cells = vec![name, component.clone(), formatting::digits(*cores)];
+            let mut cells = vec![sources.label(row), component.clone(), formatting::digits(*cores)];
             cells.resize(COMPONENT_COLUMNS.len(), "–".to_owned());
             table.row_apart(cells);
         }
     }
+    sources.note(&mut table);
     section.table(table);
     section.table(missing_cpu(record));
     let drawn = record.variants.iter().filter_map(|variant| Some((variant, typical(variant)?)));
@@ -85,7 +87,7 @@ pub(super) fn components(record: &Record) -> Section {
         }
     }
     if left_out > 0 {
-        section.text(format!("The course of {left_out} more variants is in report.json."));
+        section.text(format!("The course of {left_out} more variants is in {}.", super::SERIES));
     }
     section
 }
@@ -199,7 +201,8 @@ fn typical(variant: &Variant) -> Option<&Iteration> {
     order.get(order.len() / 2).copied()
 }
 
-fn course(variant: &Variant, iteration: &Iteration) -> Vec<Panel> {
+/// Panels of an iteration over time; none where it has no timeline and no samples.
+pub(super) fn course(variant: &Variant, iteration: &Iteration) -> Vec<Panel> {
     let warm = (iteration.warmup_s > 0.0).then(|| (iteration.warmup_s, "measured from here".to_owned()));
     let mut panels = Vec::new();
     let mut panel = |name: &str, unit, height, lines: Vec<Line>| {

@@ -7,7 +7,9 @@ use crate::formatting;
 use crate::offline::render::{Section, Table};
 use crate::offline::targets::{TargetVerdict, judge};
 use crate::record::{Comparison, Record, Variant};
-use crate::statistics::{Figure, MIN_OBSERVATIONS, ScopeStaleness, median, paired, staleness_by_scope};
+use crate::statistics::{
+    Figure, MIN_OBSERVATIONS, ScopeStaleness, median, paired, paired_figures, staleness_by_scope,
+};
 
 /// Section with every target and its verdict.
 pub(super) fn targets(record: &Record) -> Section {
@@ -96,10 +98,7 @@ fn staleness(variant: &Variant) -> Option<String> {
 /// CPU per request in pairs: the components that count differ between the two variants.
 fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
     let figure = |variant: &Variant| Figure::CpuPerRequestSum(variant.cost_components());
-    let (own, other) = (figure(variant), figure(baseline));
-    let beside = |number| baseline.iterations.iter().find(|iteration| iteration.number == number);
-    let iterations = variant.iterations.iter();
-    iterations.filter_map(|left| Some((own.value(left)?, other.value(beside(left.number)?)?))).collect()
+    paired_figures((variant, &figure(variant)), (baseline, &figure(baseline)))
 }
 
 /// Throughput, CPU, P50 and P99 in each round that both variants have, divided by those of the

@@ -93,7 +93,8 @@ fn published_runs_stand_beside_measured_ones() {
         "{row:?}"
     );
     let text = lab_analysis::offline::report::sheet(&record).markdown();
-    assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
+    assert!(text.contains("auth proxy limited to 0.05 cores † |"), "{text}");
+    assert!(text.contains("\n† published, other hardware"), "{text}");
     assert_eq!(tables.references("nothing", None), []);
     // A sweep reference stands for several variants: one row per variant.
     let rows = tables.references("code/off/1", Some("off/code-@concurrency@"));

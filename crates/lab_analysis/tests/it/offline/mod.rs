@@ -8,3 +8,4 @@ mod merge;
 mod record;
 mod report;
 mod targets;
+mod verdict;

@@ -40,8 +40,15 @@ fn the_page_is_well_formed_and_needs_nothing_but_itself() {
     }
     assert_eq!(depth, 0, "every element is closed");
     assert!(pictures >= 12, "{pictures} pictures");
-    for foreign in ["http:", "https:", "<script", "src=", "NaN", "inf"] {
+    for foreign in ["http:", "https:", "src=", "NaN", "inf"] {
         assert!(!page.replace("info", "").contains(foreign), "{foreign}");
+    }
+    assert_eq!(page.matches("<script").count(), 1, "its own");
+    let links: Vec<&str> =
+        page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    for link in links.iter().filter(|link| !link.starts_with("report.")) {
+        let id = link.strip_prefix('#').unwrap_or_else(|| panic!("{link} leads away"));
+        assert!(page.contains(&format!(" id=\"{id}\"")), "{link} leads nowhere");
     }
     assert!(page.len() < 2 << 20, "{} bytes", page.len());
 }
@@ -100,10 +107,8 @@ fn published_use_of_cpu_stands_beside_the_measured() {
     let text = sheet(&sample::record(1)).markdown();
     let table = text.split("### Components in the measured windows").nth(1).unwrap();
     let row = table.lines().find(|line| line.contains("three hops, auth proxy at 0.05 cores")).unwrap();
-    assert!(
-        row.contains("published, other hardware") && row.contains("| auth-proxy | 0.0334 | – |"),
-        "{row}"
-    );
+    assert!(row.contains("at 0.05 cores † |") && row.contains("| auth-proxy | 0.0334 | – |"), "{row}");
+    assert!(table.contains("\n† published, other hardware\n"), "{table}");
 }
 
 #[test]

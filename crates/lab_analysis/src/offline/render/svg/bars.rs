@@ -35,7 +35,7 @@ pub(super) fn draw(bars: &[Bar], unit: Unit, title: &str) -> String {
     let scale = Scale::of(unit, ends);
     let floor = 10.0 + ROW * bars.len() as f64;
     let x = |value: f64| scale.coordinate(value, LEFT, WIDTH - RIGHT);
-    let mut svg = open(floor + 44.0, title);
+    let mut svg = open((WIDTH, floor + 44.0), title);
     for (value, text) in scale.ticks() {
         let at = x(value);
         let _ = writeln!(

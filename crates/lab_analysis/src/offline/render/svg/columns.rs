@@ -16,7 +16,7 @@ pub(super) fn draw(names: &[String], counts: &[Vec<u64>], (until, unit): (f64, U
     let floor = (ROW + GAP) * rows as f64;
     let across = Scale::of(unit, [0.0, until].into_iter());
     let x = |value: f64| across.coordinate(value, LEFT, WIDTH - RIGHT);
-    let mut svg = open(floor + 44.0, title);
+    let mut svg = open((WIDTH, floor + 44.0), title);
     for (number, (name, bins)) in names.iter().zip(counts).enumerate() {
         let base = (ROW + GAP) * (number as f64 + 1.0);
         let most = bins.iter().copied().max().unwrap_or(0).max(1);

@@ -1,20 +1,25 @@
 //! SVG charts, in few forms, each with units on its axes.
 //!
-//! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, and columns.
+//! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, columns, and
+//! two narrow charts with one row per name, which phones show without scrolling.
 //! Does not own: colours. The style of the page assigns them to the classes `l0` … `l7` (lines) and
 //! `f0` … `f7` (fills). So one chart serves light and dark.
 
 mod bars;
 mod columns;
+mod narrow;
 mod panels;
 mod scale;
 
 pub(crate) use bars::Bar;
+pub(crate) use narrow::{Range, Stack};
 pub(crate) use panels::{Line, Panel};
 pub(crate) use scale::Unit;
 
-/// Width of every chart, in its own coordinates.
+/// Width of a chart, in its own coordinates.
 const WIDTH: f64 = 1000.0;
+/// Width of a narrow chart: a phone shows it in nearly its own size.
+const NARROW: f64 = 480.0;
 /// Number of colours that are easy to distinguish.
 pub(crate) const COLOURS: usize = 8;
 
@@ -31,6 +36,8 @@ enum Kind {
     Panels { panels: Vec<Panel>, across: Unit },
     Bars { bars: Vec<Bar>, unit: Unit },
     Columns { names: Vec<String>, counts: Vec<Vec<u64>>, until: f64, unit: Unit },
+    Ranges { marks: Vec<String>, rows: Vec<Range>, unit: Unit },
+    Stacks { parts: Vec<String>, rows: Vec<Stack>, unit: Unit },
 }
 
 impl Chart {
@@ -54,6 +61,16 @@ impl Chart {
         Self { title: title.into(), kind: Kind::Columns { names, counts, until, unit } }
     }
 
+    /// Creates a narrow chart of several values per row, which `marks` names.
+    pub(crate) fn ranges(title: impl Into<String>, marks: Vec<String>, rows: Vec<Range>, unit: Unit) -> Self {
+        Self { title: title.into(), kind: Kind::Ranges { marks, rows, unit } }
+    }
+
+    /// Creates a narrow chart of bars that consist of `parts`.
+    pub(crate) fn stacks(title: impl Into<String>, parts: Vec<String>, rows: Vec<Stack>, unit: Unit) -> Self {
+        Self { title: title.into(), kind: Kind::Stacks { parts, rows, unit } }
+    }
+
     /// Renders the chart as an SVG element.
     pub fn svg(&self) -> String {
         match &self.kind {
@@ -62,26 +79,29 @@ impl Chart {
             Kind::Columns { names, counts, until, unit } => {
                 columns::draw(names, counts, (*until, *unit), &self.title)
             }
+            Kind::Ranges { marks, rows, unit } => narrow::ranges(marks, rows, *unit, &self.title),
+            Kind::Stacks { parts, rows, unit } => narrow::stacks(parts, rows, *unit, &self.title),
         }
     }
 }
 
-/// Opening tag of an SVG element with this height.
-fn open(height: f64, title: &str) -> String {
+/// Opening tag of an SVG element of this width and height.
+fn open((width, height): (f64, f64), title: &str) -> String {
     format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
+        "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
         super::escape::escape(title)
     )
 }
 
-/// Legend: names of series with their colours, in lines. Returns the SVG text and its height.
-fn legend(names: &[(String, usize, bool)], left: f64, top: f64) -> (String, f64) {
+/// Legend: names of series with their colours, in lines from `left` to `right`. Returns the SVG
+/// text and its height.
+fn legend(names: &[(String, usize, bool)], (left, right): (f64, f64), top: f64) -> (String, f64) {
     use std::fmt::Write as _;
     let (mut text, mut x, mut y) = (String::new(), left, top);
     for (name, colour, dashed) in names {
         // A letter is about 7 wide at this font size.
         let width = 34.0 + 7.0 * name.chars().count() as f64;
-        if x + width > WIDTH && x > left {
+        if x + width > right && x > left {
             (x, y) = (left, y + 18.0);
         }
         let dash = if *dashed { " stroke-dasharray=\"5 4\"" } else { "" };

@@ -1,19 +1,23 @@
 //! Chart of lines in panels that share the horizontal axis.
+//!
+//! A chart over time can be zoomed: its lines are in an inner drawing for each panel, of which the
+//! script of the page shows a part. `data-zoom` has the ends of the axis and their coordinates.
 
 use std::fmt::Write as _;
 
 use super::scale::{Scale, Unit};
 use super::{COLOURS, WIDTH, legend, open};
 use crate::offline::render::escape::escape;
+use crate::record::MAX_POINTS;
 
 const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
 const GAP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
-/// Most points that are visible at this width.
-const MAX_POINTS: usize = 500;
 /// Most points that are kept of each stretch of a line.
 const POINTS_PER_STRETCH: usize = 4;
+/// How far the marks of a panel reach above it.
+const ABOVE: f64 = 6.0;
 
 /// Lines over one vertical axis.
 #[derive(Debug)]
@@ -62,9 +66,15 @@ pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
     let common = panels.windows(2).all(|pair| names(&pair[0]) == names(&pair[1]));
     let shared = panels.first().filter(|_| common).map(names).unwrap_or_default();
     let (key, key_height) =
-        if shared.is_empty() { (String::new(), 0.0) } else { legend(&shared, LEFT, 10.0) };
+        if shared.is_empty() { (String::new(), 0.0) } else { legend(&shared, (LEFT, WIDTH), 10.0) };
     let height = key_height + panels.iter().map(|panel| panel.height + GAP).sum::<f64>() + BOTTOM;
-    let mut svg = open(height, title);
+    let mut svg = open((WIDTH, height), title);
+    let zooms = across == Unit::Clock;
+    if zooms {
+        let (from, until) = bottom.ends();
+        let zoom = format!("<svg data-zoom=\"{from} {until} {LEFT} {}\" ", WIDTH - RIGHT);
+        svg = svg.replacen("<svg ", &zoom, 1);
+    }
     svg.push_str(&key);
     let mut top = key_height;
     for (number, panel) in panels.iter().enumerate() {
@@ -73,9 +83,9 @@ pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
         if !common {
             // A letter is about 7 wide.
             let beside = LEFT + 24.0 + 7.0 * panel.name.chars().count() as f64;
-            svg.push_str(&legend(&names(panel), beside, top - 14.0).0);
+            svg.push_str(&legend(&names(panel), (beside, WIDTH), top - 14.0).0);
         }
-        draw_panel(&mut svg, panel, &bottom, (top, number == 0, last));
+        draw_panel(&mut svg, panel, &bottom, &Place { top, first: number == 0, last, zooms });
         top += panel.height;
     }
     let _ = writeln!(
@@ -93,7 +103,17 @@ fn names(panel: &Panel) -> Vec<(String, usize, bool)> {
     panel.lines.iter().map(|line| (line.name.clone(), line.colour, line.dashed)).collect()
 }
 
-fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last): (f64, bool, bool)) {
+/// Where a panel is among the others.
+struct Place {
+    top: f64,
+    first: bool,
+    last: bool,
+    /// Whether the chart can be zoomed.
+    zooms: bool,
+}
+
+fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, place: &Place) {
+    let top = place.top;
     let floor = top + panel.height;
     let side = Scale::of(panel.unit, panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1));
     let _ = writeln!(
@@ -112,10 +132,12 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
             y + 4.0
         );
     }
+    let texts = if place.last { " data-texts=\"\"" } else { "" };
+    let _ = writeln!(svg, "<g data-floor=\"{floor:.1}\"{texts}>");
     for (value, text) in bottom.ticks() {
         let x = bottom.coordinate(value, LEFT, WIDTH - RIGHT);
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {floor:.1}v4\"/>");
-        if last {
+        if place.last {
             // Centred text at the end of the axis would exceed the chart.
             let anchor = if x > WIDTH - RIGHT - 20.0 { "end" } else { "middle" };
             let at = if anchor == "end" { WIDTH - RIGHT } else { x };
@@ -126,27 +148,41 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
             );
         }
     }
-    let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1}H{:.1}\"/>", WIDTH - RIGHT);
-    if let Some((at, word)) = &panel.mark {
+    let _ = writeln!(svg, "</g>\n<path class=\"axis\" d=\"M{LEFT} {floor:.1}H{:.1}\"/>", WIDTH - RIGHT);
+    if place.zooms {
+        let (y, width, height) = (top - ABOVE, WIDTH - RIGHT - LEFT, panel.height + ABOVE + 1.0);
+        let _ = writeln!(
+            svg,
+            "<svg x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\" viewBox=\"{LEFT} {y:.1} {width} {height:.1}\" preserveAspectRatio=\"none\">"
+        );
+    }
+    if let Some((at, _)) = &panel.mark {
         let x = bottom.coordinate(*at, LEFT, WIDTH - RIGHT);
-        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{x:.1} {:.1}V{floor:.1}\"/>", top - 6.0);
-        if first {
-            let side = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
-            let _ = writeln!(
-                svg,
-                "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{}</text>",
-                x + side.1,
-                floor - 8.0,
-                side.0,
-                escape(word)
-            );
-        }
+        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{x:.1} {:.1}V{floor:.1}\"/>", top - ABOVE);
     }
     for line in &panel.lines {
         draw_line(svg, line, |point| {
             (bottom.coordinate(point.0, LEFT, WIDTH - RIGHT), side.coordinate(point.1, floor, top))
         });
     }
+    if place.zooms {
+        svg.push_str("</svg>\n");
+    }
+    if let Some((at, word)) = panel.mark.as_ref().filter(|_| place.first) {
+        label(svg, bottom, (*at, floor - 8.0), word);
+    }
+}
+
+/// Label of a marked position: the horizontal value, and the vertical coordinate.
+fn label(svg: &mut String, bottom: &Scale, (at, y): (f64, f64), word: &str) {
+    let x = bottom.coordinate(at, LEFT, WIDTH - RIGHT);
+    let (anchor, beside) = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
+    let _ = writeln!(
+        svg,
+        "<text class=\"halo\" data-at=\"{at}\" data-dx=\"{beside}\" x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+        x + beside,
+        escape(word)
+    );
 }
 
 /// Reduces a line with too many points: each stretch keeps its first, lowest, highest and last
@@ -204,5 +240,27 @@ mod tests {
         assert!(seen.contains(&(1237.0, 50.0)) && seen.contains(&(2411.0, 0.0)));
         assert_eq!((seen[0], seen[seen.len() - 1]), ((0.0, 1.0), (3999.0, 1.0)));
         assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn only_a_chart_over_time_zooms_and_its_lines_are_in_inner_drawings() {
+        let line = Line::new("a", 0, vec![(2.0, 5.0), (12.5, 7.0)]);
+        let panel = |name: &str| Panel {
+            name: name.to_owned(),
+            unit: Unit::Rate,
+            height: 100.0,
+            lines: vec![line.clone()],
+            mark: Some((4.0, "from here".to_owned())),
+        };
+        let panels = [panel("one"), panel("two")];
+        let over_time = draw(&panels, Unit::Clock, "t");
+        assert!(over_time.starts_with("<svg data-zoom=\"2 12.5 74 986\" viewBox=\"0 0 1000 "), "{over_time}");
+        assert_eq!(over_time.matches("<svg x=\"74\"").count(), 2, "{over_time}");
+        assert_eq!(over_time.matches("</svg>").count(), 3, "{over_time}");
+        assert_eq!(over_time.matches("data-texts").count(), 1, "one row of numbers, at the bottom");
+        assert_eq!(over_time.matches("data-at=\"4\"").count(), 1, "one label, at the top");
+        let by_iteration = draw(&panels, Unit::Iteration, "t");
+        assert!(!by_iteration.contains("data-zoom"), "{by_iteration}");
+        assert_eq!(by_iteration.matches("<svg").count(), 1);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum Unit {
     Rate,
     /// Number of cores.
     Cores,
+    /// CPU time in µs.
+    CpuTime,
     /// A share of 1, shown as per cent.
     Share,
     /// Quantiles with a stretched tail: 0.9 and 0.99 are as far apart as 0 and 0.9.
@@ -47,6 +49,7 @@ impl Unit {
             Self::Clock => "seconds since the start of the iteration",
             Self::Rate => "per second",
             Self::Cores => "cores",
+            Self::CpuTime => "CPU time",
             Self::Share => "share",
             Self::Tail => "share of requests that are not slower",
             Self::Bytes => "resident memory",
@@ -56,10 +59,23 @@ impl Unit {
         }
     }
 
+    /// Name of the unit in files of data.
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Self::Time | Self::TimeLog | Self::CpuTime => "us",
+            Self::Clock => "s",
+            Self::Rate => "1/s",
+            Self::Cores => "cores",
+            Self::Share | Self::Tail => "share",
+            Self::Bytes => "bytes",
+            Self::Number | Self::Iteration | Self::Load => "",
+        }
+    }
+
     pub(super) fn write(self, value: f64) -> String {
         match self {
-            Self::Time | Self::TimeLog if value == 0.0 => "0".to_owned(),
-            Self::Time | Self::TimeLog => short(&formatting::time(value)),
+            Self::Time | Self::TimeLog | Self::CpuTime if value == 0.0 => "0".to_owned(),
+            Self::Time | Self::TimeLog | Self::CpuTime => short(&formatting::time(value)),
             Self::Share | Self::Tail => format!("{} %", plain(value * 100.0)),
             Self::Bytes => short(&formatting::bytes(value)),
             Self::Clock | Self::Rate | Self::Cores | Self::Number | Self::Iteration | Self::Load => {
@@ -130,6 +146,11 @@ impl Scale {
                 Self { unit, low, high }
             }
         }
+    }
+
+    /// Lower and upper end of the axis.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
     }
 
     /// Coordinate of a value between `from` and `to`; a value outside of the axis is moved to its
