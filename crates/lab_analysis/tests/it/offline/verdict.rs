@@ -2,7 +2,7 @@
 
 use lab_analysis::offline::render::html;
 use lab_analysis::offline::report::{data, sheet};
-use lab_analysis::record::{Arrivals, Doubt, Finding, Measure, Outcome, Record, Target, Variant};
+use lab_analysis::record::{Arrivals, Comparison, Doubt, Finding, Measure, Outcome, Record, Target, Variant};
 use lab_analysis::test_support::sample::{self, Dice, Plan};
 
 /// The section that opens the report, as Markdown.
@@ -120,6 +120,27 @@ fn one_round_is_not_certain_and_many_variants_need_more_evidence() {
     let latency = answer(&sample::measured(variants(&same, 6), 2), "P50");
     assert!(latency.contains("lowest `v") && latency.contains(", of 10 variants; "), "{latency}");
     assert!(latency.contains("they are the same") || latency.contains("not certain"), "{latency}");
+}
+
+#[test]
+fn what_a_scenario_divides_by_a_baseline_is_answered_in_ratios() {
+    let of = [("a", 500.0, 40.0), ("b", 503.0, 40.0), ("base", 500.0, 40.0), ("c", 5_000.0, 400.0)];
+    let mut record = sample::measured(variants(&of, 6), 2);
+    let names = of.map(|(name, ..)| name.to_owned()).to_vec();
+    record.comparisons = vec![Comparison { baseline: "base".to_owned(), variants: names }];
+    for start in ["CPU per request at 900/s: `base` ", "P50 at 900/s: `base` "] {
+        let answer = answer(&record, start);
+        assert!(answer.contains("; divided by it, certain unless marked: "), "{answer}");
+        assert!(answer.contains("`a` × ") && answer.contains(" (the same), `"), "{answer}");
+        let last = answer.split("`c` × ").nth(1).unwrap();
+        assert!(!last.contains("the same") && !last.contains("not certain"), "{answer}");
+    }
+    record.variants.iter_mut().for_each(|variant| variant.iterations.truncate(1));
+    let once = answer(&record, "P50");
+    assert_eq!(once.matches(" (not certain)").count(), 3, "{once}");
+    record.findings = vec![finding("generator-bound", Doubt::Invalid, &["base"])];
+    let without = answer(&record, "P50");
+    assert!(without.contains("highest ÷ lowest") && without.contains("(without `base`, "), "{without}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::statistics::{
 
 /// Most variants whose figures a sentence lists one by one.
 const MAX_LISTED: usize = 6;
+/// Most variants that a sentence divides by the baseline.
+const MAX_DIVIDED: usize = 12;
 /// What counts as the same, as a share: as much as `lab compare` takes by default.
 const MARGIN: f64 = 0.05;
 /// Probability below which chance is ruled out.
@@ -20,6 +22,8 @@ const ALPHA: f64 = 0.05;
 pub(super) struct Paths<'a> {
     /// The variants, in the order of the record.
     pub(super) variants: Vec<&'a Variant>,
+    /// The one that the scenario divides the others by.
+    baseline: Option<&'a str>,
     findings: &'a [Finding],
 }
 
@@ -48,7 +52,9 @@ impl<'a> Paths<'a> {
         let rank = |set: &Vec<&Variant>| (set.len(), set[0].load.arrivals == Arrivals::Open);
         // Of equals, the last one is the largest.
         let variants = sets.into_iter().rev().max_by_key(rank).unwrap_or_default();
-        Self { variants, findings }
+        let baselines = record.comparisons.iter().map(|comparison| comparison.baseline.as_str());
+        let baseline = baselines.into_iter().find(|name| variants.iter().any(|one| one.name == *name));
+        Self { variants, baseline, findings }
     }
 
     /// Whether a finding makes the figures of a variant unusable. A late generator distorts latency
@@ -93,11 +99,41 @@ impl<'a> Paths<'a> {
     /// was measured.
     fn sentence(&self, name: &str, (all, note): &(Vec<Measured<'_>>, String), tail: &str) -> Option<String> {
         let load = self.load()?;
-        match list(all) {
+        match self.divided(all).or_else(|| list(all)) {
             Some(figures) => Some(format!("{name}{load}: {figures}{tail}{note}.")),
             None if note.is_empty() => None,
             None => Some(format!("{name}{load}: not known, because all figures are invalid.")),
         }
+    }
+
+    /// Lists figures divided by that of the baseline, round by round, with a mark where a difference
+    /// is not certain; `None` where the baseline or the others have no figure.
+    fn divided(&self, all: &[Measured<'_>]) -> Option<String> {
+        let baseline = all.iter().find(|one| Some(one.variant.name.as_str()) == self.baseline)?;
+        let others: Vec<&Measured<'_>> =
+            all.iter().filter(|one| one.variant.name != baseline.variant.name).collect();
+        let ratio = |other: &&Measured<'_>| {
+            let pairs = paired_figures((baseline.variant, &baseline.figure), (other.variant, &other.figure));
+            let ratios: Vec<f64> = pairs.iter().map(|(own, other)| other / own).collect();
+            let ratio = if ratios.is_empty() { other.median / baseline.median } else { median(&ratios) };
+            let mark = match compare_paired_among(&pairs, MARGIN, others.len()) {
+                Equivalence::Equivalent { .. } => " (the same)",
+                Equivalence::Different { .. } | Equivalence::DifferentInMostRounds { .. } => "",
+                Equivalence::DifferentEachRound { chance, .. } if chance * (others.len() as f64) < ALPHA => {
+                    ""
+                }
+                _ => " (not certain)",
+            };
+            format!("`{}` {}{mark}", other.variant.name, formatting::factor(ratio))
+        };
+        let listed: Vec<String> = others.iter().take(MAX_DIVIDED).map(ratio).collect();
+        let more = match others.len().saturating_sub(MAX_DIVIDED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let own = format!("`{}` {}", baseline.variant.name, formatting::time(baseline.median));
+        (!listed.is_empty())
+            .then(|| format!("{own}; divided by it, certain unless marked: {}{more}", listed.join(", ")))
     }
 
     /// The load in few words, such as ` at 900/s`; `None` without variants.
