@@ -1,7 +1,8 @@
 //! Import of h2load: its text report, and its log with every request.
 
 use super::{
-    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, count_only, outcome_of,
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule,
+    count_only, outcome_of,
 };
 use crate::record::{Class, Outcome, StatedFigures};
 
@@ -47,10 +48,9 @@ pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
     Ok(ParsedFile {
         tool: "h2load",
-        rule: LOG_RULE,
-        content: Content::Requests(requests, Examples::default(), percentile),
+        content: Content::Requests(requests, Examples::default(), Rule::exact(LOG_RULE, percentile)),
         seconds,
-        concurrency: None,
+        load: ParsedLoad::closed(None),
         notes: Vec::new(),
     })
 }
@@ -85,10 +85,9 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     };
     Ok(ParsedFile {
         tool: "h2load",
-        rule: RULE,
         content: Content::Summary(classes, stated),
         seconds,
-        concurrency: report.clients,
+        load: ParsedLoad::closed(report.clients),
         notes: vec!["h2load's report has no percentiles; with --log-file it keeps every request".to_owned()],
     })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, count_only, line_of,
-    nanos_of, outcome_of,
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule,
+    count_only, line_of, nanos_of, outcome_of,
 };
 use crate::formatting;
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
@@ -62,10 +62,9 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
     }
     Ok(ParsedFile {
         tool: "hey",
-        rule: RULE,
-        content: Content::Requests(requests, Examples::default(), percentile),
+        content: Content::Requests(requests, Examples::default(), Rule::exact(RULE, percentile)),
         seconds,
-        concurrency: None,
+        load: ParsedLoad::closed(None),
         notes,
     })
 }
@@ -134,10 +133,9 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     };
     Ok(ParsedFile {
         tool: "hey",
-        rule: RULE,
         content: Content::Summary(classes, stated),
         seconds,
-        concurrency: None,
+        load: ParsedLoad::closed(None),
         notes,
     })
 }

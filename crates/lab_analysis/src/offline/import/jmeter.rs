@@ -4,7 +4,8 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{
-    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, clock, ending_of, line_of,
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, clock,
+    ending_of, from_first_start, line_of,
 };
 use crate::record::Outcome;
 
@@ -299,21 +300,13 @@ impl ParsedRows {
                 controllers.len()
             ));
         }
-        let begin = requests
-            .iter()
-            .map(|request| request.ended_s - request.nanos as f64 / 1e9)
-            .fold(f64::MAX, f64::min);
-        for request in &mut requests {
-            request.ended_s -= begin;
-        }
-        let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
-        ParsedFile {
-            tool: "JMeter",
-            rule: RULE,
-            content: Content::Requests(requests, examples, percentile),
-            seconds,
-            concurrency: threads,
-            notes,
-        }
+        let seconds = from_first_start(&mut requests).max(1e-3);
+        let rule = Rule::exact(RULE, percentile);
+        let content = if coarse {
+            Content::Untimed(requests, examples, rule)
+        } else {
+            Content::Requests(requests, examples, rule)
+        };
+        ParsedFile { tool: "JMeter", content, seconds, load: ParsedLoad::closed(threads), notes }
     }
 }

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, Request, clock, count_only,
-    ending_of,
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, clock,
+    count_only, ending_of, from_first_start,
 };
 use crate::record::{Outcome, StatedFigures, StatedPercentile};
 use crate::units::truncated;
@@ -73,21 +73,16 @@ pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
             _ => {}
         }
     }
-    let start =
-        requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
-    for request in &mut requests {
-        request.ended_s -= start;
-    }
-    let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
+    let seconds = from_first_start(&mut requests).max(1e-6);
     let mut notes =
         vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()];
     notes.extend(failed_checks_note(failed_checks));
     Ok(ParsedFile {
         tool: "k6",
-        rule: RULE,
-        content: Content::Requests(requests, examples, percentile),
+        content: Content::Requests(requests, examples, Rule::exact(RULE, percentile)),
         seconds,
-        concurrency: users.map(workers),
+        // Its output does not name its arrival-rate executors.
+        load: ParsedLoad::unknown(users.map(workers)),
         notes,
     })
 }
@@ -181,10 +176,9 @@ pub(super) fn summary(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile
     let users = metric("vus_max")["max"].as_f64().map(workers);
     Ok(ParsedFile {
         tool: "k6",
-        rule: RULE,
         content: Content::Summary(classes, stated),
         seconds: count / rate,
-        concurrency: users,
+        load: ParsedLoad::unknown(users),
         notes,
     })
 }

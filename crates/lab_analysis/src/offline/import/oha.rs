@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Content, ErrorContext, ImportError, ParsedFile, count_only, outcome_of};
+use super::{Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, count_only, outcome_of};
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "the sorted value at the share of the count";
@@ -77,10 +77,9 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     };
     Ok(ParsedFile {
         tool: "oha",
-        rule: RULE,
         content: Content::Summary(classes, stated),
         seconds: summary.total,
-        concurrency: None,
+        load: ParsedLoad::closed(None),
         notes,
     })
 }

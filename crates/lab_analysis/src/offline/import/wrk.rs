@@ -1,12 +1,12 @@
 //! Import of wrk and wrk2: their text reports.
 
-use super::{Content, ErrorContext, ImportError, ParsedFile, count_only};
+use super::{Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, count_only};
 use crate::formatting;
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "from wrk's own histogram of microseconds";
 /// Name of the tool with wrk's output format that sends at a rate.
-pub(super) const PACED: &str = "wrk2";
+const PACED: &str = "wrk2";
 
 /// Reads wrk's text report, with or without `--latency`.
 pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
@@ -35,7 +35,13 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
             all.join(", ")
         ));
     }
-    let tool = if content.contains("Thread calibration:") { PACED } else { "wrk" };
+    // wrk2 does not print its rate.
+    let paced = content.contains("Thread calibration:");
+    let (tool, load) = if paced {
+        (PACED, ParsedLoad::unknown(report.connections))
+    } else {
+        ("wrk", ParsedLoad::closed(report.connections))
+    };
     let stated = StatedFigures {
         tool: tool.to_owned(),
         rule: RULE.to_owned(),
@@ -47,7 +53,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         sent_percentiles: report.sent_percentiles,
     };
     let content = Content::Summary(classes, stated);
-    Ok(ParsedFile { tool, rule: RULE, content, seconds, concurrency: report.connections, notes })
+    Ok(ParsedFile { tool, content, seconds, load, notes })
 }
 
 #[derive(Default)]
