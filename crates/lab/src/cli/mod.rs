@@ -86,7 +86,7 @@ If the file has every request (see --tool), the record has a histogram, and the 
 rule of the tool. If it has only a summary, the record says so: no histogram is invented.
 
 Nighthawk's JSON is read by its published schema; this was not tried with a file that it wrote.
-Gatling's log is binary from 3.13 on, and not read: import its js/global_stats.json.
+Gatling's log is binary from 3.13 on, and not read: import js/stats.js of its report.
 
 Examples:
   postern lab import hey.csv --concurrency 50 --variant fused --out hey")]

@@ -52,7 +52,7 @@ struct Percentile {
 
 /// Reads the output of `fortio load -json`.
 pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let report: Report = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let report: Report = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     if report.duration_histogram.count == 0 {
         return Err(ImportError::Empty { file: at.0.to_owned() });
     }

@@ -17,6 +17,8 @@ const MAX_VERSION: usize = 32;
 /// Gatling's defaults for the percentiles of its report, which its file only numbers.
 const REPORT_SHARES: [f64; 4] = [0.5, 0.75, 0.95, 0.99];
 const REPORT_RULE: &str = "estimated by Gatling with a t-digest, in whole milliseconds";
+/// What precedes the figures of all requests in the script of a report.
+const SCRIPT_FIGURES: &str = "\nstats: ";
 const ARRIVALS: &str = "Gatling's file does not say how its users were injected";
 
 /// Version of Gatling that wrote a binary log; `None` for other files. The log begins with a byte
@@ -32,7 +34,7 @@ pub(super) fn binary_version(bytes: &[u8]) -> Option<String> {
 /// What to import instead of a binary log.
 pub(super) fn binary_remedy(version: &str) -> String {
     format!(
-        "is the binary simulation.log of Gatling {version}: import `js/global_stats.json` of its report, or measure with Gatling 3.12, whose log is text"
+        "is the binary simulation.log of Gatling {version}: import `js/stats.js` of its report, or measure with Gatling 3.12, whose log is text"
     )
 }
 
@@ -152,17 +154,20 @@ struct Stats {
     mean_number_of_requests_per_second: Split,
 }
 
-/// A figure of all requests and of the successful ones. Figures without a request are not numbers
-/// in some versions.
+/// A figure of all requests and of the successful ones: numbers in JSON, texts in a script.
 #[derive(Deserialize)]
 struct Split {
     total: serde_json::Value,
     ok: serde_json::Value,
 }
 
-/// Reads `js/global_stats.json` of a report.
+/// Reads `js/stats.js` or `js/global_stats.json` of a report. The first is a script: the figures of
+/// all requests are the first object in it that is JSON.
 pub(super) fn stats(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let stats: Stats = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let json = content.split_once(SCRIPT_FIGURES).map_or(content, |(_, json)| json);
+    let stats = serde_json::Deserializer::from_str(json).into_iter::<Stats>().next();
+    let stats = stats.ok_or_else(|| at.whole("is empty"))?;
+    let stats = stats.map_err(|error| at.json(None, &error))?;
     let number = |figure: &serde_json::Value, name: &str| {
         let value = figure.as_f64().or_else(|| figure.as_str()?.trim().parse().ok());
         value

@@ -68,7 +68,7 @@ struct Detail {
 
 /// Reads the output of `ghz -O json`.
 pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let report: Report = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let report: Report = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     let details = report.details.unwrap_or_default();
     let mut examples = Examples::default();
     let (mut requests, mut cut_off): (Vec<Request>, u64) = (Vec::new(), 0);

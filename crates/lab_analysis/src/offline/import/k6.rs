@@ -58,7 +58,7 @@ pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
         if text.trim().is_empty() {
             continue;
         }
-        let line: Line = serde_json::from_str(text).map_err(|error| at.line(number, error.to_string()))?;
+        let line: Line = serde_json::from_str(text).map_err(|error| at.json(Some(number), &error))?;
         if line.r#type != "Point" {
             continue;
         }
@@ -126,7 +126,7 @@ fn request(data: &Data) -> Result<(Request, &str), String> {
 
 /// Reads the output of `k6 run --summary-export`, or the data that `handleSummary` receives.
 pub(super) fn summary(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let exported: Value = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let exported: Value = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     // `handleSummary` has the figures one level deeper.
     let metric = |name: &str| {
         let metric = &exported["metrics"][name];

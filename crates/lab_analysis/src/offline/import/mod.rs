@@ -159,6 +159,12 @@ impl ErrorContext<'_> {
         ImportError::Malformed { file: self.0.to_owned(), line: Some(line), reason: reason.into() }
     }
 
+    /// A JSON document that cannot be read, of the whole file or of a line.
+    fn json(&self, line: Option<usize>, error: &serde_json::Error) -> ImportError {
+        let cut = if error.is_eof() { "is cut off: " } else { "" };
+        ImportError::Malformed { file: self.0.to_owned(), line, reason: format!("{cut}{error}") }
+    }
+
     fn whole(&self, reason: impl Into<String>) -> ImportError {
         ImportError::Malformed { file: self.0.to_owned(), line: None, reason: reason.into() }
     }

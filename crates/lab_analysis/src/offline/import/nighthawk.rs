@@ -83,7 +83,7 @@ struct Counter {
 
 /// Reads the output of `nighthawk_client --output-format json`.
 pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let output: Output = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let output: Output = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     let all = output.results.iter().find(|result| result.name == ALL);
     let all = all.ok_or_else(|| at.whole(format!("there is no result `{ALL}`")))?;
     let duration = all.execution_duration.as_deref();

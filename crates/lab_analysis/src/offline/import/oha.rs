@@ -34,7 +34,7 @@ struct Summary {
 
 /// Reads the output of `oha --output-format json`.
 pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let file: File = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let file: File = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     let mut classes = Vec::new();
     for (text, count) in &file.status_code_distribution {
         // oha writes the status alone, or with its reason phrase.

@@ -104,10 +104,13 @@ fn table(first: &str) -> Option<Tool> {
     vegeta::is_csv(first).then_some(Tool::VegetaCsv)
 }
 
-/// Texts for people, and logs.
+/// Texts for people, logs and scripts.
 fn report(text: &str, first: &str) -> Option<Tool> {
     if first.starts_with("RUN\t") || first.starts_with("ASSERTION\t") && text.contains("\nRUN\t") {
         return Some(Tool::Gatling);
+    }
+    if first.starts_with("var stats = {") && text.contains("\"numberOfRequests\"") {
+        return Some(Tool::GatlingStats);
     }
     let ab = first.starts_with("This is ApacheBench") || first.starts_with("Server Software:");
     (ab && text.contains("Concurrency Level:")).then_some(Tool::Ab)

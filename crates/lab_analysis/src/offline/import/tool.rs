@@ -13,7 +13,7 @@ pub enum Tool {
     Fortio,
     /// Log of Gatling, as text, with every request.
     Gatling,
-    /// JSON of Gatling's report.
+    /// Figures of Gatling's report, as a script or JSON.
     GatlingStats,
     /// JSON of ghz, with every request.
     Ghz,
@@ -118,7 +118,7 @@ impl Tool {
             Self::AbTsv => "ab -g: every request, without its status",
             Self::Fortio => "fortio load -json",
             Self::Gatling => "simulation.log of Gatling up to 3.12: every request",
-            Self::GatlingStats => "js/global_stats.json of Gatling's report",
+            Self::GatlingStats => "js/stats.js or js/global_stats.json of Gatling's report",
             Self::Ghz => "ghz -O json: every request",
             Self::Hey => "hey text report",
             Self::HeyCsv => "hey -o csv: every request",

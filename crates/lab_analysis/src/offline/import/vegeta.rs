@@ -53,7 +53,7 @@ pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
         if text.trim().is_empty() {
             continue;
         }
-        let line: Line = serde_json::from_str(text).map_err(|error| at.line(number, error.to_string()))?;
+        let line: Line = serde_json::from_str(text).map_err(|error| at.json(Some(number), &error))?;
         let start = clock::rfc3339(&line.timestamp).ok_or_else(|| {
             at.line(number, format!("`{}` is not a time as RFC 3339 writes it", line.timestamp))
         })?;
@@ -149,7 +149,7 @@ struct Latencies {
 
 /// Reads the output of `vegeta report -type json`.
 pub(super) fn report(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, ImportError> {
-    let report: Report = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let report: Report = serde_json::from_str(content).map_err(|error| at.json(None, &error))?;
     let messages = report.errors.as_deref().unwrap_or_default();
     let mut classes = Vec::new();
     for (text, count) in &report.status_codes {

@@ -1,8 +1,9 @@
 //! Import: real files of other tools give the percentiles that the tools print.
 //!
 //! The files under `fixtures` were written against a small server on loopback by ab 2.3, Fortio 1.75
-//! (its library), Gatling 3.12, ghz 0.120, hey 0.1, k6 1.8, Locust 2.47, vegeta 12.13, wrk 4.1 and
-//! `JMeter` 5.6. `*.printed*` is the output of the tool for the same requests.
+//! (its library), Gatling 3.12 and 3.13, ghz 0.120 (against Fortio's gRPC server), hey 0.1, k6 1.8,
+//! Locust 2.47, vegeta 12.13, wrk 4.1 and `JMeter` 5.6. `*.printed*` is the output of the tool for
+//! the same requests.
 
 mod ab;
 mod fortio;
@@ -507,12 +508,13 @@ fn what_is_malformed_says_where() {
     }
 }
 
-const FIXTURES: [(&str, Tool); 23] = [
+const FIXTURES: [(&str, Tool); 24] = [
     ("ab.txt", Tool::Ab),
     ("ab.tsv", Tool::AbTsv),
     ("fortio.json", Tool::Fortio),
     ("gatling.log", Tool::Gatling),
     ("gatling-stats.json", Tool::GatlingStats),
+    ("gatling-stats.js", Tool::GatlingStats),
     ("ghz.json", Tool::Ghz),
     ("h2load.txt", Tool::H2load),
     ("h2load.log", Tool::H2loadLog),

@@ -73,5 +73,5 @@ fn codes_are_statuses_or_grpcs_words() {
 fn a_cut_file_says_so() {
     let whole = fixture("fortio.json");
     let said = import(&whole[..whole.len() - 40], None, &told("fortio.json")).unwrap_err().to_string();
-    assert!(said.contains("`fortio.json`") && said.contains("EOF"), "{said}");
+    assert!(said.contains("`fortio.json`") && said.contains("is cut off: EOF"), "{said}");
 }

@@ -48,6 +48,28 @@ fn gatlings_report_is_taken_as_it_is() {
     assert!(notes(&record).iter().any(|note| note.contains("its defaults")), "{:?}", notes(&record));
 }
 
+/// The script of a report of Gatling 3.13, which has no JSON beside it.
+#[test]
+fn the_script_of_a_report_is_read_too() {
+    let record = read("gatling-stats.js");
+    let of = iteration(&record);
+    let printed = fixture("gatling-stats.js.printed.txt");
+    let total = |name: &str| {
+        let line = printed.lines().find_map(|line| line.strip_prefix(&format!("> {name} "))).unwrap();
+        line.split('|').nth(1).unwrap().trim().parse::<f64>().unwrap()
+    };
+    for (name, share) in [("50th", 0.5), ("75th", 0.75), ("95th", 0.95), ("99th", 0.99)] {
+        let ms = total(&format!("response time {name} percentile (ms)"));
+        assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{name}");
+    }
+    assert_eq!(of.count(Outcome::Ok) + of.count(Outcome::Refused), total("request count") as u64);
+    assert!((of.stated.as_ref().unwrap().per_s.unwrap() - total("mean throughput (rps)")).abs() < 1e-9);
+    let script = fixture("gatling-stats.js");
+    let cut = &script[..script.find("percentiles3").unwrap()];
+    let said = import(cut, None, &told("stats.js")).unwrap_err().to_string();
+    assert!(said.contains("`stats.js`") && said.contains("is cut off: EOF"), "{said}");
+}
+
 #[test]
 fn logs_of_all_versions_tell_how_requests_ended() {
     let run = "RUN\tSim\tsim\t1000\t \t3.3.1\n";
@@ -92,7 +114,7 @@ fn a_cut_log_names_its_line() {
     assert!(said.contains("line ") && said.contains("cut off"), "{said}");
     let stats = fixture("gatling-stats.json");
     let said = import(&stats[..stats.len() / 2], Some(Tool::GatlingStats), &told("x.json")).unwrap_err();
-    assert!(said.to_string().contains("EOF"), "{said}");
+    assert!(said.to_string().contains("is cut off: EOF"), "{said}");
 }
 
 /// The fixture is the beginning of the log of a newer Gatling.
@@ -102,5 +124,5 @@ fn a_binary_log_says_what_to_import_instead() {
     let said = decode(std::fs::read(path).unwrap(), "simulation.log").unwrap_err();
     assert!(matches!(said, ImportError::Unusable { .. }), "{said:?}");
     let said = said.to_string();
-    assert!(said.contains("Gatling 3.13.5: import `js/global_stats.json`"), "{said}");
+    assert!(said.contains("Gatling 3.13.5: import `js/stats.js`"), "{said}");
 }

@@ -88,5 +88,5 @@ fn calls_that_ghz_itself_ends_are_not_counted() {
     assert!(said.contains("`details[0]`: `Fine` is not a gRPC status"), "{said}");
     let whole = fixture("ghz.json");
     let said = import(&whole[..whole.len() - 20], None, &told("ghz.json")).unwrap_err().to_string();
-    assert!(said.contains("EOF"), "{said}");
+    assert!(said.contains("is cut off: EOF"), "{said}");
 }

@@ -114,7 +114,7 @@ fn errors_of_a_report_without_a_status_have_an_example() {
 fn what_is_cut_or_in_another_form_says_what_to_do() {
     let whole = fixture("vegeta.ndjson");
     let said = import(&whole[..whole.len() - 30], None, &told("x.ndjson")).unwrap_err().to_string();
-    assert!(said.contains("line ") && said.contains("EOF"), "{said}");
+    assert!(said.contains("line ") && said.contains("is cut off: EOF"), "{said}");
     let csv = fixture("vegeta.csv");
     let last = csv.trim_end().rfind('\n').unwrap();
     let said = import(&csv[..last + 25], None, &told("x.csv")).unwrap_err().to_string();
