@@ -10,6 +10,8 @@ use super::{
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "linear within the buckets of Fortio's own histogram";
+/// Fault of the code -1.
+const UNANSWERED: &str = "no answer";
 /// Fortio's name for the rate of a closed loop.
 const UNPACED: &str = "max";
 
@@ -28,7 +30,7 @@ struct Report {
     actual_duration: u64,
     num_threads: u32,
     duration_histogram: Histogram,
-    /// Number of requests by their end: HTTP status, -1 without a response; of gRPC a name.
+    /// Number of requests by their end: HTTP status, -1 without a response; else a name or words.
     ret_codes: Option<BTreeMap<String, u64>>,
 }
 
@@ -56,13 +58,9 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     if report.duration_histogram.count == 0 {
         return Err(ImportError::Empty { file: at.0.to_owned() });
     }
-    let (mut classes, mut unknown) = (Vec::new(), false);
-    for (code, count) in report.ret_codes.iter().flatten() {
-        let class =
-            class(code, *count).ok_or_else(|| at.whole(format!("`{code}` is not a code (RetCodes)")))?;
-        unknown |= class.fault.as_deref() == Some("error");
-        classes.push(class);
-    }
+    let codes = report.ret_codes.iter().flatten();
+    let mut classes: Vec<Class> = codes.map(|(code, count)| class(code, *count)).collect();
+    let unanswered = classes.iter().any(|class| class.fault.as_deref() == Some(UNANSWERED));
     let mut notes = vec![
         "Fortio's file has the buckets of its histogram, not every request, and counts percentiles over good and refused answers alike"
             .to_owned(),
@@ -71,7 +69,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         classes.push(count_only(Outcome::Ok, None, report.duration_histogram.count));
         notes.push(format!("a run of type `{}` has no codes: every call counts as good", report.run_type));
     }
-    if unknown {
+    if unanswered {
         notes.push("requests with code -1 had no answer; Fortio does not say why".to_owned());
     }
     let load = load(&report, &mut notes)
@@ -86,29 +84,26 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     })
 }
 
-/// Class of a code; `None` for an unknown one.
-fn class(code: &str, count: u64) -> Option<Class> {
+/// Class of a code.
+fn class(code: &str, count: u64) -> Class {
     let named = |outcome, fault: String| Class { fault: Some(fault), ..count_only(outcome, None, count) };
     if let Ok(number) = code.parse::<i32>() {
-        return Some(match u16::try_from(number).ok().filter(|status| *status > 0) {
+        return match u16::try_from(number).ok().filter(|status| *status > 0) {
             Some(status) => count_only(outcome_of(status), Some(status), count),
-            None => named(Outcome::Failed, "error".to_owned()),
-        });
+            None => named(Outcome::Failed, UNANSWERED.to_owned()),
+        };
     }
-    // A ping has the code of its call, a health check the health.
     if let Some((outcome, _, why)) = ending_of_grpc(code) {
-        return Some(match why.fault(outcome) {
-            Some(fault) => named(outcome, fault),
-            None => count_only(outcome, None, count),
-        });
+        return Class { fault: why.fault(outcome), ..count_only(outcome, None, count) };
     }
     match code {
-        "SERVING" => Some(count_only(Outcome::Ok, None, count)),
-        "ERROR" => Some(named(Outcome::Failed, "error".to_owned())),
+        // A call has the health that it was told.
+        "SERVING" => count_only(Outcome::Ok, None, count),
         "UNKNOWN" | "NOT_SERVING" | "SERVICE_UNKNOWN" => {
-            Some(named(Outcome::Refused, code.to_lowercase().replace('_', " ")))
+            named(Outcome::Refused, code.to_lowercase().replace('_', " "))
         }
-        _ => None,
+        // The words of an error, over TCP and UDP.
+        _ => Class { example: Some(code.to_owned()), ..named(Outcome::Failed, "error".to_owned()) },
     }
 }
 

@@ -65,8 +65,9 @@ fn codes_are_statuses_or_grpcs_words() {
     ] {
         assert!(faults.contains(&one), "{faults:?}");
     }
-    let said = import(&of(r#""FINE":1"#), None, &told("x.json")).unwrap_err().to_string();
-    assert!(said.contains("`FINE` is not a code"), "{said}");
+    let seen = endings(&of(r#""OK":9,"read tcp: i/o timeout":1"#), "x");
+    let failed = seen.iter().find(|ending| ending.0 == Outcome::Failed).unwrap();
+    assert_eq!((&*failed.2, &*failed.4), ("error", "read tcp: i/o timeout"));
 }
 
 #[test]
