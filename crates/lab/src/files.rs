@@ -19,6 +19,9 @@ use lab_analysis::record::{Record, RecordError};
 /// part present is far smaller.
 pub const MOST_BYTES: u64 = 512 << 20;
 
+/// Most reports of a folder.
+pub const MOST_REPORTS: usize = 2000;
+
 /// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -37,6 +40,20 @@ pub enum FileError {
     TooLarge {
         /// Path of the file.
         path: String,
+    },
+    /// A folder has more than [`MOST_REPORTS`].
+    #[error("there are more than {MOST_REPORTS} reports up to `{folder}`: give a smaller folder")]
+    TooMany {
+        /// The folder with the last one.
+        folder: String,
+    },
+    /// A folder has no report.
+    #[error(
+        "there is no report.json below `{folder}`: give the folder that `lab run --out` wrote into, or one above it"
+    )]
+    NoReports {
+        /// The folder.
+        folder: String,
     },
     /// The content is not a record, or the record contradicts itself.
     #[error(transparent)]
@@ -64,6 +81,34 @@ pub fn read_bounded(path: &Path) -> Result<Vec<u8>, FileError> {
         return Err(FileError::TooLarge { path: path.display().to_string() });
     }
     Ok(content)
+}
+
+/// Paths of all files named `report.json` below a folder, in order. Links to folders are not
+/// followed, so that no report is found twice.
+///
+/// # Errors
+/// A folder cannot be read, there is no such file, or there are more than [`MOST_REPORTS`].
+pub fn reports_below(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let (mut found, mut waiting) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = waiting.pop() {
+        let failed = |error| FileError::io("read", &folder, error);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                waiting.push(entry.path());
+            } else if entry.file_name() == "report.json" && entry.path().is_file() {
+                found.push(entry.path());
+            }
+        }
+        if found.len() > MOST_REPORTS {
+            return Err(FileError::TooMany { folder: folder.display().to_string() });
+        }
+    }
+    if found.is_empty() {
+        return Err(FileError::NoReports { folder: folder.display().to_string() });
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Reads a record.

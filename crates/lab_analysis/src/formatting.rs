@@ -37,6 +37,25 @@ pub(crate) fn staleness(us: f64) -> String {
     }
 }
 
+/// Formats a point in time, seconds since 1970, as its date in UTC: `2026-11-28`. Years outside of 1
+/// to 9999 are [`NONE`].
+pub(crate) fn date(unix_s: f64) -> String {
+    // The method is that of Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms". A period
+    // of 400 years has 146 097 days. Years begin in March, so that a leap day is their last one.
+    let days = (unix_s / 86_400.0).floor() + 719_468.0;
+    if !(306.0..3_652_365.0).contains(&days) {
+        return NONE.to_owned();
+    }
+    let days = crate::units::truncated(days);
+    let (period, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", period * 400 + year + next)
+}
+
 /// Formats an expected duration as the end of a line: `; takes at least 1 h 46 min`. Empty when it
 /// is under a second, as an unknown one is.
 pub fn expected_duration(time: Duration) -> String {
@@ -164,6 +183,11 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// Formats a share in per cent like [`percent`], without decimals that are 0: `40 %`.
+pub(crate) fn short_percent(share: f64) -> String {
+    percent(share).replace(".00 %", " %")
+}
+
 /// Formats an amount of memory in bytes as KiB, MiB or GiB.
 pub(crate) fn bytes(bytes: f64) -> String {
     const MIB: f64 = 1_048_576.0;
@@ -215,6 +239,27 @@ mod tests {
     }
 
     #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (unix_s, text) in [
+            (0.0, "1970-01-01"),
+            (951_782_400.0, "2000-02-29"),
+            (951_868_799.9, "2000-02-29"),
+            (951_868_800.0, "2000-03-01"),
+            (1_795_878_719.0, "2026-11-28"),
+            (4_107_542_399.0, "2100-02-28"),
+            (4_107_542_400.0, "2100-03-01"),
+            (-1.0, "1969-12-31"),
+            (-62_135_596_800.0, "0001-01-01"),
+            (253_402_300_799.0, "9999-12-31"),
+        ] {
+            assert_eq!(date(unix_s), text, "{unix_s}");
+        }
+        for unix_s in [f64::NAN, f64::INFINITY, -62_135_596_801.0, 253_402_300_800.0] {
+            assert_eq!(date(unix_s), NONE, "{unix_s}");
+        }
+    }
+
+    #[test]
     fn times_have_three_digits_and_a_unit() {
         for (us, text) in [
             (0.0, "0 µs"),
@@ -251,6 +296,8 @@ mod tests {
         assert_eq!(percent(0.999_999), "> 99.99 %");
         assert_eq!(percent(0.000_001), "< 0.01 %");
         assert_eq!(percent(0.9977), "99.77 %");
+        let short = [0.4, 0.125, 0.999_999].map(short_percent);
+        assert_eq!(short, ["40 %", "12.50 %", "> 99.99 %"]);
     }
 
     /// Formats a value in each way that this module offers.
@@ -260,6 +307,7 @@ mod tests {
             digits(value),
             grouped(value),
             percent(value),
+            short_percent(value),
             bytes(value),
             percent_change(value),
             signed_change(value, 0),

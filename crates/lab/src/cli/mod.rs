@@ -1,11 +1,12 @@
 //! Lab commands: `postern lab run`, and the offline commands
-//! `import|report|compare|merge|gate|audit|schema`.
+//! `import|report|compare|history|merge|gate|audit|schema`.
 //!
 //! The binary mounts [`Arguments`] and calls [`run()`]. Output goes to the given writer.
 //!
 //! Owns: arguments, and the outcome of a command. Does not own: files ([`crate::files`]), and the
 //! work ([`crate::run`], [`lab_analysis::offline`]).
 
+mod history;
 mod run;
 
 use std::io::{self, Write};
@@ -17,6 +18,7 @@ use lab_analysis::diagnose;
 use lab_analysis::offline::audit::{self, AuditError, Tables};
 use lab_analysis::offline::compare::{CompareError, Side, Terms, compare};
 use lab_analysis::offline::gate::{Baseline, GateError, GateResult, changed_since, gate};
+use lab_analysis::offline::history::HistoryError;
 use lab_analysis::offline::import::{self, ImportError, ImportOptions, Tool};
 use lab_analysis::offline::merge::{MergeError, merge};
 use lab_analysis::offline::warnings::warnings;
@@ -40,6 +42,7 @@ Examples:
   postern lab import hey.csv --concurrency 50 --out hey  import the result of another tool
   postern lab report run/report.json --out run           write Markdown, HTML and CSV from the record
   postern lab compare a/report.json b/report.json        compare two runs
+  postern lab history reports --out trend                figures of all reports in a folder, over time
   postern lab gate run/report.json --baseline base.json  fail when a checked figure exceeds its tolerance
   postern lab audit                                      list wrong conclusions in published reports
 
@@ -68,6 +71,8 @@ enum Command {
     Report(Report),
     /// Compare two runs, or two variants of one run
     Compare(Compare),
+    /// Show the key figures of all reports below a folder over time, and name changes
+    History(history::History),
     /// Merge the records of several load generators into one run
     Merge(Merge),
     /// Check a run against a committed baseline
@@ -230,6 +235,9 @@ pub enum CliError {
     /// Two runs cannot be compared.
     #[error(transparent)]
     Compare(#[from] CompareError),
+    /// No report of a folder can be shown.
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// The records do not belong to one run.
     #[error(transparent)]
     Merge(#[from] MergeError),
@@ -284,6 +292,7 @@ pub fn run(
         Command::Import(import) => run_import(import, out),
         Command::Report(it) => report(read_record(&it.record)?, &it.output, out),
         Command::Compare(compare) => run_compare(compare, out),
+        Command::History(arguments) => history::run(arguments, out),
         Command::Merge(merge) => run_merge(merge, out),
         Command::Gate(gate) => run_gate(gate, out),
         Command::Audit(audit) => run_audit(audit, out),

@@ -10,7 +10,7 @@ use lab::files::{read_record, write_record, write_report};
 use lab::scenario::{Scenario, ScenarioOptions};
 use lab::topology::ProgramFinder;
 use lab_analysis::record::Record;
-use lab_analysis::test_support::sample;
+use lab_analysis::test_support::sample::{self, Dice, Plan};
 
 #[derive(Parser)]
 struct Program {
@@ -147,6 +147,46 @@ fn generators_are_merged_into_one_report() {
 }
 
 #[test]
+fn a_folder_of_reports_becomes_a_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let reports = folder.path().join("reports");
+    for number in 0..15_u32 {
+        let mut record = sample::measured(Vec::new(), 2);
+        let plan =
+            Plan { name: "counted", typical_us: 500.0, per_s: 20.0, cpu_us: &[("echo", 12.0)], limit: None };
+        record.variants = vec![sample::variant(&plan, 2, &mut Dice(u64::from(number)))];
+        let instructions = if number < 8 { 20_000.0 } else { 22_000.0 };
+        record.variants[0].counters.insert("instructions".to_owned(), instructions + f64::from(number));
+        record.run.started_unix_s = Some(1_793_491_200.0 + 86_400.0 * f64::from(number));
+        record.run.commit = Some(format!("c0ffee{number:02}"));
+        let of = reports.join(format!("{number:02}"));
+        std::fs::create_dir_all(&of).unwrap();
+        write_record(&record, &of.join("report.json")).unwrap();
+    }
+    std::fs::write(reports.join("03/report.json"), "{").unwrap();
+    std::os::unix::fs::symlink(reports.join("14"), reports.join("latest")).unwrap();
+    let out = text(&folder.path().join("out"));
+    let (ending, said) = lab(&["history", &text(&reports), "--out", &out]).unwrap();
+    assert_eq!(ending, CommandOutcome::Success);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines[0].starts_with("! left out: 03/report.json: `") && lines[0].contains("not a record"),
+        "{said}"
+    );
+    assert!(lines[1].starts_with("instructions per request of `counted`: worse: × 1.1"), "{said}");
+    assert!(lines[1].ends_with("between 2026-11-08 c0ffee07 and 2026-11-09 c0ffee08"), "{said}");
+    assert!(said.ends_with("history.html\n") && !said.contains("same run"), "{said}");
+    let (_, said) = lab(&["history", &text(&reports), "--margin", "20", "--title", "Counts"]).unwrap();
+    assert!(
+        said.starts_with("# Counts\n") && said.contains("None of them changed its level by 20"),
+        "{said}"
+    );
+    let said = lab(&["history", &text(&folder.path().join("out"))]).unwrap_err();
+    assert!(said.contains("there is no report.json below"), "{said}");
+    assert!(lab(&["history", "/nonexistent"]).unwrap_err().contains("cannot read `/nonexistent`"));
+}
+
+#[test]
 fn an_audit_ends_with_no_when_something_does_not_follow() {
     let folder = tempfile::tempdir().unwrap();
     let (ending, said) = lab(&["audit"]).unwrap();
@@ -221,7 +261,7 @@ fn the_examples_of_the_documents_are_understood() {
     for scenario in scenarios {
         Scenario::from_text(scenario, "docs/guides/lab-topology.md", &ScenarioOptions::default()).unwrap();
     }
-    let guides = ["run", "topology", "compare", "import", "cluster"]
+    let guides = ["run", "topology", "compare", "history", "import", "cluster"]
         .map(|name| read(&format!("guides/lab-{name}.md")));
     let pages = [page, guides.concat()].concat();
     for line in pages.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {

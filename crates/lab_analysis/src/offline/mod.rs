@@ -5,6 +5,7 @@
 //!   ([`merge`](mod@merge));
 //! - comparing runs ([`compare`](mod@compare)), and checking them against a baseline
 //!   ([`gate`](mod@gate)) or the targets of their scenario ([`targets`](mod@targets));
+//! - following figures over many reports ([`history`](mod@history));
 //! - recomputing published tables ([`audit`](mod@audit));
 //! - reports for people ([`report`], [`render`]).
 //!
@@ -15,6 +16,7 @@
 pub mod audit;
 pub mod compare;
 pub mod gate;
+pub mod history;
 pub mod import;
 pub mod merge;
 pub mod render;

@@ -1,5 +1,5 @@
-//! Statistics: intervals, verdicts, outliers, the knee and the cost of a hop, computed from
-//! figures.
+//! Statistics: intervals, verdicts, outliers, changes over time, the knee and the cost of a hop,
+//! computed from figures.
 //!
 //! Owns: the statistics on plain numbers, the figures of an iteration that they apply to
 //! ([`Figure`]), and how both are written ([`display`]).
@@ -13,6 +13,7 @@
 //! removes slow drift of the machine from the difference.
 
 mod attribution;
+mod change_point;
 mod cpu;
 pub(crate) mod display;
 mod equivalence;
@@ -26,6 +27,9 @@ mod sign;
 mod staleness;
 
 pub use attribution::{Attribution, HopCost, attribute};
+pub use change_point::{
+    ChangePoint, MAX_CHANGE_VALUES, MIN_CHANGE_VALUES, MIN_SIDE, SIGNIFICANCE, change_points,
+};
 pub use cpu::CpuUse;
 pub use equivalence::{Effect, Equivalence, Scale, compare_paired, compare_paired_among};
 pub(crate) use figures::window;

@@ -162,7 +162,7 @@ impl Place {
         };
         record["variants"] = names.map(variant).collect();
         assert!(record["variants"].as_array().unwrap().len() > 10, "{planned}");
-        for run in ["run", "a", "b"] {
+        for run in ["run", "a", "b", "reports/first"] {
             std::fs::create_dir_all(self.folder.0.join(run)).unwrap();
             self.folder.write(&format!("{run}/report.json"), record.to_string());
         }
@@ -233,6 +233,7 @@ fn every_example_of_every_help_does_what_it_says() {
         "lab run",
         "lab import",
         "lab compare",
+        "lab history",
         "lab gate",
         "lab audit",
         "lab report",

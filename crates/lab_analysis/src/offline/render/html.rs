@@ -81,7 +81,7 @@ fn write_section(page: &mut String, number: usize, section: &Section) {
 fn write_block(page: &mut String, block: &Block) {
     match block {
         Block::Text(text) => {
-            let _ = writeln!(page, "<p>{}</p>", escape(text));
+            let _ = writeln!(page, "<p>{}</p>", prose(text));
         }
         Block::Answers(sentences) => {
             page.push_str("<ul class=\"answers\">");

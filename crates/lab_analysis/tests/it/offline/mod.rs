@@ -3,6 +3,7 @@
 mod audit;
 mod compare;
 mod gate;
+mod history;
 mod import;
 mod merge;
 mod record;

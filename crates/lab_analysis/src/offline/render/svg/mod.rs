@@ -1,7 +1,8 @@
 //! SVG charts, in few forms, each with units on its axes.
 //!
 //! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, columns, and
-//! two narrow charts with one row per name, which phones show without scrolling.
+//! two narrow charts with one row per name, which phones show without scrolling, and small charts of
+//! figures over reports.
 //! Does not own: colours. The style of the page assigns them to the classes `l0` … `l7` (lines) and
 //! `f0` … `f7` (fills). So one chart serves light and dark.
 
@@ -10,11 +11,13 @@ mod columns;
 mod narrow;
 mod panels;
 mod scale;
+mod trend;
 
 pub(crate) use bars::Bar;
 pub(crate) use narrow::{Range, Stack};
 pub(crate) use panels::{Line, Panel};
 pub(crate) use scale::Unit;
+pub(crate) use trend::{Level, Trend, TrendPoint};
 
 /// Width of a chart, in its own coordinates.
 const WIDTH: f64 = 1000.0;
@@ -38,6 +41,7 @@ enum Kind {
     Columns { names: Vec<String>, counts: Vec<Vec<u64>>, until: f64, unit: Unit },
     Ranges { marks: Vec<String>, rows: Vec<Range>, unit: Unit },
     Stacks { parts: Vec<String>, rows: Vec<Stack>, unit: Unit },
+    Trends(Vec<Trend>),
 }
 
 impl Chart {
@@ -71,7 +75,12 @@ impl Chart {
         Self { title: title.into(), kind: Kind::Stacks { parts, rows, unit } }
     }
 
-    /// Renders the chart as an SVG element.
+    /// Creates small charts beside each other, each of one figure over the same reports.
+    pub(crate) fn trends(title: impl Into<String>, trends: Vec<Trend>) -> Self {
+        Self { title: title.into(), kind: Kind::Trends(trends) }
+    }
+
+    /// Renders the chart as an SVG element; several small ones are in one `div`.
     pub fn svg(&self) -> String {
         match &self.kind {
             Kind::Panels { panels, across } => panels::draw(panels, *across, &self.title),
@@ -81,6 +90,7 @@ impl Chart {
             }
             Kind::Ranges { marks, rows, unit } => narrow::ranges(marks, rows, *unit, &self.title),
             Kind::Stacks { parts, rows, unit } => narrow::stacks(parts, rows, *unit, &self.title),
+            Kind::Trends(trends) => trend::draw(trends),
         }
     }
 }
