@@ -1,5 +1,5 @@
 //! Lab commands: `postern lab run`, and the offline commands
-//! `import|report|compare|history|merge|gate|audit|schema`.
+//! `import|report|compare|history|size|merge|gate|audit|schema`.
 //!
 //! The binary mounts [`Arguments`] and calls [`run()`]. Output goes to the given writer.
 //!
@@ -8,6 +8,7 @@
 
 mod history;
 mod run;
+mod size;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use lab_analysis::offline::gate::{Baseline, GateError, GateResult, changed_since
 use lab_analysis::offline::history::HistoryError;
 use lab_analysis::offline::import::{self, ImportError, ImportOptions, Tool};
 use lab_analysis::offline::merge::{MergeError, merge};
+use lab_analysis::offline::size::SizeError;
 use lab_analysis::offline::warnings::warnings;
 use lab_analysis::record::{Doubt, Record};
 
@@ -43,6 +45,7 @@ Examples:
   postern lab report run/report.json --out run           write Markdown, HTML and CSV from the record
   postern lab compare a/report.json b/report.json        compare two runs
   postern lab history reports --out trend                figures of all reports in a folder, over time
+  postern lab size run/report.json --path fused/oidc --rate 5000    cores that a load needs
   postern lab gate run/report.json --baseline base.json  fail when a checked figure exceeds its tolerance
   postern lab audit                                      list wrong conclusions in published reports
 
@@ -73,6 +76,8 @@ enum Command {
     Compare(Compare),
     /// Show the key figures of all reports below a folder over time, and name changes
     History(history::History),
+    /// Compute how many cores a load needs, from measured reports
+    Size(size::Size),
     /// Merge the records of several load generators into one run
     Merge(Merge),
     /// Check a run against a committed baseline
@@ -238,6 +243,9 @@ pub enum CliError {
     /// No report of a folder can be shown.
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// The reports do not carry a plan.
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// The records do not belong to one run.
     #[error(transparent)]
     Merge(#[from] MergeError),
@@ -293,6 +301,7 @@ pub fn run(
         Command::Report(it) => report(read_record(&it.record)?, &it.output, out),
         Command::Compare(compare) => run_compare(compare, out),
         Command::History(arguments) => history::run(arguments, out),
+        Command::Size(arguments) => size::run(arguments, out),
         Command::Merge(merge) => run_merge(merge, out),
         Command::Gate(gate) => run_gate(gate, out),
         Command::Audit(audit) => run_audit(audit, out),

@@ -187,6 +187,34 @@ fn a_folder_of_reports_becomes_a_history() {
 }
 
 #[test]
+fn a_measured_report_says_how_many_cores_a_load_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    write_record(&sample::record(1), &file).unwrap();
+    let (file, out) = (text(&file), text(&folder.path().join("plan")));
+    let (ending, said) = lab(&["size", &file, "--path", "fused/oidc", "--rate", "30000"]).unwrap();
+    assert_eq!(ending, CommandOutcome::Success);
+    assert!(said.contains("plan 3 cores") && said.contains("40 % of the cores stay free"), "{said}");
+    let all =
+        ["size", &file, "--path", "gateway", "--rate", "9", "--headroom", "0", "--price", "1", "--out", &out];
+    assert!(lab(&all).unwrap().1.ends_with("size.html\n"));
+    assert!(
+        std::fs::read_to_string(folder.path().join("plan/size.md")).unwrap().contains("price of a million")
+    );
+    for (words, why) in [
+        (&["size", &file, "--rate", "9"][..], "name one with --path"),
+        (&["size", &file, "--path", "nobody", "--rate", "9"], "has no variant `nobody`"),
+        (&["size", &file, "--rate", "0"], "must be above 0"),
+        (&["size", &file, "--rate", "9", "--headroom", "100"], "must be from 0 to 95"),
+        (&["size", &file, "--rate", "9", "--price", "inf"], "not a finite number"),
+        (&["size", &file], "--rate"),
+    ] {
+        let said = lab(words).unwrap_err();
+        assert!(said.contains(why), "{said} is not about {why}");
+    }
+}
+
+#[test]
 fn an_audit_ends_with_no_when_something_does_not_follow() {
     let folder = tempfile::tempdir().unwrap();
     let (ending, said) = lab(&["audit"]).unwrap();
@@ -261,7 +289,7 @@ fn the_examples_of_the_documents_are_understood() {
     for scenario in scenarios {
         Scenario::from_text(scenario, "docs/guides/lab-topology.md", &ScenarioOptions::default()).unwrap();
     }
-    let guides = ["run", "topology", "compare", "history", "import", "cluster"]
+    let guides = ["run", "topology", "compare", "history", "size", "import", "cluster"]
         .map(|name| read(&format!("guides/lab-{name}.md")));
     let pages = [page, guides.concat()].concat();
     for line in pages.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {

@@ -5,7 +5,8 @@
 //!   ([`merge`](mod@merge));
 //! - comparing runs ([`compare`](mod@compare)), and checking them against a baseline
 //!   ([`gate`](mod@gate)) or the targets of their scenario ([`targets`](mod@targets));
-//! - following figures over many reports ([`history`](mod@history));
+//! - following figures over many reports ([`history`](mod@history)), and how many cores a load needs
+//!   ([`size`](mod@size));
 //! - recomputing published tables ([`audit`](mod@audit));
 //! - reports for people ([`report`], [`render`]).
 //!
@@ -21,5 +22,6 @@ pub mod import;
 pub mod merge;
 pub mod render;
 pub mod report;
+pub mod size;
 pub mod targets;
 pub mod warnings;

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{FILES, Folder, Running, environment, output_text, postern, repository, sources};
 use dataplane::ports::free;
@@ -148,7 +148,8 @@ impl Place {
         assert!(done.status.success(), "{}", output_text(&done));
         let file = self.folder.0.join("run/report.json");
         let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        let one = record["variants"][0].clone();
+        let mut one = record["variants"][0].clone();
+        cpu_of_a_gateway(&mut one);
         let planned = output_text(&self.run("postern lab run --scenario paths --check"));
         let names = planned.lines().filter_map(|line| {
             line.strip_prefix("  ")?.split_once(", ")?.1.ends_with(" rounds").then_some(line)
@@ -156,8 +157,7 @@ impl Place {
         let variant = |line: &str| {
             let name = line.trim().split_once(", ").unwrap().0;
             let mut variant = one.clone();
-            (variant["name"], variant["counters"]) =
-                (name.into(), serde_json::json!({"instructions": 20_000.0}));
+            (variant["name"], variant["counters"]) = (name.into(), json!({"instructions": 20_000.0}));
             variant
         };
         record["variants"] = names.map(variant).collect();
@@ -185,6 +185,19 @@ impl Place {
         let line = line.replace("127.0.0.1:9901", &self.admin);
         Command::new("sh").args(["-c", &line]).current_dir(&self.folder.0).env("PATH", path).output().unwrap()
     }
+}
+
+/// Adds a gateway, which used half of a core, to a variant in JSON.
+fn cpu_of_a_gateway(variant: &mut Value) {
+    let iteration = &mut variant["iterations"][0];
+    let window_ms = (iteration["seconds"].as_f64().unwrap() * 1e3).floor();
+    let window_ms: u64 = format!("{window_ms:.0}").parse().unwrap();
+    let sample = |at_ms: u64| json!({"at_ms": at_ms, "user_ms": at_ms / 2, "system_ms": 0, "rss_bytes": 1});
+    iteration["components"] = json!([{
+        "name": "gateway", "cpu_limit_cores": null, "memory_limit_bytes": null, "cpu_error_us": 0,
+        "samples": [sample(0), sample(window_ms)],
+    }]);
+    variant["path"] = json!(["gateway", "backend"]);
 }
 
 /// Exit code of an example: 1 for a negative answer, otherwise 0.
@@ -234,6 +247,7 @@ fn every_example_of_every_help_does_what_it_says() {
         "lab import",
         "lab compare",
         "lab history",
+        "lab size",
         "lab gate",
         "lab audit",
         "lab report",

@@ -8,5 +8,6 @@ mod import;
 mod merge;
 mod record;
 mod report;
+mod size;
 mod targets;
 mod verdict;
