@@ -5,3 +5,4 @@
 mod commands;
 mod files;
 mod floor;
+mod pull_request;
