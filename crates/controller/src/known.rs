@@ -18,6 +18,9 @@ use crate::objects::{
     OpenShiftRoute, ReferenceGrant, Route, Seconds,
 };
 
+/// An AccessPolicy with a target: the section that it names, when it was created, and its name.
+pub type TargetingPolicy = (Option<Name>, Seconds, NamespacedName);
+
 /// Objects of one kind in one place, by name.
 type ByName<T> = BTreeMap<Name, Arc<T>>;
 
@@ -61,9 +64,8 @@ pub struct Known {
     pub access_policies: HashMap<NamespacedName, Arc<AccessPolicy>>,
     /// Why an AccessPolicy is not valid. It is looked into once, when it arrives.
     pub access_faults: HashMap<NamespacedName, Fault>,
-    /// The AccessPolicies that name an object as target: the section that each names, when it was
-    /// created, and its name. Of those with one section the first counts.
-    pub access_targets: HashMap<ObjectKey, BTreeSet<(Option<Name>, Seconds, NamespacedName)>>,
+    /// The AccessPolicies that name an object as target. Of those with one section the first counts.
+    pub access_targets: HashMap<ObjectKey, BTreeSet<TargetingPolicy>>,
     pub ingresses: HashMap<NamespacedName, Arc<Ingress>>,
     pub ingress_classes: HashMap<Name, Arc<IngressClass>>,
     pub openshift_routes: HashMap<NamespacedName, Arc<OpenShiftRoute>>,

@@ -67,7 +67,7 @@ pub fn resolve(
 
 /// The policy that counts for a target: the oldest, then by name. An invalid one counts too, so
 /// breaking a policy does not put a younger one in its place.
-pub fn winner<'a>(known: &'a Known, target: &ObjectKey, section: Option<&Name>) -> Option<&'a AccessPolicy> {
+fn winner<'a>(known: &'a Known, target: &ObjectKey, section: Option<&Name>) -> Option<&'a AccessPolicy> {
     let policies = known.access_targets.get(target)?;
     let first = (section.cloned(), Seconds::MIN, NamespacedName::default());
     let (of_section, _, at) = policies.range(first..).next()?;

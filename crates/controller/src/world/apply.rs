@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::edges::{self, grants_in};
 use super::{Event, World};
-use crate::known::{GatewayAddresses, Known, put};
+use crate::known::{GatewayAddresses, Known, TargetingPolicy, put};
 use crate::names::{Kind, Name, NamespacedName, ObjectKey};
 use crate::objects::core::EndpointSliceSpec;
 use crate::objects::{
@@ -29,6 +29,11 @@ fn is_same<S: PartialEq>(one: Option<&Arc<Resource<S>>>, other: Option<&Arc<Reso
         && *labels == other.meta.labels
         && one.not_understood == other.not_understood
         && one.spec == other.spec
+}
+
+/// Whether an AccessPolicy counts: it is the first of its section.
+fn is_first(policies: &BTreeSet<TargetingPolicy>, own: &TargetingPolicy) -> bool {
+    policies.range(..own).next_back().is_none_or(|(section, ..)| *section != own.0)
 }
 
 impl World {
@@ -291,8 +296,7 @@ impl World {
         for (object, section) in edges::access_targets(policy) {
             let Some(policies) = self.known.access_targets.get_mut(&object) else { continue };
             let own = (section, policy.meta.created, policy.meta.at.clone());
-            let before = policies.range(..&own).next_back();
-            let is_first = before.is_none_or(|(section, ..)| *section != own.0);
+            let is_first = is_first(policies, &own);
             policies.remove(&own);
             if policies.is_empty() {
                 self.known.access_targets.remove(&object);
@@ -309,10 +313,10 @@ impl World {
         let mut counts = BTreeSet::new();
         let Some(policy) = policy else { return counts };
         for (object, section) in edges::access_targets(policy) {
-            let own = (section.clone(), policy.meta.created, policy.meta.at.clone());
-            self.known.access_targets.entry(object.clone()).or_default().insert(own);
-            let winner = policies::winner(&self.known, &object, section.as_ref());
-            if winner.is_some_and(|winner| winner.meta.at == policy.meta.at) {
+            let own = (section, policy.meta.created, policy.meta.at.clone());
+            let policies = self.known.access_targets.entry(object.clone()).or_default();
+            policies.insert(own.clone());
+            if is_first(policies, &own) {
                 counts.insert(object);
             }
         }
