@@ -42,7 +42,7 @@ pub(crate) struct LinesBasis {
     /// Compared by identity: each has other routes and rules.
     pub(crate) config: Arc<Config>,
     pub(crate) route: usize,
-    /// Index of the upstream among several of the route.
+    /// Index of the upstream among several of the route, if it changes fields in its own way.
     pub(crate) entry: Option<usize>,
     /// Whether the caller has a session, so that an `Authorization` is not for the gateway.
     pub(crate) is_session: bool,

@@ -204,11 +204,14 @@ impl<'a> Draft<'a, '_> {
     fn lines_basis(&self) -> Option<LinesBasis> {
         let block = self.inbound.block?;
         let is_fixed = self.record.trace.is_none() && !self.filter.depends_on_answers();
+        let of_route = self.route.request_headers.as_ref();
+        let has_own_changes = self.changes.map(std::ptr::from_ref) != of_route.map(std::ptr::from_ref);
         is_fixed.then(|| LinesBasis {
             block,
             config: Arc::clone(&self.running.config),
             route: self.permit.route(),
-            entry: self.entry,
+            // Those without changes of their own share the lines.
+            entry: self.entry.filter(|_| has_own_changes),
             is_session: self.caller.is_some_and(|caller| caller.session.is_some()),
         })
     }
