@@ -149,16 +149,26 @@ pub fn basic<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     scheme.eq_ignore_ascii_case(b"basic").then(|| rest.trim_ascii())
 }
 
+/// The scheme of a bearer token (RFC 6750 §2.1).
+const BEARER: &[u8] = b"bearer";
+
 /// `credentials = auth-scheme 1*SP token68` (RFC 9110 §11.4; the scheme is case-insensitive).
 fn bearer_token(value: &[u8]) -> Result<Option<PresentedToken<'_>>, CredentialFault> {
-    let end = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
-    let (scheme, rest) = value.split_at(end);
-    if !std::str::from_utf8(scheme).is_ok_and(is_token) {
-        return Err(CredentialFault::NoScheme);
-    }
-    if !scheme.eq_ignore_ascii_case(b"bearer") {
-        return Ok(None);
-    }
+    // Most values, without a search for the end of the scheme and a check of its characters.
+    let rest = match value.split_at_checked(BEARER.len()) {
+        Some((scheme, rest)) if rest.starts_with(b" ") && scheme.eq_ignore_ascii_case(BEARER) => rest,
+        _ => {
+            let end = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
+            let (scheme, rest) = value.split_at(end);
+            if !std::str::from_utf8(scheme).is_ok_and(is_token) {
+                return Err(CredentialFault::NoScheme);
+            }
+            if !scheme.eq_ignore_ascii_case(BEARER) {
+                return Ok(None);
+            }
+            rest
+        }
+    };
     let token = &rest[rest.iter().take_while(|b| **b == b' ').count()..];
     if token.is_empty() { Err(CredentialFault::EmptyToken) } else { Ok(Some(PresentedToken(token))) }
 }

@@ -130,7 +130,7 @@ impl AuthResponse {
         }
         // Which of several upstreams the proxy chooses is not known here.
         let upstream = route.destination.as_ref().and_then(Destination::single);
-        if let Some((name, token)) = running.assertion((route, upstream), caller.map(|c| &**c), now)? {
+        if let Some((name, token)) = running.assertion((route, upstream), caller.map(|c| &**c), || now)? {
             set.push((name.into(), token.to_string().into()));
         }
         if let Some((name, token)) = access_token(route, caller.map(|c| &**c)) {

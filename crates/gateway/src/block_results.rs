@@ -1,13 +1,15 @@
 //! Block results: what followed from a header block that a connection repeats.
 //!
-//! Owns: the name of its bearer token or session in the cache, and the lines that it contributes to the
-//! request of the upstream, each with everything else that it follows from. A decision is never among
-//! them: a credential is looked up, and a request decided, each time. Does not own: whether a block is
+//! Owns: its host in normal form, the name of its bearer token or session in the cache, and the lines
+//! that it contributes to the request of the upstream, each with everything else that it follows from.
+//! A decision is never among them: a credential is looked up, and a request decided, each time. Does not own: whether a block is
 //! the same ([`http_engine::head::BlockMemory`]), how long results are kept ([`crate::serve::http1`]).
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use auth::request::{Canonical, KnownHost};
 use credentials::authenticate::Authenticator;
 use credentials::authenticate::outcome::CredentialName;
 use credentials::cache::CacheKey;
@@ -23,6 +25,7 @@ pub(crate) struct BlockResults(RefCell<Option<Box<Results>>>);
 
 #[derive(Default)]
 struct Results {
+    host: Option<(BlockId, Rc<KnownHost>)>,
     credential: Option<(BlockId, CredentialName)>,
     session: Option<(SessionBasis, CacheKey)>,
     lines: Option<(LinesBasis, ClientLines)>,
@@ -68,6 +71,21 @@ impl PartialEq for LinesBasis {
 }
 
 impl BlockResults {
+    /// The host of the fields of a request, if it is known.
+    pub(crate) fn host(&self, block: Option<BlockId>) -> Option<Rc<KnownHost>> {
+        match self.0.borrow().as_deref() {
+            Some(Results { host: Some((of, host)), .. }) if Some(*of) == block => Some(host.clone()),
+            _ => None,
+        }
+    }
+
+    /// Remembers the host of the fields of a request, unless it is known. `request` names no other one
+    /// in its target.
+    pub(crate) fn remember_host(&self, block: BlockId, request: &Canonical<'_>) {
+        let host = Rc::new(request.known_host());
+        self.0.borrow_mut().get_or_insert_default().host = Some((block, host));
+    }
+
     /// The name of the bearer token in the fields of a request.
     pub(crate) fn credential_name(
         &self,

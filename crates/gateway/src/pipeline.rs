@@ -296,7 +296,19 @@ fn try_admit(
 ) -> Result<Admission, Refusal> {
     let config = &*running.config;
     worker.begin_trace(inbound.fields, record);
-    let request = inbound.canonical().map_err(Refusal::Malformed)?;
+    // The host of an original request may be in any field.
+    let block = inbound.block.filter(|_| !inbound.is_original && inbound.authority.is_none());
+    let host = peer.block_results.host(block);
+    let request = match &host {
+        Some(host) => inbound.canonical_with_known_host(host),
+        None => inbound.canonical(),
+    };
+    let request = request.map_err(Refusal::Malformed)?;
+    if host.is_none()
+        && let Some(block) = block.filter(|_| inbound.host.is_some())
+    {
+        peer.block_results.remember_host(block, &request);
+    }
     record.describe(&request);
     record.end(Phase::Parse);
     let scope = config.routing.scope_of(peer.listener().socket, request.host());

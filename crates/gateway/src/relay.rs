@@ -124,6 +124,8 @@ pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
+        // The tick after this time wakes the task.
+        watched_from: if D::IS_WATCHED_LATER { deadline.millis_at(Duration::from_millis(1)) } else { 0 },
         attempt_until: terms.attempt.map_or(u64::MAX, |limit| deadline.millis_at(limit)),
         guard: stay,
         head_due: true,
@@ -145,6 +147,8 @@ struct Relay<'a, D, U> {
     record: &'a mut RequestRecord,
     /// When the last byte moved, in milliseconds since the worker's start.
     moved_at: u64,
+    /// When to begin to look for the end of the client, likewise, if the response has not begun by then.
+    watched_from: u64,
     /// End of this attempt, likewise.
     attempt_until: u64,
     /// Checks whether the credential is still valid.
@@ -276,7 +280,10 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         if self.progress.interim > 0 && self.down.stream().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(ExchangeError::ClientGone));
         }
-        if self.progress.upload.state != FlowState::Done || self.half_closed_check_at.is_some() {
+        if self.progress.upload.state != FlowState::Done
+            || self.half_closed_check_at.is_some()
+            || self.watch_due().is_some()
+        {
             return Poll::Pending;
         }
         match ready!(self.down.poll_client_end(cx)) {
@@ -289,6 +296,13 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             }
             ClientEnd::Finished | ClientEnd::Broken => Poll::Ready(Err(ExchangeError::ClientGone)),
         }
+    }
+
+    /// When the client begins to be watched, in milliseconds since the worker's start; `None`: it is.
+    /// With the head of the response it always is: an end that is seen together with it came before.
+    fn watch_due(&self) -> Option<u64> {
+        let is_early = self.status.is_none() && self.deadline.millis_at(Duration::ZERO) < self.watched_from;
+        is_early.then_some(self.watched_from)
     }
 
     /// Reads response heads: passes interim ones on; the final one starts the download.
@@ -416,6 +430,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         let until = request.min(attempt);
         // A due check is no failure: it only wakes the task.
         let look_at = self.guard.next_check().min(self.half_closed_check_at.unwrap_or(u64::MAX));
+        let look_at = look_at.min(self.watch_due().unwrap_or(u64::MAX));
         self.deadline.set_at(stall.min(until).min(look_at));
         ready!(self.deadline.poll_due(cx));
         if self.switched {

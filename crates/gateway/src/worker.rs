@@ -138,7 +138,7 @@ impl ActiveConfig {
         &self,
         (route, upstream): (&Route, Option<usize>),
         caller: Option<&Verified>,
-        now: Now,
+        now: impl FnOnce() -> Now,
     ) -> Result<Option<(&str, Arc<str>)>, Refusal> {
         let (Some(caller), Some(minter), Some(assertion)) = (caller, &self.minter, &self.config.assertion)
         else {
@@ -147,7 +147,7 @@ impl ActiveConfig {
         let audience = upstream.map_or(&route.name, |upstream| &self.config.routing.upstream(upstream).name);
         // An upstream that is configured to get an assertion must not receive a request without
         // one.
-        let token = caller.assertion(minter, audience, now).map_err(|error| {
+        let token = caller.assertion(minter, audience, now()).map_err(|error| {
             tracing::error!(%error, "identity assertion cannot be signed, request refused");
             Refusal::AuthUnavailable { retry_after: 1 }
         })?;

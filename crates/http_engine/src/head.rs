@@ -323,6 +323,7 @@ pub(crate) fn parse_response<'a>(
 }
 
 /// The parts of a status line that count.
+#[derive(Debug, Clone, Copy)]
 struct StatusLine {
     status: u16,
     version: Version,

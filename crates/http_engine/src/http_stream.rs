@@ -46,6 +46,9 @@ pub trait HttpStream {
 pub trait Downstream {
     /// Type of the stream with this side's bodies.
     type Leg: HttpStream;
+    /// Whether the end of the client may be noticed a tick late. Most responses come sooner, and then
+    /// nobody has to look for it. Not for streams: a client may reset them and open others much faster.
+    const IS_WATCHED_LATER: bool = false;
     /// The stream with this side's bodies.
     fn stream(&mut self) -> &mut Self::Leg;
     /// Sends an interim response (RFC 9110 §15.2).

@@ -88,12 +88,23 @@ impl Stream {
     /// Whether a pooled connection is still usable: it is open and has no data to read. A peer that
     /// sends data without a request cannot be trusted with the next one.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut byte = [0];
+        // This reads only if the system has reported something.
+        match self {
+            Self::Tcp(s) => return is_quiet(&s.try_read(&mut byte)),
+            Self::Unix(s) => return is_quiet(&s.try_read(&mut byte)),
+            Self::ServerTls(_) | Self::ClientTls(_) | Self::Replayed(_) | Self::Closed => {}
+        }
+        let mut cx = Context::from_waker(std::task::Waker::noop());
         // In a task that has used up its cooperative budget every socket would appear pending.
         let read = unconstrained(poll_fn(|cx| self.poll_read_slice(cx, &mut byte)));
         std::pin::pin!(read).poll(&mut cx).is_pending()
     }
+}
+
+/// Whether a read found nothing: neither data, nor the end, nor a fault.
+fn is_quiet(read: &io::Result<usize>) -> bool {
+    matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 macro_rules! each {

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use auth::headers::Repeats;
-use auth::request::{Canonical, Field, Malformed, RawRequest, Scheme};
+use auth::request::{Canonical, Field, KnownHost, Malformed, RawRequest, Scheme};
 
 use crate::head::{BlockId, Framing};
 
@@ -63,6 +63,15 @@ impl<'a> ParsedRequest<'a> {
         } else {
             Canonical::parse(&self.raw())
         }
+    }
+
+    /// [`ParsedRequest::canonical`] for a request with the same `Host` field as an earlier one.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`].
+    #[inline]
+    pub fn canonical_with_known_host(&self, known: &'a KnownHost) -> Result<Canonical<'a>, Malformed> {
+        Canonical::parse_with_known_host(&self.raw(), known)
     }
 
     /// The parts that identify the request, for conversion to its canonical form.

@@ -33,6 +33,10 @@ impl Authority<'_> {
         self.port
     }
 
+    pub(super) fn into_owned(self) -> Authority<'static> {
+        Authority { text: Cow::Owned(self.text.into_owned()), host: self.host, port: self.port }
+    }
+
     pub(super) fn borrowed(&self) -> Authority<'_> {
         Authority { text: Cow::Borrowed(&self.text), host: self.host, port: self.port }
     }

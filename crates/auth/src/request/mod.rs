@@ -106,6 +106,14 @@ pub struct Canonical<'a> {
     query: Option<&'a str>,
 }
 
+/// The authority that a `Host` field stands for, in normal form.
+#[derive(Debug, Clone)]
+pub struct KnownHost {
+    authority: host::Authority<'static>,
+    /// The port may be the default of the scheme.
+    scheme: Scheme,
+}
+
 impl<'a> Canonical<'a> {
     /// Parses a request as it was received.
     ///
@@ -127,6 +135,24 @@ impl<'a> Canonical<'a> {
         } else {
             Self::parse(raw)
         }
+    }
+
+    /// [`Canonical::parse`] for a request whose `Host` field has the same bytes as the request that
+    /// `known` is of: they are not checked again. What also has an authority in its target, or another
+    /// scheme, is parsed as any other.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`].
+    pub fn parse_with_known_host(raw: &RawRequest<'a>, known: &'a KnownHost) -> Result<Self, Malformed> {
+        if raw.authority.is_some() || raw.host.is_none() || raw.scheme != known.scheme {
+            return Self::parse(raw);
+        }
+        Self::parse_for(raw, || Ok(known.authority.borrowed()))
+    }
+
+    /// The authority of this request, for later ones with the same `Host` field.
+    pub fn known_host(&self) -> KnownHost {
+        KnownHost { authority: self.authority.borrowed().into_owned(), scheme: self.scheme }
     }
 
     fn parse_for(

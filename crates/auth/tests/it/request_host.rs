@@ -201,3 +201,34 @@ fn an_authority_that_is_canonical_is_borrowed() {
         assert_eq!(Canonical::parse(&raw).unwrap().authority().as_ptr(), host.as_ptr());
     }
 }
+
+#[test]
+fn a_known_host_stands_for_the_same_bytes_and_for_nothing_else() {
+    let hosts: [&[u8]; 6] = [
+        b"a.example",
+        b"A.example:80",
+        b"a.example.:8443",
+        b"[::1]:443",
+        b"b\xc3\xbccher.example",
+        b"10.0.0.1",
+    ];
+    for scheme in [Scheme::Http, Scheme::Https] {
+        for host in hosts {
+            let request = raw(scheme, None, Some(host));
+            let known = Canonical::parse(&request).unwrap().known_host();
+            let again = RawRequest { target: b"/other?x=1", ..request };
+            assert_eq!(Canonical::parse_with_known_host(&again, &known), Canonical::parse(&again));
+            // The default port is another one.
+            let other = if scheme == Scheme::Http { Scheme::Https } else { Scheme::Http };
+            let other = raw(other, None, Some(host));
+            assert_eq!(Canonical::parse_with_known_host(&other, &known), Canonical::parse(&other));
+            // The authority of the target counts, and may be another one.
+            let target = raw(scheme, Some(b"c.example"), Some(host));
+            assert_eq!(Canonical::parse_with_known_host(&target, &known), Err(Malformed::HostMismatch));
+            let none = raw(scheme, None, None);
+            assert_eq!(Canonical::parse_with_known_host(&none, &known), Err(Malformed::HostMissing));
+            let target = RawRequest { target: b"/\x01", ..request };
+            assert!(Canonical::parse_with_known_host(&target, &known).is_err());
+        }
+    }
+}

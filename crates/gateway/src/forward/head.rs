@@ -158,7 +158,7 @@ impl<'a> Draft<'a, '_> {
                 }
             }
         }
-        let now = worker.clock.at(self.record.started);
+        let now = || worker.clock.at(self.record.started);
         if let Some((name, token)) =
             self.running.assertion((self.route, Some(self.upstream)), self.caller, now)?
         {

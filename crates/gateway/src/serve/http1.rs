@@ -504,6 +504,7 @@ struct Client<'a> {
 
 impl Downstream for Client<'_> {
     type Leg = Connection;
+    const IS_WATCHED_LATER: bool = true;
 
     fn stream(&mut self) -> &mut Connection {
         self.connection

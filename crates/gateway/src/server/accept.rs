@@ -36,8 +36,12 @@ use crate::worker::{ConnectionProtocol, Worker};
 
 /// First bytes of an HTTP/2 client (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A worker passes a new connection on when it has this many more than another, and an eighth more.
-const IMBALANCE: usize = 4;
+/// A worker with fewer connections keeps each new one: to pass it on costs more than it gains.
+const MIN_SHARED: usize = 4;
+/// A worker passes a new connection on when it has one more than another, and this part of its own
+/// more. A request waits for those of the same worker, so the worker with the most connections has the
+/// slowest requests.
+const TOLERATED_PART: usize = 16;
 /// Minimum idle time of a connection that may be closed for a new one. Connections in use are idle
 /// for less between requests, and must not lose their place to a client that opens too many.
 const MIN_IDLE: Duration = Duration::from_secs(1);
@@ -155,12 +159,12 @@ pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
 /// may be about to end.
 fn less_loaded_worker(context: &Context) -> Option<usize> {
     let own = context.worker.open.load(Ordering::Relaxed);
-    if own < IMBALANCE || context.worker.draining.get().is_some() {
+    if own < MIN_SHARED || context.worker.draining.get().is_some() {
         return None;
     }
     let open = |at: &usize| context.handoffs[*at].open.load(Ordering::Relaxed);
     let least = (0..context.handoffs.len()).min_by_key(open)?;
-    (open(&least) + IMBALANCE + own / 8 < own).then_some(least)
+    (open(&least) + 1 + own / TOLERATED_PART < own).then_some(least)
 }
 
 fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {

@@ -23,6 +23,8 @@ use super::{ConnectionFields, ControlFields, Fields, RequestHead, RequestLine, R
 /// Largest block that is remembered, in bytes. Larger ones are rare, and a copy of each would cost the
 /// memory of many connections.
 const MAX_BLOCK: usize = 4 * 1024;
+/// Longest status line that is remembered, in bytes.
+const MAX_STATUS_LINE: usize = 128;
 
 /// Identifies the bytes of a block within its connection. Two requests of a connection with the same
 /// number have the same fields.
@@ -92,6 +94,8 @@ pub struct HeaderBlock {
     facts: BlockFacts,
     /// The lines that a response forwards, once they were asked for.
     forwarded: OnceCell<Box<[u8]>>,
+    /// The status line of the first response that was parsed with it, and what it says.
+    status: OnceCell<(Box<[u8]>, StatusLine)>,
 }
 
 /// What a block says about framing and the connection. Values of fields are given by the position of
@@ -149,7 +153,7 @@ impl HeaderBlock {
         }
         let (bytes, names) = (Box::from(bytes), names.into_boxed_str());
         let fields = places.into_boxed_slice();
-        Some(Self { id, bytes, names, fields, facts, forwarded: OnceCell::new() })
+        Some(Self { id, bytes, names, fields, facts, forwarded: OnceCell::new(), status: OnceCell::new() })
     }
 
     /// Its length in bytes.
@@ -192,11 +196,20 @@ impl HeaderBlock {
         line: &[u8],
         fields: &mut Fields<'a>,
     ) -> Option<ResponseHead<'a>> {
-        let mut response = httparse::Response::new(&mut []);
-        let Ok(httparse::Status::Partial) = response.parse(line) else { return None };
-        let line = StatusLine::new(&response).ok()?;
+        let status = match self.status.get() {
+            Some((known, status)) if **known == *line => *status,
+            _ => {
+                let mut response = httparse::Response::new(&mut []);
+                let Ok(httparse::Status::Partial) = response.parse(line) else { return None };
+                let status = StatusLine::new(&response).ok()?;
+                if line.len() <= MAX_STATUS_LINE {
+                    self.status.get_or_init(|| (Box::from(line), status));
+                }
+                status
+            }
+        };
         let connection = self.fields(fields)?;
-        line.head(connection, self.facts.coding, self.facts.length).ok()
+        status.head(connection, self.facts.coding, self.facts.length).ok()
     }
 
     /// The fields, and what they say about the connection.

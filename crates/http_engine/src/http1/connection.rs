@@ -144,7 +144,9 @@ impl Connection {
                 return Poll::Ready(Err(HttpStreamError::Protocol("head read within a body")));
             };
             let held = self.read.filled();
-            match scanner.scan_known(held, max_fields, known)? {
+            // Mostly nothing has arrived yet.
+            let found = if held.is_empty() { None } else { scanner.scan_known(held, max_fields, known)? };
+            match found {
                 Some(found) if found.bytes > max_bytes => {
                     return Poll::Ready(Err(HeadFault::TooLarge.into()));
                 }
