@@ -61,7 +61,8 @@ pub(super) struct Run {
     /// Show throughput, latency, CPU and throttling during the run
     #[arg(long)]
     live: bool,
-    /// Keep configurations and logs of all components, in the folder work of the report
+    /// Keep configurations, logs and callgrind profiles of all components, in the folder work of the
+    /// report
     #[arg(long)]
     keep: bool,
     /// Path of a program

@@ -117,8 +117,6 @@ impl Runner<'_> {
         let failure = |why: String| ArrangementError::Profile { component: counts.component.clone(), why };
         let text = fs::read_to_string(&profile).map_err(|error| failure(error.to_string()))?;
         let read = callgrind::read(&text).ok_or_else(|| failure("the profile is incomplete".to_owned()))?;
-        // The profile has megabytes and is not needed any more.
-        let _ = fs::remove_file(&profile);
         Ok((read, lasted))
     }
 }

@@ -151,7 +151,7 @@ pub(super) fn measure(
         slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.push_slice(slice))))),
         phases: running.server_timing_component().is_some(),
         until_last_answer: true,
-        moments: changing.as_ref().map(ClusterThreads::scraping),
+        moments: changing.as_ref().and_then(ClusterThreads::scraping),
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
             // If the receiver has ended, its result is read at the join below.

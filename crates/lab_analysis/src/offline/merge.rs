@@ -218,7 +218,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             own.example = own.example.or(other.example);
             own.largest_bytes = own.largest_bytes.max(other.largest_bytes);
             own.duration.add(&other.duration);
-            own.concurrent = match (own.concurrent.take(), other.concurrent) {
+            own.windows = match (own.windows.take(), other.windows) {
                 (Some(mut own), Some(other)) => {
                     own.add(&other);
                     Some(own)

@@ -2,6 +2,8 @@
 //!
 //! Owns: the shape of both. Does not own: how they are measured, nor which of them are too slow.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,10 +60,31 @@ pub struct Scrapes {
     pub largest_bytes: u64,
     /// Time until the response was complete.
     pub duration: Distribution,
-    /// Latency of the answered requests that were under way during a scrape; absent where it was not
-    /// recorded.
+    /// Latency of the answered requests in two windows of each scrape; absent where it was not recorded.
     #[serde(default)]
-    pub concurrent: Option<Distribution>,
+    pub windows: Option<ScrapeWindows>,
+}
+
+/// Length of the windows of [`ScrapeWindows`].
+pub const SCRAPE_WINDOW: Duration = Duration::from_millis(10);
+
+/// Latency of the answered requests that were due in windows of one length, [`SCRAPE_WINDOW`]. The
+/// difference is what scrapes add: a stall of the machine is as likely in either.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScrapeWindows {
+    /// After the beginning of a scrape.
+    pub after: Distribution,
+    /// After the middle between the beginnings of two scrapes.
+    pub between: Distribution,
+}
+
+impl ScrapeWindows {
+    /// Adds the requests of another iteration.
+    pub fn add(&mut self, other: &Self) {
+        self.after.add(&other.after);
+        self.between.add(&other.between);
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod parts;
 mod run;
 mod target;
 
-pub use changes::{Changes, Scrapes};
+pub use changes::{Changes, SCRAPE_WINDOW, ScrapeWindows, Scrapes};
 pub use check::Contradiction;
 pub use distribution::{Distribution, Quantile, UnreadableHistogram};
 pub use finding::{Doubt, Finding};

@@ -96,8 +96,8 @@ pub enum Measure {
     ScrapeLongest,
     /// Size of the largest scrape, bytes.
     ScrapeSize,
-    /// 99th percentile of the latency of requests that were under way during a scrape, less that of all
-    /// successful requests of the iteration, µs.
+    /// 99th percentile of the latency of requests that were due in the window after the beginning of a
+    /// scrape, less that of the window between two scrapes, µs.
     ScrapeDelay,
     /// Time from the last event of a load until every request ends well again, µs.
     Healing,

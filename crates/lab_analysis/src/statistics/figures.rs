@@ -10,7 +10,9 @@
 use std::fmt;
 
 use super::CpuUse;
-use crate::record::{Class, Component, Distribution, Iteration, Outcome, Slice, Variant};
+use crate::record::{
+    Class, Component, Distribution, Iteration, Outcome, SCRAPE_WINDOW, ScrapeWindows, Slice, Variant,
+};
 use crate::units::truncated;
 
 /// A figure of an iteration.
@@ -66,8 +68,8 @@ pub enum Figure {
     ScrapeLongest,
     /// Size of the largest scrape, bytes.
     ScrapeSize,
-    /// 99th percentile of the latency of requests that were under way during a scrape, less that of all
-    /// successful requests of the iteration, µs.
+    /// 99th percentile of the latency of requests that were due in the window after the beginning of a
+    /// scrape, less that of the window between two scrapes, µs.
     ScrapeDelay,
     /// Time from the last event until the end of the last slice with an unsuccessful request, µs.
     Recovery,
@@ -198,8 +200,13 @@ impl Figure {
             Self::ScrapeLongest => is_complete.then(|| scrapes.duration.micros(1.0)),
             Self::ScrapeSize => is_complete.then_some(scrapes.largest_bytes as f64),
             _ => {
-                let concurrent = scrapes.concurrent.as_ref().filter(|requests| !requests.is_empty())?;
-                Some(concurrent.micros(0.99) - Self::P99.value(iteration)?)
+                let ScrapeWindows { after, between } = scrapes.windows.as_ref()?;
+                // Otherwise the window ends before the scrape.
+                let is_covered = is_complete
+                    && scrapes.duration.micros(0.99) <= SCRAPE_WINDOW.as_secs_f64() * 1e6
+                    && !after.is_empty()
+                    && !between.is_empty();
+                is_covered.then(|| after.micros(0.99) - between.micros(0.99))
             }
         }
     }

@@ -107,7 +107,8 @@ pub struct ChangeSchedule {
 pub struct ClusterThreads {
     changes: Option<JoinHandle<io::Result<Changes>>>,
     scrapes: Option<JoinHandle<io::Result<Scrapes>>>,
-    scraping: Arc<Moments>,
+    /// When scrapes began; `None` without any.
+    scraping: Option<Arc<Moments>>,
     start: Vec<mpsc::Sender<Instant>>,
     end: watch::Sender<bool>,
 }
@@ -145,10 +146,11 @@ impl ClusterThreads {
                 spawn("changes").spawn(move || changes::run(&site, schedule, seed, course))
             })
             .transpose()?;
-        let scraping = Arc::new(Moments::default());
+        let scraping = scrape_every.map(|every| Arc::new(Moments::new(every)));
         let scrapes = scrape_every
-            .map(|every| {
-                let (target, course, scraping) = (site.metrics.clone(), course(), scraping.clone());
+            .zip(scraping.clone())
+            .map(|(every, scraping)| {
+                let (target, course) = (site.metrics.clone(), course());
                 spawn("scrapes").spawn(move || scrapes::run(target, every, course, &scraping))
             })
             .transpose()?;
@@ -161,7 +163,7 @@ impl ClusterThreads {
     }
 
     /// The scrapes, for a load that records the requests beside them.
-    pub fn scraping(&self) -> Arc<Moments> {
+    pub fn scraping(&self) -> Option<Arc<Moments>> {
         self.scraping.clone()
     }
 
@@ -173,8 +175,8 @@ impl ClusterThreads {
         drop(self.start);
         self.end.send_replace(true);
         let scrapes = join(self.scrapes)?;
-        let scrapes =
-            scrapes.map(|scrapes| Scrapes { concurrent: Some(self.scraping.concurrent()), ..scrapes });
+        let scrapes = scrapes
+            .map(|scrapes| Scrapes { windows: self.scraping.map(|scraping| scraping.windows()), ..scrapes });
         Ok((join(self.changes)?, scrapes))
     }
 }

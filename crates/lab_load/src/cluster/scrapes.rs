@@ -27,7 +27,7 @@ pub(super) fn run(target: Target, every: Duration, course: Course, moments: &Mom
         example: None,
         largest_bytes: 0,
         duration: Distribution::of([], 3),
-        concurrent: None,
+        windows: None,
     };
     let mut durations = Vec::new();
     // Without a start time the load never began.
@@ -46,7 +46,6 @@ pub(super) fn run(target: Target, every: Duration, course: Course, moments: &Mom
             let begun = Instant::now();
             moments.begin();
             let answer = client.send(&request, RESPONSE_TIMEOUT).await;
-            moments.end();
             match answer {
                 Ok(answer) if answer.status == 200 => {
                     durations.push(nanos(begun.elapsed()));

@@ -1,90 +1,109 @@
-//! Moments: what else happens while requests are under way, such as a scrape of metrics.
+//! Moments: what else begins while requests are under way, such as a scrape of metrics.
 //!
-//! Owns: the latencies of those requests that were under way at such a moment. Does not own: what
-//! happens then, and the latencies of all requests ([`super::recorder`]).
+//! A scrape takes longer when the machine stalls, and so do the requests that are under way. To compare
+//! these with all requests would show stalls as the work of scrapes. So two windows of one length are
+//! compared: after the beginning of each scrape, and in the middle between two.
+//!
+//! Owns: the latencies of the requests that are due in either window. Does not own: what happens at a
+//! moment, and the latencies of all requests ([`super::recorder`]).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use lab_analysis::record::Distribution;
+use lab_analysis::record::{SCRAPE_WINDOW, ScrapeWindows};
 
 use super::Latencies;
 
-/// Moments that another thread notes, and the requests beside them.
-pub struct Moments(Mutex<Noted>);
+/// Moments that another thread notes, and the requests in their windows.
+pub struct Moments {
+    /// Time between two moments.
+    every: Duration,
+    noted: Mutex<Noted>,
+}
 
 struct Noted {
-    last: Last,
-    concurrent: Latencies,
-}
-
-/// The last moment.
-#[derive(Clone, Copy)]
-enum Last {
-    None,
-    /// It has not ended.
-    Now,
-    Ended(Instant),
-}
-
-impl Default for Moments {
-    fn default() -> Self {
-        Self(Mutex::new(Noted { last: Last::None, concurrent: Latencies::new() }))
-    }
+    /// When each moment began, in order.
+    begun: Vec<Instant>,
+    after: Latencies,
+    between: Latencies,
 }
 
 impl Moments {
+    /// Moments at this interval.
+    pub fn new(every: Duration) -> Self {
+        let noted = Noted { begun: Vec::new(), after: Latencies::new(), between: Latencies::new() };
+        Self { every, noted: Mutex::new(noted) }
+    }
+
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A moment begins.
     pub(crate) fn begin(&self) {
-        self.noted().last = Last::Now;
+        self.noted().begun.push(Instant::now());
     }
 
-    /// The moment ends.
-    pub(crate) fn end(&self) {
-        self.noted().last = Last::Ended(Instant::now());
-    }
-
-    /// Records a request that ends now, if a moment was not over when it was due. Latency in ns.
+    /// Records an answered request by the time at which it was due. Latency in ns.
     pub(super) fn record(&self, due: Instant, latency: u64) {
         let mut noted = self.noted();
-        let is_concurrent = match noted.last {
-            Last::None => false,
-            Last::Now => true,
-            Last::Ended(end) => end >= due,
-        };
-        if is_concurrent {
-            noted.concurrent.record(latency);
+        // The request may have taken longer than the time between two moments.
+        let before = noted.begun.partition_point(|begun| *begun <= due);
+        let Some(since) = before.checked_sub(1).map(|last| due - noted.begun[last]) else { return };
+        let middle = self.every / 2;
+        if since < SCRAPE_WINDOW {
+            noted.after.record(latency);
+        } else if (middle..middle + SCRAPE_WINDOW).contains(&since) {
+            noted.between.record(latency);
         }
     }
 
-    /// The latencies of the requests beside the moments.
-    pub fn concurrent(&self) -> Distribution {
-        self.noted().concurrent.distribution()
+    /// The latencies of the requests in the windows.
+    pub fn windows(&self) -> ScrapeWindows {
+        let noted = self.noted();
+        ScrapeWindows { after: noted.after.distribution(), between: noted.between.distribution() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn requests_that_were_under_way_are_beside() {
-        let moments = Moments::default();
-        let before = Instant::now();
-        moments.record(before, 1_000_000);
+    fn requests_count_by_the_window_in_which_they_were_due() {
+        let moments = Moments::new(Duration::from_secs(1));
+        let start = Instant::now();
+        let due = |millis| start + Duration::from_millis(millis);
+        moments.record(due(0), 1_000_000);
+        moments.noted().begun.extend([due(100), due(1100)]);
+        for (at, latency) in [
+            (50, 2),
+            (100, 3),
+            (109, 4),
+            (110, 5),
+            (599, 6),
+            (600, 7),
+            (609, 8),
+            (610, 9),
+            // It ends after the next moment.
+            (105, 10),
+            (1099, 11),
+            (1100, 12),
+            (1600, 13),
+        ] {
+            moments.record(due(at), latency * 1_000_000);
+        }
+        let ScrapeWindows { after, between } = moments.windows();
+        assert_eq!((after.count(), between.count()), (4, 3));
+        assert!((after.mean() - 7.25e6).abs() < 1e4, "3, 4, 10, 12: {}", after.mean());
+        assert!((between.mean() - 9.333e6).abs() < 1e4, "7, 8, 13: {}", between.mean());
+    }
+
+    #[test]
+    fn a_moment_begins_now() {
+        let moments = Moments::new(Duration::from_secs(1));
         moments.begin();
-        moments.record(before, 2_000_000);
-        moments.end();
-        moments.record(before, 3_000_000);
-        moments.record(Instant::now() + Duration::from_millis(1), 4_000_000);
-        let concurrent = moments.concurrent();
-        assert_eq!(concurrent.count(), 2);
-        assert!((concurrent.micros(1.0) - 3000.0).abs() < 10.0 && concurrent.micros(0.0) > 1900.0);
+        moments.record(Instant::now(), 1_000_000);
+        assert_eq!(moments.windows().after.count(), 1);
     }
 }

@@ -25,7 +25,16 @@ pub(super) fn changes(record: &Record) -> Section {
     );
     let mut scrapes = Table::new(
         "Scrapes of metrics",
-        ["variant", "scrapes", "largest", "P50", "longest", "failed", "requests beside", "their P99"],
+        [
+            "variant",
+            "scrapes",
+            "largest",
+            "P50",
+            "longest",
+            "failed",
+            "P99 after (requests)",
+            "P99 between (requests)",
+        ],
     );
     for variant in &record.variants {
         let seen: Vec<&Changes> = variant.iterations.iter().filter_map(|i| i.changes.as_ref()).collect();
@@ -52,9 +61,16 @@ pub(super) fn changes(record: &Record) -> Section {
         if let Some(first) = seen.first() {
             let duration = sum(seen.iter().map(|seen| &seen.duration), &first.duration);
             let example = seen.iter().find_map(|seen| seen.example.as_deref());
-            let concurrent = first.concurrent.as_ref().filter(|concurrent| !concurrent.is_empty());
-            let concurrent =
-                concurrent.map(|first| sum(seen.iter().filter_map(|seen| seen.concurrent.as_ref()), first));
+            let mut windows = first.windows.clone();
+            if let Some(all) = &mut windows {
+                seen.iter().skip(1).filter_map(|seen| seen.windows.as_ref()).for_each(|other| all.add(other));
+            }
+            let latency = |requests: Option<&Distribution>| match requests.filter(|all| !all.is_empty()) {
+                Some(all) => {
+                    format!("{} ({})", formatting::time(all.micros(0.99)), formatting::count(all.count()))
+                }
+                None => "–".to_owned(),
+            };
             scrapes.row(vec![
                 variant.name.clone(),
                 formatting::count(duration.count()),
@@ -62,12 +78,8 @@ pub(super) fn changes(record: &Record) -> Section {
                 formatting::time(duration.micros(0.5)),
                 formatting::time(duration.micros(1.0)),
                 with_example(seen.iter().map(|seen| seen.failed).sum(), example),
-                concurrent
-                    .as_ref()
-                    .map_or_else(|| "–".to_owned(), |concurrent| formatting::count(concurrent.count())),
-                concurrent
-                    .as_ref()
-                    .map_or_else(|| "–".to_owned(), |concurrent| formatting::time(concurrent.micros(0.99))),
+                latency(windows.as_ref().map(|windows| &windows.after)),
+                latency(windows.as_ref().map(|windows| &windows.between)),
             ]);
         }
     }
