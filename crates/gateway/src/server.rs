@@ -14,8 +14,8 @@ mod cluster_metrics;
 mod handoff;
 mod routes;
 mod sockets;
+mod time_slice;
 mod worker_thread;
-mod yielding;
 
 use std::collections::BTreeSet;
 use std::io;

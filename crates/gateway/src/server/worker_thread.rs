@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use http_engine::clock::{Clock as _, CoarseClock, SystemClock};
+use http_engine::clock::CoarseClock;
 use http_engine::config::ListenAddress;
 use http_engine::deadline::{Deadlines, TICK};
 use http_engine::listen::Acceptor;
@@ -22,7 +22,7 @@ use crate::authorizer::routed::ActiveAuthorizer;
 use crate::foreign_page;
 use crate::per_worker::{PoolMaker, Pools, RouteCounts};
 use crate::server::handoff::{Command, Handoff, TASKS_PER_TURN};
-use crate::server::yielding::Yielding;
+use crate::server::time_slice;
 use crate::worker::{ActiveConfig, Worker, WorkerParts};
 
 /// Ticks between two sweeps of the pools: a second.
@@ -44,8 +44,13 @@ pub(crate) struct Start {
 
 /// Body of the thread. True when all connections had ended before it did.
 pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
+    if let Err(error) = time_slice::shorten() {
+        tracing::debug!(%error, "the time slice of a worker stays as it is");
+    }
     let mut builder = Builder::new_current_thread();
-    yield_core(&mut builder);
+    // Those who made the worker's events, and wait for this core, run before it sleeps. Often they have
+    // made more by then. Otherwise it would be woken for each, and take the core from them each time.
+    builder.on_thread_park(std::thread::yield_now);
     let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -54,20 +59,6 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
         }
     };
     runtime.block_on(run_worker(start, inbox))
-}
-
-/// Makes the worker yield its core to other threads after it has run for long. Uses the machine's
-/// clock, not the one that requests see.
-fn yield_core(builder: &mut Builder) {
-    let (worker, began) = (Arc::new(Yielding::default()), SystemClock.monotonic());
-    let runs = move || SystemClock.monotonic().duration_since(began);
-    let parking = worker.clone();
-    builder.on_thread_park(move || parking.begin_wait(runs()));
-    builder.on_thread_unpark(move || {
-        if worker.is_due(runs()) {
-            std::thread::yield_now();
-        }
-    });
 }
 
 async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
