@@ -177,6 +177,7 @@ fn push_sample(samples: &mut Vec<Sample>, mut sample: Sample) {
         sample.cpu_us = most(sample.cpu_us, before.cpu_us);
         sample.voluntary_switches = sample.voluntary_switches.max(before.voluntary_switches);
         sample.involuntary_switches = sample.involuntary_switches.max(before.involuntary_switches);
+        sample.core_wait_us = most(sample.core_wait_us, before.core_wait_us);
         sample.connections_opened = most(sample.connections_opened, before.connections_opened);
         sample.periods = most(sample.periods, before.periods);
         sample.throttled_periods = most(sample.throttled_periods, before.throttled_periods);
@@ -296,6 +297,7 @@ impl Probe for LocalProbe {
                 threads: usage.threads,
                 voluntary_switches: usage.voluntary_switches,
                 involuntary_switches: usage.involuntary_switches,
+                core_wait_us: usage.core_wait_ns.map(|ns| ns / 1000),
                 connections_opened: self.accepted.count(&program.ports),
                 swap_bytes: Some(usage.swap_bytes),
                 oom_kills: program.memory_events.as_deref().and_then(cgroup::oom_kills),

@@ -30,6 +30,7 @@ mod revocations;
 mod thresholds;
 mod trust;
 mod view;
+mod waits;
 
 pub(crate) use capacity::points;
 pub use thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, is_saturated};
@@ -45,7 +46,7 @@ struct Subject<'a> {
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 29] = [
     generator::generator_bound,
     generator::generator_late,
     endings::unsent,
@@ -61,6 +62,7 @@ const RULES: [Rule; 28] = [
     limits::memory,
     limits::component_ended,
     limits::core_starved,
+    waits::for_core,
     endings::timeouts_mapped,
     endings::rate_limited,
     endings::burst,
@@ -81,10 +83,18 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
     // A program without CPU stalls, and everything that waits for it is slow.
     (
         "throttled",
-        &["stalls", "pauses", "gc-like-pauses", "core-starved", "backend-bound", "round-trip-bound"],
+        &[
+            "stalls",
+            "pauses",
+            "gc-like-pauses",
+            "core-starved",
+            "waits-for-core",
+            "backend-bound",
+            "round-trip-bound",
+        ],
     ),
     // A generator that does not keep up offers less load than planned, at its own pace.
-    ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache"]),
+    ("generator-bound", &["saturated", "core-starved", "waits-for-core", "stalls", "pauses", "cold-cache"]),
     ("tls-handshakes", &["connection-churn"]),
     // The latency is the queue's, not the backend's. While a queue grows, more requests are in
     // flight than are answered.

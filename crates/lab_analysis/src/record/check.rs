@@ -265,9 +265,10 @@ fn check_component(place: &str, component: &Component) -> CheckResult {
 }
 
 /// Counters of a sample that are optional and never decrease.
-fn counters(sample: &Sample) -> [Option<u64>; 8] {
+fn counters(sample: &Sample) -> [Option<u64>; 9] {
     [
         sample.cpu_us,
+        sample.core_wait_us,
         sample.connections_opened,
         sample.calls_received,
         sample.tls_handshakes,

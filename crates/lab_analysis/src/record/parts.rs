@@ -245,6 +245,9 @@ pub struct Sample {
     /// How often the core was taken from the program so far.
     #[serde(default)]
     pub involuntary_switches: u64,
+    /// Time so far for which its threads were ready to run and waited for a core, µs, summed over
+    /// threads; absent when not observed.
+    pub core_wait_us: Option<u64>,
     /// Connections opened to it so far; absent when not observed.
     pub connections_opened: Option<u64>,
     /// Requests it received so far, from any client; absent when not observed.

@@ -31,6 +31,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::Recovery
         | Figure::Lateness
         | Figure::CpuPerRequestSum(_)
+        | Figure::CoreWaitPerRequest(_)
         | Figure::CpuPerRequest(_) => time(value),
     }
 }

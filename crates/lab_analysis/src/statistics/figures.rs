@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use super::CpuUse;
+use super::{CoreWait, CpuUse};
 use crate::record::{
     Class, Component, Distribution, Iteration, Outcome, SCRAPE_WINDOW, ScrapeWindows, Slice, Variant,
 };
@@ -31,6 +31,9 @@ pub enum Figure {
     BadShare,
     /// User and system CPU of a component per completed request, µs.
     CpuPerRequest(String),
+    /// Time for which threads of a component were ready to run and waited for a core, per completed
+    /// request, µs.
+    CoreWaitPerRequest(String),
     /// User and system CPU of several components together per completed request, µs.
     CpuPerRequestSum(Vec<String>),
     /// Cores that a component used on average.
@@ -141,6 +144,7 @@ impl Figure {
                 let each = names.iter().map(|name| CpuUse::in_window(iteration, name));
                 per_request(iteration, &CpuUse::sum(&each.collect::<Option<Vec<_>>>()?)?)
             }
+            Self::CoreWaitPerRequest(name) => CoreWait::in_window(iteration, name)?.per_request_us(),
             Self::Cores(name) => CpuUse::in_window(iteration, name)?.cores(),
             Self::Refused(share) => {
                 let refused = iteration.latency(Outcome::Refused).filter(|latency| !latency.is_empty());
@@ -252,6 +256,7 @@ impl fmt::Display for Figure {
             Self::BadShare => write!(f, "errors"),
             Self::CpuPerRequest(name) => write!(f, "CPU per request, {name}"),
             Self::CpuPerRequestSum(_) => write!(f, "CPU per request"),
+            Self::CoreWaitPerRequest(name) => write!(f, "wait for a core per request, {name}"),
             Self::Cores(name) => write!(f, "cores, {name}"),
             Self::Refused(share) => write!(f, "P{} of refusals", f64::from(*share) / 1e3),
             Self::FailureShare => write!(f, "failures"),

@@ -14,6 +14,7 @@
 
 mod attribution;
 mod change_point;
+mod core_wait;
 mod cpu;
 pub(crate) mod display;
 mod equivalence;
@@ -30,6 +31,7 @@ pub use attribution::{Attribution, HopCost, attribute};
 pub use change_point::{
     ChangePoint, MAX_CHANGE_VALUES, MIN_CHANGE_VALUES, MIN_SIDE, SIGNIFICANCE, change_points,
 };
+pub use core_wait::CoreWait;
 pub use cpu::CpuUse;
 pub use equivalence::{Effect, Equivalence, Scale, compare_paired, compare_paired_among};
 pub(crate) use figures::window;

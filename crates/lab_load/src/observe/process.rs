@@ -57,6 +57,9 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// Involuntary context switches.
     pub involuntary_switches: u64,
+    /// Time for which threads were ready to run and waited for a core, nanoseconds, summed over
+    /// threads that still run; `None` if the kernel does not report it.
+    pub core_wait_ns: Option<u64>,
     /// Number of processes in the tree.
     pub processes: u64,
 }
@@ -72,6 +75,10 @@ impl Usage {
             cpu_error_ns: self.cpu_error_ns.max(earlier.cpu_error_ns),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
             involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+            core_wait_ns: self
+                .core_wait_ns
+                .zip(earlier.core_wait_ns)
+                .map(|(now, then)| now.saturating_sub(then)),
             ..*self
         }
     }
@@ -88,6 +95,11 @@ impl Usage {
         self.threads += other.threads;
         self.voluntary_switches += other.voluntary_switches;
         self.involuntary_switches += other.involuntary_switches;
+        // A process that ended before its first reading has none; the others count.
+        self.core_wait_ns = match (self.core_wait_ns, other.core_wait_ns) {
+            (Some(mine), Some(others)) => Some(mine + others),
+            (mine, others) => mine.or(others),
+        };
         self.processes += other.processes;
     }
 
@@ -110,6 +122,9 @@ impl Usage {
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             usage.voluntary_switches += status_field(&status, "voluntary_ctxt_switches:");
             usage.involuntary_switches += status_field(&status, "nonvoluntary_ctxt_switches:");
+            let waited = fs::read_to_string(task.path().join("schedstat")).ok();
+            let waited = waited.and_then(|text| SchedStat::parse(&text)).map(|stat| stat.wait_ns);
+            usage.core_wait_ns = waited.map(|ns| usage.core_wait_ns.unwrap_or(0) + ns).or(usage.core_wait_ns);
             // All threads share their memory, so the largest value is that of the process.
             let memory = |name| status_field(&status, name) << 10;
             usage.swap_bytes = usage.swap_bytes.max(memory("VmSwap:"));
@@ -252,6 +267,24 @@ impl Stat {
     }
 }
 
+/// Parsed `/proc/PID/task/TID/schedstat`: what the scheduler counted for one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SchedStat {
+    /// Time on a core, nanoseconds.
+    pub(crate) run_ns: u64,
+    /// Time ready to run without a core (on a run queue), nanoseconds. A wait that has not ended is
+    /// not counted yet.
+    pub(crate) wait_ns: u64,
+}
+
+impl SchedStat {
+    /// Parses the file's three numbers: time on a core, time on a run queue, number of turns.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse().ok());
+        Some(Self { run_ns: numbers.next()?, wait_ns: numbers.next()? })
+    }
+}
+
 fn status_field(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -275,6 +308,18 @@ mod tests {
         let text = "VmRSS:\t    5120 kB\nVmSwap:\t     128 kB\nvoluntary_ctxt_switches:\t150\n";
         let fields = ["VmSwap:", "voluntary_ctxt_switches:", "VmLck:"].map(|name| status_field(text, name));
         assert_eq!(fields, [128, 150, 0]);
+    }
+
+    #[test]
+    fn the_wait_for_a_core_is_the_second_number_of_a_thread() {
+        assert_eq!(SchedStat::parse("500 42323 7\n"), Some(SchedStat { run_ns: 500, wait_ns: 42_323 }));
+        assert_eq!(SchedStat::parse("500\n"), None);
+        let usage = |core_wait_ns| Usage { core_wait_ns, ..Usage::default() };
+        assert_eq!(usage(Some(9)).since(&usage(Some(4))).core_wait_ns, Some(5));
+        assert_eq!(usage(Some(9)).since(&usage(None)).core_wait_ns, None, "not known is not 0");
+        let mut sum = usage(None);
+        [usage(Some(3)), usage(None), usage(Some(4))].iter().for_each(|one| sum.add(one));
+        assert_eq!(sum.core_wait_ns, Some(7));
     }
 
     #[test]

@@ -71,6 +71,7 @@ fn named(variant: &Variant) -> Vec<Named> {
         };
         [
             of("CPU per request", "us", Figure::CpuPerRequest),
+            of("wait for a core per request", "us", Figure::CoreWaitPerRequest),
             of("cores", "cores", Figure::Cores),
             of("memory", "bytes", Figure::Memory),
         ]

@@ -11,6 +11,7 @@
 //! Published figures have rows of their own and are never used as divisors.
 
 mod changes;
+mod core_waits;
 mod costs;
 mod data;
 mod events;
@@ -70,6 +71,7 @@ pub fn sheet(record: &Record) -> Sheet {
         over_time::throughput(record),
         stages::stages(record),
         over_time::components(record),
+        core_waits::core_waits(record),
         costs::sweeps(record),
         costs::phases(record),
         costs::staleness(record),

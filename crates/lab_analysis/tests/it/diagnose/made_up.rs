@@ -536,3 +536,22 @@ fn findings_are_found_once() {
     assert!(!record.findings.is_empty());
     assert_eq!(findings(&record), record.findings);
 }
+
+#[test]
+fn a_wait_for_a_core_is_found_where_it_is_most_of_the_latency() {
+    // 10 requests in a tenth of a second, of 500 µs each.
+    let server = |wait: u64, cpu: u64| {
+        component("server", move |tenth, sample| {
+            sample.cpu_us = Some(tenth * 10 * cpu);
+            sample.core_wait_us = Some(tenth * 10 * wait);
+        })
+    };
+    let found = findings(&with(&[server(300, 100)]));
+    assert_eq!(found[0].name, "waits-for-core");
+    assert!(found[0].evidence.contains("a core 300 µs per request, 60.01 %"), "{found:?}");
+    assert!(found[0].evidence.ends_with("they ran for 100 µs"), "{found:?}");
+    assert_eq!(names(&with(&[server(200, 100)])), NONE, "not most of the latency");
+    assert_eq!(names(&with(&[server(300, 350)])), NONE, "it runs longer than it waits");
+    let unknown = component("server", |tenth, sample| sample.cpu_us = Some(tenth * 1000));
+    assert_eq!(names(&with(&[unknown])), NONE);
+}

@@ -206,6 +206,11 @@ fn component(
             involuntary_switches: grown(look.usage.involuntary_switches, |sample| {
                 sample.involuntary_switches
             }),
+            core_wait_us: look
+                .usage
+                .core_wait_ns
+                .map(|ns| ns / 1000)
+                .max(before.and_then(|b| b.core_wait_us)),
             connections_opened: Some(log.opened.iter().filter(|opened| **opened <= at).count() as u64),
             calls_received: Some(log.answers.iter().filter(|answer| answer.at <= at).count() as u64),
             periods: of(0),

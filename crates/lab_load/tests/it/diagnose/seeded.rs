@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lab_analysis::record::{Ladder, Record, Rung, Sweep};
 use lab_load::load::{Plan, Protocol, RequestTemplate, Schedule, Stop, TokenChoice};
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::bridge::{CpuLimit, ObservedServer, iteration, record, variant};
@@ -46,6 +47,30 @@ fn single_iteration_record(plan: &Plan, watched: &[ObservedServer<'_>]) -> Recor
 fn gateway_calling(authority: &FaultyServer, times: u32, cache: bool, timeout: Duration) -> FaultyServer {
     let cache = if cache { "cache" } else { "always" };
     FaultyServer::start(&format!("ask {} {times} {cache} {}", authority.address, timeout.as_micros()))
+}
+
+/// Runs `work` while busy threads use the core to which a server is bound.
+fn beside_busy_threads<T>(server: &FaultyServer, work: impl FnOnce() -> T) -> T {
+    const BUSY: usize = 6;
+    let before = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core)).unwrap());
+    // Threads that the server starts later are bound too.
+    sched_setaffinity(Pid::from_raw(i32::try_from(server.pid()).unwrap()), &one).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..BUSY {
+            scope.spawn(|| {
+                sched_setaffinity(None, &one).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
 }
 
 /// Runs `work` on one core, of which a busy thread uses the other half.
@@ -280,4 +305,14 @@ fn a_backend_that_stalls() {
         single_iteration_record(&open_loop(&server, 200.0, 3.0), &[seen("server", &server)])
     });
     assert!(found.evidence.contains("no observed program used CPU"), "{found:?}");
+}
+
+#[test]
+fn busy_programs_on_the_servers_core() {
+    let found = check_fault("busy programs on the server's core", || {
+        let server = FaultyServer::start("work 2000");
+        let plan = open_loop(&server, 25.0, 3.0);
+        beside_busy_threads(&server, || single_iteration_record(&plan, &[seen("server", &server)]))
+    });
+    assert!(found.evidence.contains("`server` were ready to run and waited for a core"), "{found:?}");
 }
