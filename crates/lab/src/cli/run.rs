@@ -61,6 +61,10 @@ pub(super) struct Run {
     /// Show throughput, latency, CPU and throttling during the run
     #[arg(long)]
     live: bool,
+    /// Profile all components in an additional round: call stacks on and off a core, with perf where
+    /// the kernel permits it
+    #[arg(long)]
+    profile: bool,
     /// Keep configurations, logs and callgrind profiles of all components, in the folder work of the
     /// report
     #[arg(long)]
@@ -112,7 +116,8 @@ pub(super) fn run(
         rounds: arguments.rounds,
         topologies: arguments.topology.clone(),
     };
-    let scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
+    let mut scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
+    scenario.profile |= arguments.profile;
     let given = arguments.program.iter().cloned();
     let programs = given.fold(programs.clone(), |all, (name, path)| all.with(&name, path));
     if arguments.check {
@@ -224,6 +229,9 @@ fn check(
             let rounds = scenario.loads[load].rounds_of(scenario.rounds);
             writeln!(out, "  {}, {rounds} rounds", scenario.variant(arrangement, load))?;
         }
+    }
+    if scenario.profile {
+        writeln!(out, "profiles of all components, in round {}", scenario.rounds + 1)?;
     }
     if let Some(counts) = &scenario.counts {
         let [few, many] = counts.requests;

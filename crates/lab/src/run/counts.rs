@@ -99,7 +99,8 @@ impl Runner<'_> {
         };
         let tokens = running.tokens(arrangement.mode.as_deref(), load.tokens.max(1) as usize)?;
         running.check(tokens.first().map(String::as_str))?;
-        let mut up = RunningArrangement { running, tokens, site: None, cluster: None, sender: None };
+        let mut up =
+            RunningArrangement { running, tokens, site: None, cluster: None, sender: None, profiling: None };
         self.progress.show_measuring(&format!("{name}, counted"), 0, None);
         let (seed, interrupt) = (self.seed, self.interrupt);
         let sent = measure::measure(&mut up, &load, &[], seed, interrupt, &self.progress)?;

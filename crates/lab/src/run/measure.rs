@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab_analysis::record::{Arrivals, Component, Iteration, LoadShape, Outcome, Stage};
 use lab_analysis::units::{count, nanos};
@@ -94,6 +94,8 @@ pub(super) struct RunningArrangement {
     pub(super) cluster: Option<ClusterSite>,
     /// Sender of its loads; `None` for the lab itself, not sampled.
     pub(super) sender: Option<LoadSender>,
+    /// Where a profiler awaits the start of the next measured window; `None` if there is none.
+    pub(super) profiling: Option<mpsc::Sender<Instant>>,
 }
 
 /// What sends a load: a flow, another program, or the lab itself.
@@ -127,7 +129,8 @@ pub(super) fn measure(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, ArrangementError> {
-    let RunningArrangement { running, tokens, site, cluster, sender } = up;
+    let RunningArrangement { running, tokens, site, cluster, sender, profiling } = up;
+    let profiling = profiling.take();
     let load_sender = sender.as_ref();
     let sending = load_source(running, tokens, load_sender, (load, steps, seed))?;
     let watch = load.revocations.zip(site.as_ref());
@@ -159,6 +162,7 @@ pub(super) fn measure(
             for thread in starting {
                 let _ = thread.send(origin + warmup);
             }
+            let _ = profiling.map(|profiling| profiling.send(origin + warmup));
             let _ = in_window.map(|revoking| revoking.send(origin + warmup));
         })),
         on_window_end: after.map(|revoking| -> Box<dyn FnOnce(_)> {

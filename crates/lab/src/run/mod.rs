@@ -9,7 +9,7 @@
 //! 2. If a rate depends on it, calibration measures what the slowest arrangement serves.
 //! 3. Each round passes all arrangements: the first in the order of the file, later ones shuffled
 //!    by the seed.
-//! 4. If requested, instructions and allocations are counted.
+//! 4. If requested, one more round is profiled, and instructions and allocations are counted.
 //! 5. The results become a [`Record`], which [`crate::files::write_report`] renders.
 //!
 //! An arrangement that fails is reported and left out; the others continue. An interrupt ends the
@@ -21,6 +21,7 @@ mod events;
 mod facts;
 mod generator;
 mod measure;
+mod profile;
 mod progress;
 mod provider_flow;
 mod record;
@@ -140,6 +141,8 @@ enum ArrangementError {
     Generator { name: &'static str, why: String },
     #[error("cannot import the output of the load generator: {0}")]
     Import(#[from] lab_analysis::offline::import::ImportError),
+    #[error("cannot profile `{variant}`: {why}")]
+    Profiler { variant: String, why: String },
     #[error("cannot read the valgrind profile of `{component}`: {why}")]
     Profile { component: String, why: String },
 }
@@ -176,6 +179,9 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     floor.progress.begin(scenario);
     floor.exclude_missing_programs();
     floor.rounds();
+    if scenario.profile {
+        floor.profile_variants();
+    }
     floor.count_variants();
     floor.progress.end();
     let Runner { variants, failed, ended_nothing, interrupted, .. } = floor;
@@ -323,7 +329,14 @@ impl Runner<'_> {
                 let folder = self.workdir.folder().join(&label).join(lab_load::generator::COMPONENT);
                 LoadSender::new(generator, self.workdir.programs(), folder, &arrangement.generator_cores)
             });
-            Ok(RunningArrangement { running, tokens, site, cluster, sender: sender.transpose()? })
+            Ok(RunningArrangement {
+                running,
+                tokens,
+                site,
+                cluster,
+                sender: sender.transpose()?,
+                profiling: None,
+            })
         };
         match start() {
             Ok(up) => Some(up),
@@ -492,6 +505,7 @@ fn new_variant(
         iterations: Vec::new(),
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     }
 }
 

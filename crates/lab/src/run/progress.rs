@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab_analysis::formatting;
-use lab_analysis::record::{Iteration, Outcome};
+use lab_analysis::record::{Iteration, Outcome, ProfileRound};
 use lab_analysis::statistics::Figure;
 
 use super::view::{View, ViewState};
@@ -113,6 +113,18 @@ impl Progress {
 
     pub(super) fn log_counts(&self, name: &str, instructions: f64, allocations: f64) {
         self.line(&format!("{name}  {instructions} instructions and {allocations} allocations per request"));
+    }
+
+    pub(super) fn log_profile(&self, name: &str, profile: &ProfileRound) {
+        let mut notes: Vec<&str> =
+            profile.components.iter().flat_map(|component| &component.notes).map(String::as_str).collect();
+        notes.dedup();
+        let rate = formatting::digits(profile.per_s);
+        let mut line = format!("{name}  profiled in an additional round, at {rate}/s");
+        for note in notes {
+            let _ = write!(line, "; {note}");
+        }
+        self.line(&line);
     }
 
     /// Stops the drawing thread and clears the status line.

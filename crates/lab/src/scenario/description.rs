@@ -41,6 +41,8 @@ pub struct Scenario {
     pub arrangements: Vec<Arrangement>,
     /// What is counted in addition to the measurements.
     pub counts: Option<Counts>,
+    /// `true` if components are profiled in an additional round.
+    pub profile: bool,
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
@@ -108,6 +110,7 @@ impl Scenario {
             loads,
             arrangements,
             counts: table.counts,
+            profile: table.profile,
             calibration: calibration.map_err(|message| reader.wrong("calibration", message))?,
             ladders: table.ladder,
             sweeps: table.sweep,
@@ -169,7 +172,8 @@ impl Scenario {
     /// the start of programs, are not known and not included.
     pub fn min_duration(&self) -> Duration {
         let loads = self.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
-        let all = |load: &Load| Some(load.length()? * load.rounds_of(self.rounds));
+        let all =
+            |load: &Load| Some(load.length()? * (load.rounds_of(self.rounds) + u32::from(self.profile)));
         let loads: Duration = loads.filter_map(|load| all(self.loads.get(load)?)).sum();
         let calibrating = if self.needs_calibration() { self.calibration } else { Duration::ZERO };
         loads + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)

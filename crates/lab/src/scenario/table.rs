@@ -32,6 +32,8 @@ pub(super) struct Table {
     #[serde(default)]
     pub(super) fresh: RestartPolicy,
     pub(super) calibration: Option<String>,
+    #[serde(default)]
+    pub(super) profile: bool,
     pub(super) load: BTreeMap<String, LoadTable>,
     pub(super) variant: Vec<VariantTable>,
     pub(super) counts: Option<Counts>,

@@ -158,6 +158,11 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     // Generators may use the same tokens, so the counts are not added up. Different counts leave
     // the total unknown.
     into.load.tokens = into.load.tokens.filter(|tokens| from.load.tokens == Some(*tokens));
+    // Each generator knows only its own requests, so the number in flight is not known.
+    into.profile = into.profile.take().or(from.profile);
+    if let Some(profile) = &mut into.profile {
+        (profile.mean_in_flight, profile.mean_us) = (None, None);
+    }
     for (left, right) in into.iterations.iter_mut().zip(from.iterations) {
         add_iteration(left, right).map_err(|reason| format!("`{}`: {reason}", into.name))?;
     }

@@ -147,6 +147,9 @@ fn check_variant(variant: &Variant) -> CheckResult {
         }
         check_iteration(&place, iteration)?;
     }
+    if let Some(fault) = variant.profile.as_ref().and_then(super::ProfileRound::fault) {
+        return contradiction(&format!("{place}.profile"), fault);
+    }
     if let Some(number) = variant.missing.iter().find(|number| numbers.contains(*number)) {
         return contradiction(&place, format!("round {number} is both present and listed in `missing`"));
     }

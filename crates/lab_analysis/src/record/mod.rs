@@ -19,6 +19,7 @@ mod check;
 mod distribution;
 mod finding;
 mod parts;
+mod profile;
 mod run;
 mod target;
 
@@ -29,6 +30,10 @@ pub use finding::{Doubt, Finding};
 pub use parts::{
     BulkRevocation, Class, Component, Event, GeneratorUse, HeldConnections, IdentifiedBy, Iteration, Outcome,
     Phase, Revocations, Sample, Slice, Staleness, StatedFigures, StatedPercentile, Variant,
+};
+pub use profile::{
+    Activity, ActivityThreads, ComponentProfile, FoldedStack, MAX_FRAMES, MAX_STACKS, ProfileRound,
+    StackProfile, StackSource, ThreadUse,
 };
 pub use run::{
     Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Stage, Sweep,

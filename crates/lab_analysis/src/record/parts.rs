@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::{Changes, Scrapes};
 use super::distribution::Distribution;
+use super::profile::ProfileRound;
 use super::run::LoadShape;
 
 /// One arrangement under test.
@@ -43,6 +44,9 @@ pub struct Variant {
     /// Counts per request that repeat from run to run, such as instructions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
+    /// Profiles of its components, from a round of their own; absent when none was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRound>,
 }
 
 /// One run of one variant.

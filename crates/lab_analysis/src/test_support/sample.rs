@@ -75,6 +75,7 @@ pub fn variant(plan: &Plan<'_>, iterations: u32, dice: &mut Dice) -> Variant {
         iterations,
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     }
 }
 

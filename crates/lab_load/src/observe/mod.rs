@@ -10,6 +10,7 @@ pub mod callgrind;
 pub mod compiler;
 mod connections;
 pub mod process;
+pub mod profile;
 pub mod prometheus;
 
 use std::sync::mpsc::{self, RecvTimeoutError};

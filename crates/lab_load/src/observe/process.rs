@@ -318,7 +318,9 @@ mod tests {
         assert_eq!(usage(Some(9)).since(&usage(Some(4))).core_wait_ns, Some(5));
         assert_eq!(usage(Some(9)).since(&usage(None)).core_wait_ns, None, "not known is not 0");
         let mut sum = usage(None);
-        [usage(Some(3)), usage(None), usage(Some(4))].iter().for_each(|one| sum.add(one));
+        for one in [usage(Some(3)), usage(None), usage(Some(4))] {
+            sum.add(&one);
+        }
         assert_eq!(sum.core_wait_ns, Some(7));
     }
 

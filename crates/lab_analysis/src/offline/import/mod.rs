@@ -256,6 +256,7 @@ fn record(read: ParsedFile, options: &ImportOptions) -> Result<Record, ImportErr
         iterations: vec![iteration],
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     });
     record.check().map_err(|contradiction| ImportError::Malformed {
         file: options.file.clone(),

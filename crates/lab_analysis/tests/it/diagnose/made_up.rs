@@ -73,6 +73,7 @@ pub(super) fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
         iterations,
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     }
 }
 

@@ -65,6 +65,7 @@ fn variant(name: &str, load: LoadShape, iterations: Vec<Iteration>) -> Variant {
         iterations,
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     }
 }
 

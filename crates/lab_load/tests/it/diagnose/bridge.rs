@@ -254,6 +254,7 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
         iterations,
         missing: Vec::new(),
         counters: BTreeMap::new(),
+        profile: None,
     }
 }
 
