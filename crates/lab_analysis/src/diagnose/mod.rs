@@ -46,7 +46,7 @@ struct Subject<'a> {
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
-const RULES: [Rule; 29] = [
+const RULES: [Rule; 30] = [
     generator::generator_bound,
     generator::generator_late,
     endings::unsent,
@@ -63,6 +63,7 @@ const RULES: [Rule; 29] = [
     limits::component_ended,
     limits::core_starved,
     waits::for_core,
+    waits::of_threads,
     endings::timeouts_mapped,
     endings::rate_limited,
     endings::burst,
@@ -79,7 +80,9 @@ const RULES: [Rule; 29] = [
 ];
 
 /// Findings that a cause explains: about the same variant they say nothing new beside it.
-const EXPLAINED: [(&str, &[&str]); 4] = [
+const EXPLAINED: [(&str, &[&str]); 5] = [
+    // The threads wait for the result of that thread.
+    ("one-thread-bound", &["waits-for-lock"]),
     // A program without CPU stalls, and everything that waits for it is slow.
     (
         "throttled",

@@ -7,6 +7,7 @@
 //! Iterations are paired by number. Within one record they ran next to each other, which removes
 //! the machine's drift from the difference. Between records they did not, and the sheet says so.
 
+use super::profile_difference;
 use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight};
 use super::report::{LATENCIES, load, machine, of_run};
 use super::warnings::warnings;
@@ -177,6 +178,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         if wrong {
             section.table(by_iteration(left, right, &Figure::BadShare));
         }
+        profile_difference::add(&mut section, left, right);
         sheet.section(section);
     }
     sheet.section(reading(terms));

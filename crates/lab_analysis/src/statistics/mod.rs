@@ -25,6 +25,7 @@ mod measure;
 mod median;
 mod outlier;
 mod sign;
+mod stacks;
 mod staleness;
 
 pub use attribution::{Attribution, HopCost, attribute};
@@ -42,4 +43,6 @@ pub use measure::{ComparedTo, values_by_iteration, values_by_round};
 pub use median::{Interval, MIN_OBSERVATIONS, interval, median, paired_difference, paired_ratio};
 pub use outlier::{Outlier, outliers};
 pub use sign::SignTest;
+pub(crate) use stacks::{CallNode, OTHERS};
+pub use stacks::{FunctionChange, FunctionTime, function_changes, functions};
 pub use staleness::{ScopeStaleness, staleness_by_scope};

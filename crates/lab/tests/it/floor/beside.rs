@@ -122,3 +122,27 @@ fn whoever_believes_any_signature_is_not_measured() {
     let said = checked("").unwrap_err();
     assert!(said.contains("answered 200 to a request without a token"), "{said}");
 }
+
+#[test]
+fn a_profile_is_taken_in_a_round_of_its_own() {
+    let lab = Lab::new();
+    let topology = lab.topology("a", &guarded_topology(""));
+    let text = format!(
+        "rounds = 2\nprofile = true\n[load.closed]\narrivals = 'closed'\nconcurrency = 2\nduration = '1s'\nwarmup = '100ms'\n\
+         [[variant]]\ntopology = '{topology}'\n"
+    );
+    let record = run(&scenario(&text), lab.options(), &lab.interrupt).unwrap().record;
+    let variant = &record.variants[0];
+    assert_eq!(variant.iterations.len(), 2, "its figures are not among the measured rounds");
+    let profile = variant.profile.as_ref().unwrap();
+    assert_eq!(profile.round, 3);
+    assert!(profile.per_s > 0.0 && profile.mean_us.is_some(), "{profile:?}");
+    let front = profile.component("front").unwrap();
+    assert!(!front.activities.is_empty() && !front.threads.is_empty(), "{front:?}");
+    assert!(front.activities.iter().all(|kind| kind.at_rest.is_some()), "{:?}", front.activities);
+    assert!(front.off_cpu.is_some(), "from one source or the other: {:?}", front.notes);
+    // Where `perf` is not permitted, the profile says so.
+    assert!(front.on_cpu.is_some() || !front.notes.is_empty());
+    assert_eq!(read(&lab.path("work/cpu-clock.perf")), "", "its files are removed");
+    assert!(sheet(&record).markdown().contains("## Profiles"));
+}

@@ -4,7 +4,7 @@
 //! Content-Security-Policy forbids external resources, and every script but its own, which it knows
 //! by its digest.
 //!
-//! The page is complete without the script, which zooms charts over time, and opens folded sections
+//! The page is complete without the script, which zooms charts over time and flame graphs, and opens folded sections
 //! for links and for print.
 
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use super::warning::{Warning, Weight};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of [`SCRIPT`], base64, as Content-Security-Policy names it.
-const SCRIPT_DIGEST: &str = "7tJMGldtsoEBfujkDb/l35OWtHPPtn1t1MIy37jUo9Q=";
+const SCRIPT_DIGEST: &str = "YbWH5Ta3D3S4LBw7m97Vn/T6c4nBjeoozYHY6JKYmk4=";
 
 /// Renders a sheet as a self-contained HTML page.
 pub fn html(sheet: &Sheet) -> String {

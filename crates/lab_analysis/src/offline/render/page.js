@@ -1,5 +1,5 @@
 // Behaviour of the page: folded parts open for a link, for print and all at once; charts over time
-// zoom. The page is complete without it. It has no less-than sign and no ampersand, so that the
+// and flame graphs zoom. The page is complete without it. It has no less-than sign and no ampersand, so that the
 // page stays well-formed XML.
 (() => {
   "use strict";
@@ -167,4 +167,43 @@
     chart.addEventListener("dblclick", () => show(from, until));
   };
   all(document, "svg[data-zoom]").forEach(zoomable);
+
+  // Flame graphs: a click on a call widens it, and what it called, to the whole width.
+  const flame = (chart) => {
+    const width = Number(chart.dataset.flame);
+    const calls = all(chart, "g.call").map((call) => {
+      const rect = call.querySelector("rect");
+      const [x, wide] = ["x", "width"].map((name) => Number(rect.getAttribute(name)));
+      const name = call.querySelector("title").textContent.split("\n")[0];
+      return { call, rect, text: call.querySelector("text"), name, x, end: x + wide };
+    });
+    const figure = chart.closest("figure");
+    const shown = document.createElement("output");
+    const show = (from, end, name) => {
+      const scale = width / (end - from);
+      for (const one of calls) {
+        const start = (Math.max(one.x, from) - from) * scale;
+        const wide = (Math.min(one.end, end) - from) * scale - start;
+        // Neighbours share an edge, which rounding may move.
+        one.call.setAttribute("visibility", 0.1 >= wide ? "hidden" : "visible");
+        one.rect.setAttribute("x", start.toFixed(2));
+        one.rect.setAttribute("width", Math.max(wide, 0).toFixed(2));
+        one.text.setAttribute("x", (start + 3).toFixed(1));
+        const room = Math.floor((wide - 6) / 6.7);
+        const fits = room >= one.name.length;
+        one.text.textContent = fits ? one.name : 4 > room ? "" : "\u2026" + one.name.slice(1 - room);
+      }
+      shown.textContent = name;
+    };
+    const whole = () => show(0, width, "click a call to widen it");
+    const bar = document.createElement("div");
+    bar.className = "zoom";
+    bar.append(button("Whole", "Whole", whole), shown);
+    figure.querySelector("figcaption").after(bar);
+    for (const one of calls) {
+      one.call.addEventListener("click", () => show(one.x, one.end, one.name));
+    }
+    shown.textContent = "click a call to widen it";
+  };
+  all(document, "svg[data-flame]").forEach(flame);
 })();

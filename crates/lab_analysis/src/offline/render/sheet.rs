@@ -236,9 +236,19 @@ fn markdown_table(text: &mut String, table: &Table) {
     }
 }
 
-/// Removes line breaks and escapes `<`, because names come from files.
+/// Removes line breaks and escapes `<`, because names come from files. Between single backticks `<`
+/// stays: Markdown shows that part as it is.
 fn line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ").replace('<', "&lt;")
+    let text = text.replace(['\n', '\r'], " ");
+    let parts: Vec<&str> = text.split('`').collect();
+    // Backticks beside each other, and one without a partner, delimit other parts than these.
+    if text.contains("``") || parts.len() % 2 == 0 {
+        return text.replace('<', "&lt;");
+    }
+    let part = |(at, part): (usize, &&str)| {
+        if at % 2 == 1 { (*part).to_owned() } else { part.replace('<', "&lt;") }
+    };
+    parts.iter().enumerate().map(part).collect::<Vec<_>>().join("`")
 }
 
 #[cfg(test)]
@@ -256,6 +266,14 @@ mod tests {
             sheet.markdown(),
             "# t\n\n## s\n\n| a | b |\n|---|---:|\n| x\\|y (# z&lt;script>) | 5 (4 … 6) |\n"
         );
+    }
+
+    #[test]
+    fn a_name_between_backticks_is_shown_as_it_is() {
+        assert_eq!(line("`Flow<T>` < 1"), "`Flow<T>` &lt; 1");
+        for odd in ["`Flow<T>", "``<b>`` `c`", "` `` <b> `` `"] {
+            assert!(!line(odd).contains('<'), "{odd}");
+        }
     }
 
     #[test]

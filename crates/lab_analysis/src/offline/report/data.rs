@@ -1,30 +1,35 @@
-//! Data: the figures of a report as CSV, for other programs.
+//! Data: the figures of a report as CSV, and its stacks, for other programs.
 //!
 //! Owns: the content of the files. One row is one value, so a spreadsheet can filter and pivot.
 //! Does not own: writing them, and the record, which has everything as JSON.
 
 use csv::Writer;
 
-use super::{FIGURES, PERCENTILES, SERIES, figures, over_time};
+use super::{FIGURES, PERCENTILES, SERIES, STACKS, figures, over_time, profiles};
 use crate::record::{Iteration, Record, Variant};
 use crate::statistics::Figure;
 
-/// A file of figures.
+/// A file of figures, or of stacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataFile {
     /// Name of the file, as the report links it.
     pub name: &'static str,
-    /// Content of the file: CSV (RFC 4180) with a head.
+    /// Content of the file: CSV (RFC 4180) with a head, or folded stacks.
     pub content: String,
 }
 
 /// Creates the files that a report of this record links, besides `report.json`.
 pub fn data(record: &Record) -> Vec<DataFile> {
-    vec![
+    let mut files = vec![
         DataFile { name: FIGURES, content: by_iteration(record) },
         DataFile { name: PERCENTILES, content: by_percentile(record) },
         DataFile { name: SERIES, content: by_time(record) },
-    ]
+    ];
+    let stacks = profiles::folded(record);
+    if !stacks.is_empty() {
+        files.push(DataFile { name: STACKS, content: stacks });
+    }
+    files
 }
 
 /// Rows of one length, as CSV.

@@ -19,6 +19,7 @@ mod facts;
 mod figures;
 mod held_connections;
 mod over_time;
+mod profiles;
 mod published;
 mod stages;
 mod targets;
@@ -41,6 +42,9 @@ const PERCENTILES: &str = "report.percentiles.csv";
 /// Name of the file with the course of each iteration.
 const SERIES: &str = "report.series.csv";
 
+/// Name of the file with the stacks of profiles.
+const STACKS: &str = "report.stacks.folded";
+
 /// Files beside a report.
 const DATA: [DataLink; 4] = [
     DataLink { file: "report.json", about: "the record" },
@@ -59,6 +63,9 @@ pub fn sheet(record: &Record) -> Sheet {
         data: DATA.to_vec(),
         ..Sheet::default()
     };
+    if record.variants.iter().any(|variant| variant.profile.is_some()) {
+        sheet.data.push(DataLink { file: STACKS, about: "call stacks of profiles, folded" });
+    }
     sheet.section(verdict::verdict(record, &findings, caveats));
     for section in [
         facts::more_findings(rest),
@@ -72,6 +79,7 @@ pub fn sheet(record: &Record) -> Sheet {
         stages::stages(record),
         over_time::components(record),
         core_waits::core_waits(record),
+        profiles::profiles(record),
         costs::sweeps(record),
         costs::phases(record),
         costs::staleness(record),

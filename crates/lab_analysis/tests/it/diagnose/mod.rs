@@ -5,6 +5,7 @@ mod any;
 mod made_up;
 mod published;
 mod timeouts;
+mod waiting;
 
 use lab_analysis::record::{Record, Variant};
 use lab_analysis::test_support::sample;

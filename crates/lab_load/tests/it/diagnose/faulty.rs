@@ -7,10 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -122,6 +124,10 @@ enum Fault {
     Serial(Duration),
     /// Like `Serial`, but every waiting thread is woken each time.
     Convoy(Duration),
+    /// Each request writes to a file and syncs it this often.
+    Sync { file: File, times: u64 },
+    /// One thread works this long for each request, one after the other.
+    OneThread(SyncSender<(Duration, SyncSender<()>)>, Duration),
     /// Each request leaks this many bytes.
     Leak(usize),
     /// At intervals no request is answered while a thread works.
@@ -148,6 +154,25 @@ impl Fault {
             "wait" => Self::Wait(micros(1)),
             "serial" => Self::Serial(micros(1)),
             "convoy" => Self::Convoy(micros(1)),
+            "sync" => {
+                let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+                let path = path.join(format!("faulty-{}", std::process::id()));
+                let file = File::create(&path).unwrap();
+                // The file stays open, and is gone with the server.
+                std::fs::remove_file(path).unwrap();
+                Self::Sync { file, times: number(1) }
+            }
+            "one-thread" => {
+                let (jobs, queue) = sync_channel::<(Duration, SyncSender<()>)>(64);
+                std::thread::spawn(move || {
+                    for (length, done) in queue {
+                        work(length);
+                        // A connection that is closed does not wait any more.
+                        let _ = done.send(());
+                    }
+                });
+                Self::OneThread(jobs, micros(1))
+            }
             "keep" => Self::Leak(usize::try_from(number(1)).unwrap()),
             "pauses" => Self::Pauses { every: micros(1), length: micros(2) },
             "stall" => Self::Stall { at: number(1), length: micros(2) },
@@ -324,6 +349,18 @@ impl Server {
                 std::thread::sleep(*time);
                 *self.taken.lock().unwrap() = false;
                 self.free.notify_all();
+            }
+            Fault::Sync { file, times } => {
+                let mut writer: &File = file;
+                for _ in 0..*times {
+                    writer.write_all(&[1; 4096]).unwrap();
+                    file.sync_data().unwrap();
+                }
+            }
+            Fault::OneThread(jobs, length) => {
+                let (done, finished) = sync_channel(1);
+                jobs.send((*length, done)).unwrap();
+                finished.recv().unwrap();
             }
             Fault::Leak(bytes) => std::mem::forget(vec![1_u8; *bytes]),
             Fault::Pauses { .. } => drop(self.gate.read()),

@@ -11,6 +11,7 @@
 
 mod bridge;
 mod faulty;
+mod profiled;
 mod seeded;
 
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +31,7 @@ const fn row(fault: &'static str, found: &'static str, beside: &'static [&'stati
 }
 
 /// Faults × findings. docs/reference/lab.md has the same table.
-const MATRIX: [Row; 16] = [
+const MATRIX: [Row; 21] = [
     row("no fault", "", &[]),
     row("a CPU limit that is too low", "throttled", &[]),
     row("a slow backend", "backend-bound", &[]),
@@ -55,6 +56,11 @@ const MATRIX: [Row; 16] = [
     row("a rate above the server's capacity", "saturated", &["requests-unsent"]),
     row("a backend that stalls for a second", "stalls", &[]),
     row("busy programs on the server's core", "waits-for-core", &[]),
+    row("no fault, profiled", "", &[]),
+    row("a lock that every request holds for a while", "waits-for-lock", &["saturated", "little-law-broken"]),
+    row("a file that every request syncs to its disk", "waits-for-disk", &[]),
+    row("a pause in every request", "sleeps", &[]),
+    row("one thread that does the work of all", "one-thread-bound", &["saturated", "little-law-broken"]),
 ];
 
 /// Findings that every short run on a shared machine may have, independent of its target.

@@ -13,7 +13,7 @@ use super::check_fault;
 use super::faulty::FaultyServer;
 
 /// Plan of an open loop over 16 connections.
-fn open_loop(server: &FaultyServer, rate: f64, seconds: f64) -> Plan {
+pub(super) fn open_loop(server: &FaultyServer, rate: f64, seconds: f64) -> Plan {
     Plan {
         target: crate::target(&server.url(), Protocol::Http1),
         flow: RequestTemplate::get(),
@@ -29,12 +29,12 @@ fn open_loop(server: &FaultyServer, rate: f64, seconds: f64) -> Plan {
 }
 
 /// Plan of a closed loop.
-fn closed_loop(server: &FaultyServer, workers: usize, seconds: f64) -> Plan {
+pub(super) fn closed_loop(server: &FaultyServer, workers: usize, seconds: f64) -> Plan {
     let schedule = Schedule::Closed { concurrency: workers };
     Plan { schedule, connections: workers, ..open_loop(server, 0.0, seconds) }
 }
 
-fn seen<'a>(name: &'a str, server: &'a FaultyServer) -> ObservedServer<'a> {
+pub(super) fn seen<'a>(name: &'a str, server: &'a FaultyServer) -> ObservedServer<'a> {
     ObservedServer { name, server, limit: None }
 }
 

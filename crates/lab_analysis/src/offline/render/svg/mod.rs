@@ -1,19 +1,21 @@
 //! SVG charts, in few forms, each with units on its axes.
 //!
 //! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, columns, and
-//! two narrow charts with one row per name, which phones show without scrolling, and small charts of
-//! figures over reports.
+//! two narrow charts with one row per name, which phones show without scrolling, small charts of
+//! figures over reports, and flame graphs.
 //! Does not own: colours. The style of the page assigns them to the classes `l0` … `l7` (lines) and
 //! `f0` … `f7` (fills). So one chart serves light and dark.
 
 mod bars;
 mod columns;
+mod flame;
 mod narrow;
 mod panels;
 mod scale;
 mod trend;
 
 pub(crate) use bars::Bar;
+pub(crate) use flame::{FlameCall, MIN_SHARE};
 pub(crate) use narrow::{Range, Stack};
 pub(crate) use panels::{Line, Panel};
 pub(crate) use scale::Unit;
@@ -42,6 +44,7 @@ enum Kind {
     Ranges { marks: Vec<String>, rows: Vec<Range>, unit: Unit },
     Stacks { parts: Vec<String>, rows: Vec<Stack>, unit: Unit },
     Trends(Vec<Trend>),
+    Flame(Vec<FlameCall>),
 }
 
 impl Chart {
@@ -80,6 +83,11 @@ impl Chart {
         Self { title: title.into(), kind: Kind::Trends(trends) }
     }
 
+    /// Creates a flame graph: calls below each other, each as wide as its share.
+    pub(crate) fn flame(title: impl Into<String>, calls: Vec<FlameCall>) -> Self {
+        Self { title: title.into(), kind: Kind::Flame(calls) }
+    }
+
     /// Renders the chart as an SVG element; several small ones are in one `div`.
     pub fn svg(&self) -> String {
         match &self.kind {
@@ -91,6 +99,7 @@ impl Chart {
             Kind::Ranges { marks, rows, unit } => narrow::ranges(marks, rows, *unit, &self.title),
             Kind::Stacks { parts, rows, unit } => narrow::stacks(parts, rows, *unit, &self.title),
             Kind::Trends(trends) => trend::draw(trends),
+            Kind::Flame(calls) => flame::draw(calls, &self.title),
         }
     }
 }

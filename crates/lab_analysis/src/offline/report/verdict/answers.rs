@@ -17,12 +17,17 @@ use crate::record::{Arrivals, Doubt, Finding, Ladder, Outcome, Record, Variant};
 use crate::statistics::{Attribution, Figure, HopCost, attribute, display, find_knee, staleness_by_scope};
 
 /// Findings that name what limits a run, the most direct cause first.
-const LIMITS: [&str; 15] = [
+const LIMITS: [&str; 20] = [
     "generator-bound",
     "out-of-memory",
     "swapping",
     "component-ended",
     "throttled",
+    "one-thread-bound",
+    "waits-for-lock",
+    "waits-for-disk",
+    "sleeps",
+    "waits-for-core",
     "saturated",
     "lock-convoy",
     "rate-limited",
