@@ -32,12 +32,20 @@ pub(super) fn add(section: &mut Section, a: &Variant, b: &Variant) {
                 ));
                 continue;
             }
-            let changes = changes(&format!("{name}: functions whose own share changed most"), first, second);
-            if !changes.rows.is_empty() {
-                let title = format!("{name}: B, with more than in A in red and less in blue");
-                section.chart(difference_flame(title, first, second));
-                section.table(changes);
+            if first == second {
+                continue;
             }
+            let title = format!("{name}: B, with more than in A in red and less in blue");
+            section.chart(difference_flame(title, first, second));
+            let changes = changes(&format!("{name}: functions whose own share changed most"), first, second);
+            if changes.rows.is_empty() {
+                let samples = [first, second].map(|stacks| formatting::count(stacks.samples));
+                section.text(format!(
+                    "`{}`, {what}: no function's own share changed by more than the error of {} and {} samples.",
+                    ours.component, samples[0], samples[1]
+                ));
+            }
+            section.table(changes);
         }
     }
 }
@@ -70,14 +78,14 @@ mod tests {
     use crate::record::{ComponentProfile, ProfileRound, StackSource};
     use crate::test_support::sample;
 
-    fn variant(source: StackSource, parse_us: f64) -> Variant {
+    fn variant(source: StackSource, parse_us: f64, samples: u64) -> Variant {
         let stack = |text: &str| text.split(';').map(str::to_owned).collect::<Vec<String>>();
         let stacks = BTreeMap::from([(stack("w;main;parse"), parse_us), (stack("w;main;write"), 500.0)]);
         let gateway = ComponentProfile {
             component: "gateway".to_owned(),
             activities: Vec::new(),
             threads: Vec::new(),
-            on_cpu: Some(StackProfile::of(source, 9, stacks)),
+            on_cpu: Some(StackProfile::of(source, samples, stacks)),
             off_cpu: None,
             notes: Vec::new(),
         };
@@ -102,7 +110,7 @@ mod tests {
     #[test]
     fn what_takes_a_larger_share_is_red_and_named() {
         let perf = StackSource::PerfCpuClock;
-        let sheet = difference_of(&variant(perf, 500.0), &variant(perf, 1500.0));
+        let sheet = difference_of(&variant(perf, 500.0, 9000), &variant(perf, 1500.0, 9000));
         let row = "| `parse` | 50.00 % | 75.00 % | +25.00 % | 50.00 % | 75.00 % |";
         assert!(sheet.markdown().contains(row), "{}", sheet.markdown());
         let page = html(&sheet);
@@ -113,9 +121,11 @@ mod tests {
     #[test]
     fn the_same_and_other_sources_have_no_graph() {
         let [perf, proc] = [StackSource::PerfCpuClock, StackSource::ProcTasks];
-        let same = difference_of(&variant(perf, 500.0), &variant(perf, 500.0));
+        let same = difference_of(&variant(perf, 500.0, 9), &variant(perf, 500.0, 9));
         assert!(same.sections[0].blocks.is_empty());
-        let other = difference_of(&variant(perf, 500.0), &variant(proc, 1500.0)).markdown();
+        let few = difference_of(&variant(perf, 500.0, 9), &variant(perf, 600.0, 9)).markdown();
+        assert!(few.contains("the error of 9 and 9 samples") && !few.contains("| `parse` |"), "{few}");
+        let other = difference_of(&variant(perf, 500.0, 9), &variant(proc, 1500.0, 9)).markdown();
         assert!(other.contains("not compared") && !other.contains("| `parse` |"), "{other}");
     }
 }

@@ -5,11 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::record::StackProfile;
+use crate::record::{StackProfile, StackSource};
 use crate::units::difference;
 
 /// Name of the stacks that a record does not hold one by one.
 pub(crate) const OTHERS: &str = "[other stacks]";
+
+/// Standard errors from which a change of a share is not chance: of some hundred functions, hardly one
+/// reaches three by chance.
+const MIN_ERRORS: f64 = 3.0;
 
 /// Time of one function.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +65,8 @@ pub struct FunctionChange {
     pub total_shares: [f64; 2],
 }
 
-/// Functions of two profiles, the largest change of their own share first.
+/// Functions of two profiles whose own share changed by more than the error of the samples, the largest
+/// change first.
 pub fn function_changes(a: &StackProfile, b: &StackProfile) -> Vec<FunctionChange> {
     let mut all: BTreeMap<String, FunctionChange> = BTreeMap::new();
     for (side, profile) in [a, b].into_iter().enumerate() {
@@ -76,9 +81,26 @@ pub fn function_changes(a: &StackProfile, b: &StackProfile) -> Vec<FunctionChang
         }
     }
     let size = |change: &FunctionChange| difference(change.self_shares[1], change.self_shares[0]).abs();
-    let mut changes: Vec<FunctionChange> = all.into_values().filter(|change| size(change) > 0.0).collect();
+    let mut changes: Vec<FunctionChange> =
+        all.into_values().filter(|change| is_beyond_chance(a, b, change.self_shares)).collect();
     changes.sort_by(|a, b| size(b).total_cmp(&size(a)));
     changes
+}
+
+/// Whether two shares differ by more than samples do by chance.
+fn is_beyond_chance(a: &StackProfile, b: &StackProfile, shares: [f64; 2]) -> bool {
+    let change = difference(shares[1], shares[0]).abs();
+    // Every switch is recorded, so these are not samples.
+    if [a, b].iter().all(|profile| profile.source == StackSource::PerfSchedSwitch) {
+        return change > 0.0;
+    }
+    let variance = |(profile, share): (&StackProfile, f64)| {
+        let samples = profile.samples.max(1) as f64;
+        // One more of each kind: a function that was not seen may have run.
+        let share = (share * samples + 1.0) / (samples + 2.0);
+        share * (1.0 - share) / samples
+    };
+    change >= MIN_ERRORS * (variance((a, shares[0])) + variance((b, shares[1]))).sqrt()
 }
 
 /// A function in a call tree, called by one chain of functions.
@@ -116,12 +138,11 @@ impl CallNode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::StackSource;
 
     fn profile(stacks: &[(&str, f64)]) -> StackProfile {
         let split = |text: &str| text.split(';').map(str::to_owned).collect();
         let stacks = stacks.iter().map(|(frames, us)| (split(frames), *us)).collect();
-        StackProfile::of(StackSource::PerfCpuClock, 1, stacks)
+        StackProfile::of(StackSource::PerfCpuClock, 1000, stacks)
     }
 
     #[test]
@@ -141,6 +162,21 @@ mod tests {
         let [before, after] = changes[1].self_shares;
         assert!((before - 0.75).abs() < 1e-9 && (after - 0.5).abs() < 1e-9);
         assert_eq!(function_changes(&a, &a), []);
+    }
+
+    #[test]
+    fn a_change_within_the_error_of_the_samples_is_none() {
+        let (mut a, mut b) =
+            (profile(&[("w;f", 52.0), ("w;g", 48.0)]), profile(&[("w;f", 48.0), ("w;g", 52.0)]));
+        assert_eq!(function_changes(&a, &b), [], "4 % of 1000 samples");
+        for profile in [&mut a, &mut b] {
+            profile.samples = 100_000;
+        }
+        assert_eq!(function_changes(&a, &b).len(), 2);
+        for profile in [&mut a, &mut b] {
+            (profile.samples, profile.source) = (10, StackSource::PerfSchedSwitch);
+        }
+        assert_eq!(function_changes(&a, &b).len(), 2, "all switches are known");
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn the_same_about_many_variants_is_one_warning_and_each_is_listed() {
     assert!(text.contains(line), "{text}");
     for one in [
         "  - `split, over TCP`: late by 3 ms\n",
-        "  - `fused/&lt;oidc>`: late by 4 ms\n",
+        "  - `fused/<oidc>`: late by 4 ms\n",
         "  - `direct`: late by 5 ms\n",
     ] {
         assert!(text.contains(one), "{one} in {text}");
