@@ -35,12 +35,9 @@ impl Runner<'_> {
                 if self.is_interrupted() {
                     return;
                 }
-                match self.profile_load(index, &load, &mut up) {
-                    Ok(()) => {}
-                    Err(failed) => {
-                        self.fail(index, &failed);
-                        break;
-                    }
+                if let Err(failed) = self.profile_load(index, &load, &mut up) {
+                    self.fail(index, &failed);
+                    break;
                 }
             }
         }

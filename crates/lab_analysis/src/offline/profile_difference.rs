@@ -114,7 +114,7 @@ mod tests {
         let row = "| `parse` | 50.00 % | 75.00 % | +25.00 % | 50.00 % | 75.00 % |";
         assert!(sheet.markdown().contains(row), "{}", sheet.markdown());
         let page = html(&sheet);
-        assert!(page.contains("class=\"grew\" style=\"--strength:0.85\""), "{page}");
+        assert!(page.contains("class=\"grew\" style=\"--strength:0.55\""), "{page}");
         assert!(page.contains("write\n25.00 % in B, 50.00 % in A: −25.00 % of all time"), "{page}");
     }
 

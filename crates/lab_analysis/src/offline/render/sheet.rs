@@ -242,7 +242,7 @@ fn line(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
     let parts: Vec<&str> = text.split('`').collect();
     // Backticks beside each other, and one without a partner, delimit other parts than these.
-    if text.contains("``") || parts.len() % 2 == 0 {
+    if text.contains("``") || parts.len().is_multiple_of(2) {
         return text.replace('<', "&lt;");
     }
     let part = |(at, part): (usize, &&str)| {

@@ -16,6 +16,8 @@ const LETTER: f64 = 6.7;
 pub(crate) const MIN_SHARE: f64 = 0.0012;
 /// Change of a share that has the full colour.
 const FULL_CHANGE: f64 = 0.1;
+/// Opacity of the full colour: names stay readable on it, in light and in dark.
+const FULL_COLOUR: f64 = 0.55;
 
 /// A call in a flame graph.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +48,7 @@ pub(super) fn draw(calls: &[FlameCall], title: &str) -> String {
             None => format!("class=\"f{}\"", colour(&call.name)),
             Some(change) => {
                 let class = if change > 0.0 { "grew" } else { "shrank" };
-                let strength = (change.abs() / FULL_CHANGE).min(1.0) * 0.85;
+                let strength = (change.abs() / FULL_CHANGE).min(1.0) * FULL_COLOUR;
                 format!("class=\"{class}\" style=\"--strength:{strength:.2}\"")
             }
         };
@@ -130,8 +132,8 @@ mod tests {
     #[test]
     fn growth_and_decline_have_their_own_colour_and_no_change_has_none() {
         let of = |change| draw(&[call("f", 0.0, 1.0, Some(change))], "t");
-        assert!(of(0.2).contains("class=\"grew\" style=\"--strength:0.85\""));
-        assert!(of(-0.05).contains("class=\"shrank\" style=\"--strength:0.42\""), "{}", of(-0.05));
+        assert!(of(0.2).contains("class=\"grew\" style=\"--strength:0.55\""));
+        assert!(of(-0.04).contains("class=\"shrank\" style=\"--strength:0.22\""), "{}", of(-0.04));
         assert!(of(0.0).contains("--strength:0.00"));
     }
 
