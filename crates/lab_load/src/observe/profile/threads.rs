@@ -235,7 +235,7 @@ fn classify(name: String, call: &str, wait_channel: &str, stack: &str) -> SeenTh
     let mut frames: Vec<String> = call.map(str::to_owned).into_iter().collect();
     frames.extend(kernel.into_iter().map(|function| format!("{function}_[k]")));
     if frames.is_empty() {
-        frames.push("[not known: only root may see where it waits]".to_owned());
+        frames.push("[unknown wait]".to_owned());
     }
     SeenThread { name, activity, frames }
 }
