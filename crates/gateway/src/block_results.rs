@@ -1,9 +1,10 @@
-//! Block results: what followed from a header block that a connection repeats.
+//! Block results: what followed from the fields of a request that a connection repeats.
 //!
 //! Owns: its host in normal form, the name of its bearer token or session in the cache, and the lines
 //! that it contributes to the request of the upstream, each with everything else that it follows from.
-//! A decision is never among them: a credential is looked up, and a request decided, each time. Does not own: whether a block is
-//! the same ([`http_engine::head::BlockMemory`]), how long results are kept ([`crate::serve::http1`]).
+//! A decision is never among them: a credential is looked up, and a request decided, each time. Does not
+//! own: whether a block is the same ([`http_engine::head::BlockMemory`],
+//! [`http_engine::http2::fields::FieldMemory`]), how long results are kept ([`crate::serve`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -13,6 +13,7 @@ use arrayvec::ArrayVec;
 use auth::request::{Field, Scheme};
 
 pub use self::block::{BlockFacts, BlockId, BlockMemory, HeaderBlock};
+pub(crate) use self::block::{MAX_BLOCK, Repetitions, range};
 pub(crate) use self::scan::HeadScanner;
 pub use self::scan::{HeadLength, head_length};
 

@@ -32,6 +32,7 @@ mod mirrors;
 mod opaque;
 mod predecessors;
 mod repeated_blocks;
+mod repeated_fields;
 mod response_headers;
 mod review;
 mod rewrites;

@@ -30,11 +30,6 @@ use crate::refusal_reply::refusal_reply;
 use crate::serve::http2::{Client, StreamTask};
 use crate::worker::ActiveConfig;
 
-/// Maximum bytes of a DATA frame of a reply. `h2` copies content below 256 bytes into its buffer,
-/// so replies of calls that arrived together leave in one write. It writes longer content
-/// separately, reply by reply, and most replies are a little longer.
-const MAX_FRAME: usize = 255;
-
 /// A gRPC call that ends without a message: its status and text.
 #[derive(Debug, Clone, Copy)]
 struct Failed(i32, &'static str);
@@ -253,10 +248,7 @@ impl Client {
             }
         };
         let mut send = self.respond.send_response(response, false)?;
-        let mut message = grpc::framed(&message);
-        while !message.is_empty() {
-            send.send_data(message.split_to(message.len().min(MAX_FRAME)), false)?;
-        }
+        send.send_data(grpc::framed(&message), false)?;
         send.send_trailers(grpc::trailers(grpc::OK, ""))?;
         Ok(())
     }

@@ -49,7 +49,7 @@ const MAX_DRAIN: u64 = 64 * 1024;
 pub(crate) const MAX_LINGER: usize = 256 * 1024;
 /// How long a connection without a request remembers the one before. Shorter pauses are those of a
 /// client at work.
-const MEMORY: Duration = Duration::from_secs(1);
+pub(crate) const MEMORY: Duration = Duration::from_secs(1);
 /// How long to wait for the client to close after the last response.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 

@@ -13,19 +13,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use auth::headers::Repeats;
-use auth::request::Field;
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_engine::field_edits::FieldEdits;
-use http_engine::head::{Fields, Framing, HeadFault, names_html, trim};
+use http_engine::head::{Fields, Framing, HeadFault};
 use http_engine::http_stream::{
     AddedField, BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, NominatedFields,
     ResponseView,
 };
 use http_engine::http1::writing::response_framing;
+use http_engine::http2::fields::{joined_cookies, read_fields};
+use http_engine::http2::server_socket::ServerSocket;
 use http_engine::http2::stream::Http2Body as Bodies;
 use http_engine::io::Stream;
 use http_engine::local_reply::LocalReply;
@@ -75,6 +76,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     let most = TASKS_PER_STREAM.saturating_mul(listener.limits.concurrent_streams as usize);
     let deadline = worker.deadlines.register();
     deadline.set(header);
+    // Not among what its streams hold: it closes when this function ends.
+    let socket = ServerSocket::new(io);
     let mut handshake = Box::pin(
         Builder::new()
             .max_concurrent_streams(listener.limits.concurrent_streams)
@@ -83,11 +86,17 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
-            .handshake::<_, Bytes>(io),
+            .handshake::<_, Bytes>(socket.clone()),
     );
-    let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
-        Poll::Ready(done) => Poll::Ready(done.ok()),
-        Poll::Pending => deadline.poll_due(cx).map(|()| None),
+    let ready = poll_fn(|cx| {
+        let done = handshake.as_mut().poll(cx);
+        if let Poll::Ready(Err(_)) = socket.poll_send(cx) {
+            return Poll::Ready(None);
+        }
+        match done {
+            Poll::Ready(done) => Poll::Ready(done.ok()),
+            Poll::Pending => deadline.poll_due(cx).map(|()| None),
+        }
     });
     let Some(mut connection) = ready.await else { return };
     let streams = Streams::new(worker.clone());
@@ -95,16 +104,29 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
         IdleState { since: deadline.millis_at(Duration::ZERO), limit: header, goaway_sent: false };
     loop {
         let next = poll_fn(|cx| {
-            if let Poll::Ready(next) = connection.poll_accept(cx) {
-                return Poll::Ready(next);
+            let next = match connection.poll_accept(cx) {
+                // There may be more to write than this stream's part.
+                Poll::Ready(Some(Ok(stream))) => return Poll::Ready(Some(Ok(stream))),
+                Poll::Ready(end) => Poll::Ready(end),
+                Poll::Pending => {
+                    let memory = (&*streams, &*peer, &socket);
+                    resting.poll(cx, &deadline, memory, &mut connection).map(|()| None)
+                }
+            };
+            match socket.poll_send(cx) {
+                Poll::Ready(Err(error)) if next.is_pending() => {
+                    tracing::debug!(%error, peer = %peer.address, "http/2 connection failed");
+                    Poll::Ready(None)
+                }
+                _ => next,
             }
-            resting.poll(cx, &deadline, &streams, &mut connection).map(|()| None)
         });
         match next.await {
             Some(Ok((request, mut respond))) => {
                 if !resting.goaway_sent {
                     resting.limit = idle;
                 }
+                streams.note_request();
                 if is_reset_by_client(&mut respond) {
                     count_reset(&worker, &peer);
                     continue;
@@ -115,8 +137,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
                     continue;
                 }
                 let open = OpenStreams::new(&streams);
-                let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
-                tokio::task::spawn_local(stream.run(request, respond));
+                let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), open };
+                // Boxed: a task moves its future several times.
+                tokio::task::spawn_local(Box::pin(stream.run(request, respond)));
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, peer = %peer.address, "http/2 connection failed");
@@ -143,10 +166,15 @@ fn count_reset(worker: &Rc<Worker>, peer: &Rc<Peer>) {
 pub(super) struct StreamTask {
     pub(super) worker: Rc<Worker>,
     pub(super) peer: Rc<Peer>,
-    _open: OpenStreams,
+    open: OpenStreams,
 }
 
 impl StreamTask {
+    /// The streams of the connection.
+    fn streams(&self) -> &Streams {
+        self.open.streams()
+    }
+
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut under_way =
@@ -266,50 +294,46 @@ impl StreamTask {
         if target.len() > limits.target_bytes {
             return refuse(HeadFault::TargetTooLong, record);
         }
-        let cookies = joined_cookies(head);
+        let memory = &self.streams().fields;
+        let known = memory.find(&head.headers);
+        let cookies;
         let mut fields = Fields::new();
-        if head.headers.len() > limits.header_fields {
-            return refuse(HeadFault::TooManyFields, record);
-        }
-        let (mut host, mut accepts_html) = (None, false);
-        for (name, value) in &head.headers {
-            if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
-                return refuse(HeadFault::RepeatedHost, record);
+        let repeated = known.as_ref().and_then(|block| Some((block.read(&mut fields)?, block.id())));
+        let (facts, block) = match repeated {
+            Some((facts, id)) => (facts, Some(id)),
+            None => {
+                fields.clear();
+                cookies = joined_cookies(&head.headers);
+                match read_fields(&head.headers, cookies.as_deref(), limits.header_fields, &mut fields) {
+                    Ok(facts) => {
+                        // A request that has waited was counted before.
+                        if !lookups.has_waited() {
+                            memory.miss(&head.headers, cookies.as_deref(), facts);
+                        }
+                        (facts, None)
+                    }
+                    Err(fault) => return refuse(fault, record),
+                }
             }
-            // Malformed (RFC 9113 §8.2.1); also, an HTTP/1 upstream would read another value than
-            // the decision did.
-            if trim(value.as_bytes()).len() != value.len() {
-                return refuse(HeadFault::FieldLine, record);
-            }
-            accepts_html |= name == http::header::ACCEPT && names_html(value.as_bytes());
-            let crumb = name == http::header::COOKIE && cookies.is_some();
-            if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
-                return refuse(HeadFault::TooManyFields, record);
-            }
-        }
-        if let Some(cookies) = &cookies
-            && fields.try_push(Field { name: "cookie", value: cookies }).is_err()
-        {
-            return refuse(HeadFault::TooManyFields, record);
-        }
-        if accepts_html {
+        };
+        if facts.accepts_html {
             record.wants_page = WantsPage::read(&fields);
         }
         let inbound = ParsedRequest {
             method: head.method.as_str(),
             authority: head.uri.authority().map(|a| a.as_str().as_bytes()),
-            host,
+            host: facts.host(&fields),
             target: target.as_bytes(),
             fields: &fields,
             framing,
-            has_length: head.headers.contains_key(http::header::CONTENT_LENGTH),
+            has_length: facts.has_length,
             upgrade: None,
             nominates: false,
             via: "2.0 postern",
             scheme: self.peer.scheme,
             is_original: false,
             repeats: Repeats::Separate,
-            block: None,
+            block,
             client: None,
         };
         admit(&self.worker, running, &self.peer, &inbound, lookups, record)
@@ -403,18 +427,6 @@ fn framing(head: &Parts, body: &RecvStream) -> Framing {
         .and_then(|v| v.to_str().ok())
         .and_then(|v| v.parse().ok())
         .map_or(Framing::Chunked, Framing::Length)
-}
-
-/// Joins the cookie fields, when there are several (RFC 9113 §8.2.3).
-fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
-    let mut crumbs = head.headers.get_all(http::header::COOKIE).iter();
-    let (first, second) = (crumbs.next()?, crumbs.next()?);
-    let mut joined = first.as_bytes().to_vec();
-    for crumb in std::iter::once(second).chain(crumbs) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(crumb.as_bytes());
-    }
-    Some(joined)
 }
 
 /// The client's side of an exchange over HTTP/2.

@@ -22,7 +22,7 @@ use super::{ConnectionFields, ControlFields, Fields, RequestHead, RequestLine, R
 
 /// Largest block that is remembered, in bytes. Larger ones are rare, and a copy of each would cost the
 /// memory of many connections.
-const MAX_BLOCK: usize = 4 * 1024;
+pub(crate) const MAX_BLOCK: usize = 4 * 1024;
 /// Longest status line that is remembered, in bytes.
 const MAX_STATUS_LINE: usize = 128;
 
@@ -31,16 +31,47 @@ const MAX_STATUS_LINE: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockId(u32);
 
+/// Decides which blocks a connection remembers, and numbers them.
+#[derive(Default)]
+pub(crate) struct Repetitions {
+    /// Number of heads since one had the remembered block.
+    misses: Cell<u32>,
+    /// Number of blocks that were remembered so far.
+    remembered: Cell<u32>,
+}
+
+impl Repetitions {
+    /// Takes note of a head that has the remembered block.
+    pub(crate) fn hit(&self) {
+        self.misses.set(0);
+    }
+
+    /// Takes note of another head; the number of its block if that is to be remembered. It is if it is
+    /// the second, fourth, eighth … in a row: a connection with one request has no use for it, and
+    /// where all blocks differ, as from a proxy, ever fewer are copied.
+    pub(crate) fn miss(&self) -> Option<BlockId> {
+        let misses = self.misses.get().saturating_add(1);
+        self.misses.set(misses);
+        (misses > 1 && misses.is_power_of_two()).then(|| {
+            let id = self.remembered.get().wrapping_add(1);
+            self.remembered.set(id);
+            BlockId(id)
+        })
+    }
+
+    /// Begins anew. Numbers are not used again.
+    pub(crate) fn forget(&self) {
+        self.misses.set(0);
+    }
+}
+
 /// The block that a connection remembers.
 #[derive(Default)]
 pub struct BlockMemory {
     block: Option<Box<HeaderBlock>>,
     /// The block that takes its place at the next head: fields of the present one may borrow from it.
     next: Cell<Option<Box<HeaderBlock>>>,
-    /// Number of requests since one had the remembered block.
-    misses: Cell<u32>,
-    /// Number of blocks that were remembered so far.
-    remembered: Cell<u32>,
+    repetitions: Repetitions,
 }
 
 impl BlockMemory {
@@ -58,25 +89,19 @@ impl BlockMemory {
 
     /// Takes note of a head that has the remembered block.
     pub fn hit(&self) {
-        self.misses.set(0);
+        self.repetitions.hit();
     }
 
-    /// Takes note of another head. Its block is remembered if it is the second, fourth, eighth … in a
-    /// row: a connection with one request has no use for it, and where all blocks differ, as from a
-    /// proxy, ever fewer are copied.
+    /// Takes note of another head. Its block may be remembered instead.
     pub fn miss(&self, head: &[u8], fields: &Fields<'_>, facts: BlockFacts) {
-        let misses = self.misses.get().saturating_add(1);
-        self.misses.set(misses);
-        if misses > 1 && misses.is_power_of_two() {
-            let id = self.remembered.get().wrapping_add(1);
-            self.remembered.set(id);
-            self.next.set(HeaderBlock::new(BlockId(id), head, fields, facts).map(Box::new));
+        if let Some(id) = self.repetitions.miss() {
+            self.next.set(HeaderBlock::new(id, head, fields, facts).map(Box::new));
         }
     }
 
     /// Forgets the block and frees its memory.
     pub fn forget(&mut self) {
-        self.misses.set(0);
+        self.repetitions.forget();
         self.block = None;
         self.next.set(None);
     }
@@ -240,7 +265,7 @@ fn first_line(buf: &[u8]) -> Option<usize> {
     (end > 1 && buf[end - 1] == b'\r').then_some(end + 1)
 }
 
-fn range(start: usize, end: usize) -> Option<Range<u16>> {
+pub(crate) fn range(start: usize, end: usize) -> Option<Range<u16>> {
     Some(u16::try_from(start).ok()?..u16::try_from(end).ok()?)
 }
 
@@ -313,7 +338,7 @@ mod tests {
             let (_, is_repeated) = read(&mut memory, &format!("HTTP/1.1 200 OK\r\nAge: {number}\r\n\r\n"));
             assert!(!is_repeated);
         }
-        assert_eq!(memory.remembered.get(), 6, "2, 4, 8, 16, 32, 64");
+        assert_eq!(memory.repetitions.remembered.get(), 6, "2, 4, 8, 16, 32, 64");
         let large = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(MAX_BLOCK));
         let mut memory = BlockMemory::default();
         assert!((0..9).all(|_| !read(&mut memory, &large).1), "too large to be kept");

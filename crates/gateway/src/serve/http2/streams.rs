@@ -1,5 +1,5 @@
-//! Streams of a downstream HTTP/2 connection: how many are open, and the end of a connection
-//! without any.
+//! Streams of a downstream HTTP/2 connection: how many are open, what they remember of one another,
+//! and the end of a connection without any.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,8 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::Connection;
 use http_engine::deadline::Deadline;
-use http_engine::io::Stream;
+use http_engine::http2::fields::FieldMemory;
+use http_engine::http2::server_socket::ServerSocket;
 
+use crate::peer::Peer;
+use crate::serve::http1::MEMORY;
 use crate::worker::Worker;
 
 /// Time limit for a connection to end after GOAWAY and its last stream, before it is dropped.
@@ -31,8 +34,8 @@ impl IdleState {
         &mut self,
         cx: &mut Context<'_>,
         deadline: &Deadline,
-        streams: &Streams,
-        connection: &mut Connection<Stream, Bytes>,
+        (streams, peer, socket): (&Streams, &Peer, &ServerSocket),
+        connection: &mut Connection<ServerSocket, Bytes>,
     ) -> Poll<()> {
         loop {
             let now = deadline.millis_at(Duration::ZERO);
@@ -58,7 +61,7 @@ impl IdleState {
             if now < due {
                 // A stream's end does not wake this task. The deadline does, and then sees the
                 // newer `since`.
-                deadline.set_at(due);
+                deadline.set_at(due.min(streams.remembers_until(now, peer, socket)));
                 return deadline.poll_due(cx);
             }
             if self.goaway_sent {
@@ -80,13 +83,40 @@ pub(super) struct Streams {
     pub(super) open: Cell<usize>,
     /// When the last stream ended, in milliseconds since the worker's start.
     pub(super) ended: Cell<u64>,
+    /// The fields of the requests before.
+    pub(super) fields: FieldMemory,
+    /// When the last request arrived, in milliseconds since the worker's start.
+    requested: Cell<u64>,
     pub(super) worker: Rc<Worker>,
 }
 
 impl Streams {
     /// The streams of a connection that has none.
     pub(super) fn new(worker: Rc<Worker>) -> Rc<Self> {
-        Rc::new(Self { open: Cell::new(0), ended: Cell::new(0), worker })
+        let (fields, requested) = (FieldMemory::default(), Cell::new(0));
+        Rc::new(Self { open: Cell::new(0), ended: Cell::new(0), fields, requested, worker })
+    }
+
+    /// Takes note of a request.
+    pub(super) fn note_request(&self) {
+        self.requested.set(self.worker.deadlines.now_millis());
+    }
+
+    /// Until when the last requests are remembered, in milliseconds since the worker's start;
+    /// `u64::MAX`: nothing is. A connection that pauses forgets them.
+    fn remembers_until(&self, now: u64, peer: &Peer, socket: &ServerSocket) -> u64 {
+        if self.fields.is_empty() && socket.remembers_nothing() {
+            return u64::MAX;
+        }
+        let millis = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);
+        let until = self.requested.get().saturating_add(millis);
+        if now < until {
+            return until;
+        }
+        self.fields.forget();
+        socket.forget();
+        peer.block_results.forget();
+        u64::MAX
     }
 }
 
@@ -97,6 +127,11 @@ impl OpenStreams {
     pub(super) fn new(streams: &Rc<Streams>) -> Self {
         streams.open.set(streams.open.get() + 1);
         Self(streams.clone())
+    }
+
+    /// The streams of the connection.
+    pub(super) fn streams(&self) -> &Streams {
+        &self.0
     }
 }
 
