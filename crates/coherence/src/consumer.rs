@@ -34,6 +34,10 @@ pub const MAX_EVENTS: usize = 10_000;
 const RANGE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Pause between two reports of what is applied.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
+/// Pause between two reports while events arrive all the time: a report costs more than an event.
+const BUSY_REPORT_INTERVAL: Duration = Duration::from_millis(200);
+/// Most reports before that pause applies.
+const REPORT_BURST: u32 = 8;
 /// Pause between a failed copy of the denylist and the next request for one.
 const LOAD_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of a copy of the denylist; then another one is requested.
@@ -170,6 +174,8 @@ pub struct Consumer {
     opened_at_seq: u64,
     /// Number that was last reported as applied, and when.
     reported: (u64, Boot),
+    /// When the last reports would all have been made, one each [`BUSY_REPORT_INTERVAL`].
+    reports_spent_until: Boot,
     /// Leases that begin when every event up to a number is applied: the number, and the lease's
     /// end.
     pending_leases: Vec<(u64, Boot)>,
@@ -203,6 +209,7 @@ impl Consumer {
             loads_requested: 0,
             opened_at_seq: 0,
             reported: (0, Boot(0)),
+            reports_spent_until: Boot(0),
             pending_leases: Vec::new(),
         }
     }
@@ -221,8 +228,7 @@ impl Consumer {
     pub fn next_tick_at(&self) -> Boot {
         let gap = self.gap_since.map(|since| since.plus(self.settings.gap_patience));
         let ask = self.gap_since.and(self.range_request).map(|(_, at)| at.plus(RANGE_RETRY_INTERVAL));
-        let tell = (self.reported.0 != self.contiguous && !self.flushing)
-            .then(|| self.reported.1.plus(REPORT_INTERVAL));
+        let tell = self.report_due_at();
         let load = (self.view.denylist().is_some() && !self.flushing).then_some(self.load_at);
         let silence = self.view.silence().next_change_at();
         [Some(self.probe_at), self.urgent_probe_at, gap, ask, tell, load, silence]
@@ -481,6 +487,9 @@ impl Consumer {
             (now.plus(self.retry_pause(now)), None, Some(now));
         let ConsumerSettings { lease, .. } = self.settings;
         let (called, applied) = (self.name.clone(), self.applied());
+        if let Some(head) = applied {
+            self.reported.0 = head.seq;
+        }
         actions.push(ConsumerAction::Send(Body::Probe {
             consumer: self.id,
             name: called,
@@ -509,11 +518,26 @@ impl Consumer {
         }));
     }
 
-    /// Reports what is applied, for revokers that wait for it.
+    /// When to report what is applied; `None` while there is nothing new, or the next probe says it.
+    fn report_due_at(&self) -> Option<Boot> {
+        let is_new = !self.flushing && self.reported.0 != self.contiguous;
+        let due = self.reported.1.plus(REPORT_INTERVAL);
+        (is_new && self.may_report(due)).then_some(due)
+    }
+
+    /// Whether a report at this time is one of the few that are sent before the next probe.
+    fn may_report(&self, at: Boot) -> bool {
+        self.reports_spent_until <= at.plus(BUSY_REPORT_INTERVAL * (REPORT_BURST - 1))
+    }
+
+    /// Reports what is applied, for revokers that wait for it: soon after a few events. Under a
+    /// stream of events, some are followed by a report, and each probe tells the rest.
     fn report_progress(&mut self, now: Boot, actions: &mut Vec<ConsumerAction>) {
         let Some(head) = self.applied() else { return };
-        if self.reported.0 != head.seq && now >= self.reported.1.plus(REPORT_INTERVAL) {
+        let is_due = now >= self.reported.1.plus(REPORT_INTERVAL) && self.may_report(now);
+        if self.reported.0 != head.seq && is_due {
             self.reported = (head.seq, now);
+            self.reports_spent_until = self.reports_spent_until.max(now).plus(BUSY_REPORT_INTERVAL);
             actions.push(ConsumerAction::Send(Body::Applied { consumer: self.id, head }));
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::authority::{self, LogAuthority};
@@ -152,6 +152,8 @@ pub struct QueryAnswers<L> {
     pub consumers: Arc<Consumers>,
     /// Relay to consumers that have a connection of their own.
     pub relay: Relay,
+    /// Consumers may have progress to record.
+    progressed: Arc<Notify>,
 }
 
 /// A head that was read, and the consumers that must not get it.
@@ -171,13 +173,19 @@ enum TaskResult {
 impl<L: Log + RevocationQuery> QueryAnswers<L> {
     /// Creates a node on this channel, for this log, without known consumers.
     pub fn new(end: MessageChannel, log: L) -> Self {
-        Self { channel: end, log, consumers: Arc::default(), relay: Relay::default() }
+        let (consumers, progressed) = (Arc::default(), Arc::default());
+        Self { channel: end, log, consumers, relay: Relay::default(), progressed }
     }
 
-    /// The body of a message, if it is to be answered.
+    /// The body of a message, if it is to be answered. Progress that it reports is recorded by
+    /// [`QueryAnswers::run`].
     fn accept_message(&self, question: &[u8]) -> Option<Body> {
         let body = self.channel.read(question)?;
-        self.consumers.on_message(self.channel.clock.now(), &body).then_some(body)
+        let accepted = self.consumers.on_message(self.channel.clock.now(), &body);
+        if matches!(body, Body::Applied { .. } | Body::Probe { .. }) {
+            self.progressed.notify_one();
+        }
+        accepted.then_some(body)
     }
 
     /// Reads the head for the `querying` consumers, once all of them are recorded: every consumer
@@ -227,9 +235,6 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
     /// is sent in part; the consumer requests the rest.
     pub async fn answer_once(&self, question: &[u8]) -> Vec<Bytes> {
         let Some(body) = self.accept_message(question) else { return Vec::new() };
-        if matches!(body, Body::Applied { .. }) {
-            self.record_progress().await;
-        }
         let (mut authority, mut actions, mut answers) = (LogAuthority::new(), Vec::new(), Vec::new());
         authority.on_message(&body, &mut actions);
         let mut actions = VecDeque::from(actions);
@@ -263,7 +268,7 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
             self.channel.transport.subscribe(Topic::Questions(self.channel.authority.clone()));
         let mut authority = LogAuthority::new();
         let mut tasks = JoinSet::new();
-        let (mut progressed, mut noting) = (false, false);
+        let mut noting = false;
         // At most one read of the head is in progress.
         let mut reading = None;
         let mut answering: HashMap<_, Vec<u8>> = HashMap::new();
@@ -273,7 +278,6 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         loop {
             tokio::select! {
                 Some(bytes) = questions.recv() => if let Some(body) = self.accept_message(&bytes) {
-                    progressed |= matches!(body, Body::Applied { .. });
                     authority.on_message(&body, &mut actions);
                 },
                 event = appended.recv(), if appends => match event {
@@ -283,6 +287,16 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                     }
                     None => appends = false,
                 },
+                () = self.progressed.notified(), if !noting => {
+                    noting = true;
+                    let answers = self.clone();
+                    tasks.spawn(async move {
+                        // Other consumers are about to report the same event.
+                        tokio::time::sleep(RECORD_DELAY).await;
+                        answers.record_progress().await;
+                        TaskResult::Recorded
+                    });
+                }
                 Some(done) = tasks.join_next_with_id() => match done {
                     Ok((_, TaskResult::Head(ReadOutcome { head, unlisted }))) => authority.head_read(head, &unlisted, &mut actions),
                     Ok((_, TaskResult::Range(nonce, after, read))) => authority.range_read(nonce, after, read, &mut actions),
@@ -329,16 +343,6 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                         });
                     }
                 }
-            }
-            if progressed && !noting {
-                (progressed, noting) = (false, true);
-                let answers = self.clone();
-                tasks.spawn(async move {
-                    // Other consumers are about to report the same event.
-                    tokio::time::sleep(RECORD_DELAY).await;
-                    answers.record_progress().await;
-                    TaskResult::Recorded
-                });
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Relay: passes the events of a node's transport to listeners that have a connection of their own.
 //!
-//! Owns: the listeners, and that they get only events of this authority with a valid MAC. Does not
-//! own: the connections. A listener that does not keep up loses events, as on every transport, and
-//! requests what it missed.
+//! Owns: the listeners, and that they get only events of this authority with a valid MAC, and one copy
+//! of each: a node receives an event over every transport that it has. Does not own: the connections.
+//! A listener that does not keep up loses events, as on every transport, and requests what it missed.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tokio::sync::broadcast;
@@ -13,6 +15,9 @@ use crate::wire::Body;
 
 /// Most events that wait for a listener.
 const QUEUE: usize = 16 * 1024;
+
+/// Most events that are remembered, so that another copy is not passed on.
+const REMEMBERED: usize = 256;
 
 /// Fan-out of events as they arrive. Clones share the same listeners.
 #[derive(Debug, Clone)]
@@ -33,12 +38,33 @@ impl Relay {
     /// Passes on the events of this channel, until its subscription ends.
     pub async fn run(self, end: MessageChannel) {
         let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
+        let mut passed = RecentMessages::default();
         while let Some(bytes) = events.recv().await {
-            if self.0.receiver_count() > 0 && is_event(&end, &bytes) {
+            if self.0.receiver_count() > 0 && !passed.has(&bytes) && is_event(&end, &bytes) {
+                passed.add(bytes.clone());
                 // An error means that no listener is left to miss the event.
                 let _ = self.0.send(bytes);
             }
         }
+    }
+}
+
+/// The messages that were passed on last. Copies of an event are equal to the last byte; so would be
+/// one that is sent again on request, but that goes to the consumer that asked.
+#[derive(Default)]
+struct RecentMessages(VecDeque<Bytes>);
+
+impl RecentMessages {
+    fn has(&self, message: &Bytes) -> bool {
+        // Copies follow each other closely.
+        self.0.iter().rev().any(|recent| recent == message)
+    }
+
+    fn add(&mut self, message: Bytes) {
+        if self.0.len() >= REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(message);
     }
 }
 
@@ -91,6 +117,17 @@ mod tests {
         let head = LogHead { epoch: Epoch([1; 16]), seq: 3 };
         send(&own, "main", Body::Echo { nonce: Nonce([0; 16]), head });
         let good = send(&own, "main", event(4));
-        assert_eq!(listener.recv().await, Ok(good), "and the others are not there");
+        assert_eq!(listener.recv().await, Ok(good.clone()), "and the others are not there");
+
+        way.send(&topic, good);
+        let next = send(&own, "main", event(5));
+        assert_eq!(listener.recv().await, Ok(next.clone()), "and no second copy");
+        let many = 6..6 + REMEMBERED as u64;
+        for event in many.map(event) {
+            let sent = send(&own, "main", event);
+            assert_eq!(listener.recv().await, Ok(sent));
+        }
+        way.send(&topic, next.clone());
+        assert_eq!(listener.recv().await, Ok(next), "which is forgotten in the end");
     }
 }

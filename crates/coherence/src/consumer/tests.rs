@@ -101,3 +101,52 @@ fn numbers_that_are_given_again_are_another_history() {
     let stamp = view.fill(ticket, (EPOCH, 50), &[tag(1)], node.now);
     assert!(stamp.is_ok(), "what event 100 took back is not in this history: {stamp:?}");
 }
+
+#[test]
+fn few_events_are_reported_at_once_and_of_many_some_with_the_rest_in_the_probe() {
+    let view = Arc::new(View::new(10_000));
+    let mut node = node(&view);
+    node.probe(0);
+    let reports = |actions: &[ConsumerAction]| -> Vec<u64> {
+        let seq = |action: &ConsumerAction| match action {
+            ConsumerAction::Send(Body::Applied { head, .. }) => Some(head.seq),
+            _ => None,
+        };
+        actions.iter().filter_map(seq).collect()
+    };
+    let event = |seq| Body::Event {
+        epoch: EPOCH,
+        event: LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
+    };
+    // Two events at the same time: the second is reported soon.
+    assert_eq!(reports(&node.deliver(&event(1))), [1]);
+    assert_eq!(reports(&node.deliver(&event(2))), [] as [u64; 0]);
+    assert_eq!(node.consumer.next_tick_at(), node.now.plus(REPORT_INTERVAL));
+    node.now = node.now.plus(REPORT_INTERVAL);
+    let mut actions = Vec::new();
+    node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+    assert_eq!(reports(&actions), [2]);
+
+    // A hundred each second: some at once, then five each second.
+    let mut reported = Vec::new();
+    for seq in 3..=202 {
+        node.now = node.now.plus(Duration::from_millis(10));
+        reported.extend(reports(&node.deliver(&event(seq))));
+    }
+    assert!(reported.len() <= 8 + 10 && reported.len() >= 10, "{reported:?}");
+    assert!(node.consumer.next_tick_at() > node.now, "nothing is due for what cannot be reported");
+    let mut actions = Vec::new();
+    node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+    node.now = node.now.plus(ConsumerSettings::default().probe_period);
+    node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+    let in_probe = |action: &ConsumerAction| match action {
+        ConsumerAction::Send(Body::Probe { applied, .. }) => applied.map(|head| head.seq),
+        _ => None,
+    };
+    assert_eq!(actions.iter().filter_map(in_probe).next_back(), Some(202), "{actions:?}");
+
+    // After a quiet time, an event is reported at once again.
+    node.now = node.now.plus(BUSY_REPORT_INTERVAL * REPORT_BURST);
+    node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+    assert_eq!(reports(&node.deliver(&event(203))), [203]);
+}

@@ -419,3 +419,37 @@ async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() 
     assert_eq!(tokio::join!(denied(), open).0, Some((1, 1)));
     assert!(sent_at.elapsed() < Duration::from_secs(1), "{:?}", sent_at.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_recorded_soon_and_of_many_events_with_the_next_probe() {
+    let town = fixture().await;
+    let recorded = |id: u8| {
+        let listed = town.facts.1.lock();
+        listed.followers.get(&ConsumerId([id; 16])).and_then(|follower| follower.applied).map(|head| head.seq)
+    };
+    town.revoke(1);
+    after(RECORD_DELAY * 2).await;
+    assert_eq!((recorded(1), recorded(2)), (Some(1), Some(1)));
+    for number in 2..=100 {
+        town.revoke(number);
+        after(Duration::from_millis(10)).await;
+    }
+    after(ConsumerSettings::default().probe_period + RECORD_DELAY * 2).await;
+    assert_eq!((recorded(1), recorded(2)), (Some(100), Some(100)));
+
+    // A consumer whose questions do not arrive as messages.
+    let (_append, appended) = mpsc::channel(1);
+    let answers = QueryAnswers::new(town.channel(), town.facts.clone());
+    tokio::spawn(answers.clone().run(appended));
+    let (consumer, name) = (ConsumerId([3; 16]), PeerName::new("far").expect("a name"));
+    let (lease, nonce) = (Duration::from_secs(5), Nonce([3; 16]));
+    let probe = Body::Probe { consumer, name, lease, nonce, applied: None };
+    let head = LogHead { epoch: EPOCH, seq: 100 };
+    for question in [probe, Body::Applied { consumer, head }] {
+        let question = town.channel().write(question).expect("it fits");
+        answers.answer_once(&question).await;
+    }
+    assert_eq!(recorded(3), None, "the response does not wait for it");
+    after(RECORD_DELAY * 2).await;
+    assert_eq!(recorded(3), Some(100));
+}

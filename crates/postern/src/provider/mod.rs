@@ -47,7 +47,7 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::transports::{LogTransports, combine_transports, database_transports};
+use crate::revocation::transports::{LogTransports, combine_transports, provider_transports};
 use crate::revocation::{FollowedLog, LogSource, new_view};
 
 /// Time between two checks of the database for `/readyz`.
@@ -381,8 +381,7 @@ fn follow(
     ways: &LogTransports,
     on: &Handle,
 ) -> Result<(Arc<FollowedLog>, QueryAnswers<Store>), Failure> {
-    let mut transports = database_transports(database, store.outage());
-    transports.extend(ways.broker.clone());
+    let transports = provider_transports(database, store.outage(), ways.broker.as_ref());
     let shared = shared_secret(config, secrets)?;
     let source = LogSource {
         issuer: checked.issuer().as_str().into(),
