@@ -18,7 +18,7 @@ use crate::{keys::KeyError, provider::Provider};
 /// How often the key ring is read: far more often than [`crate::keys::LEAD`], so that every node
 /// publishes a key long before any node signs with it.
 const KEY_READ_INTERVAL: Duration = Duration::from_secs(5);
-/// Shortest time between two key reads that revocations trigger: each may have revoked a key.
+/// Shortest time between two key reads that revocations trigger.
 const MIN_KEY_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is checked whether a key is due for rotation.
 const ROTATION_CHECK_INTERVAL: Duration = Duration::from_mins(1);

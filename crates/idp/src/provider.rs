@@ -296,8 +296,7 @@ impl Provider {
         &self.clients
     }
 
-    /// Triggers an early read of the key ring: something was revoked, perhaps a key, perhaps by
-    /// another node.
+    /// Triggers an early read of the key ring: a key was revoked, perhaps by another node.
     pub fn request_key_refresh(&self) {
         self.key_refresh.notify_one();
     }

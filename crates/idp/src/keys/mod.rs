@@ -38,12 +38,12 @@ use auth::token::jwt;
 use axum::body::Bytes;
 use serde::Serialize;
 use store::audit::{AuditEntry, Audited};
-use store::key_ring::ReplaceKeyRing;
-use store::{Revocation, RevocationReach, Store, StoreError};
+use store::key_ring::{KeyRingRow, ReplaceKeyRing};
+use store::{Revocation, RevocationReach, Store, StoreError, Tag};
 
 use self::{
     key::Key,
-    ring::{KeyRing, TransitionFault},
+    ring::{KeyRing, KeyState, TransitionFault},
 };
 use crate::{
     Entropy, EntropyFailed, lifetime,
@@ -144,9 +144,13 @@ struct ChangeRecord {
 
 impl KeyAccess<'_> {
     async fn read(&self) -> Result<Option<(u64, KeyRing)>, KeyError> {
-        let Some(row) = self.store.key_ring().await? else { return Ok(None) };
+        self.store.key_ring().await?.map(|row| self.open(&row)).transpose()
+    }
+
+    /// The keys of a row, with its version.
+    fn open(&self, row: &KeyRingRow) -> Result<(u64, KeyRing), KeyError> {
         let text = self.secrets.open(Purpose::KeyRing, "", &row.content).ok_or(KeyError::Sealed)?;
-        Ok(Some((row.version, stored::read(&text)?)))
+        Ok((row.version, stored::read(&text)?))
     }
 
     /// Replaces the row. `None`: another node changed it first.
@@ -234,7 +238,7 @@ impl Keys {
     }
 
     /// Version of the current ring; grows with each change.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.current().version
     }
 
@@ -243,17 +247,27 @@ impl Keys {
     /// # Errors
     /// [`KeyError`] when the ring cannot be read.
     pub async fn refresh(&self, place: KeyAccess<'_>) -> Result<(), KeyError> {
-        let read = async || place.read().await?.ok_or(KeyError::Sealed);
-        let (mut version, mut ring) = read().await?;
-        if version < self.current().version {
+        let read = async || place.store.key_ring().await?.ok_or(KeyError::Sealed);
+        let mut row = read().await?;
+        if row.version < self.current().version {
             // A change by this node finished during the read: a second read returns it. If it does
             // not, the database was replaced.
-            (version, ring) = read().await?;
+            row = read().await?;
         }
-        if version != self.current().version {
+        // Private keys are decrypted and checked only when they have changed.
+        if row.version != self.current().version {
+            let (version, ring) = place.open(&row)?;
             self.publish(Published::new(ring, version)?);
         }
         Ok(())
+    }
+
+    /// Tags of the keys that are published, with the version of their ring: an event of the
+    /// revocation log with one of them has revoked that key.
+    pub fn tags(&self, secrets: &Secrets) -> (u64, Vec<Tag>) {
+        let current = self.current();
+        let tag = |key: KeyState<'_>| secrets.tag(TagSubject::Key(key.kid));
+        (current.version, current.ring.states().into_iter().map(tag).collect())
     }
 
     /// Activates the next key of `algorithm`, retires the active one, and creates a new next one.

@@ -322,13 +322,18 @@ impl RunningProvider {
     }
 }
 
-/// Runs the maintenance of a provider. It reads its keys again when any node revokes something,
-/// because that may be a key.
+/// Runs the maintenance of a provider. It reads its keys again when any node has revoked one of them.
 async fn maintain(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     let heed = async {
+        let (mut version, mut tags) = provider.keys().tags(provider.secrets());
         loop {
             following.changed().await;
-            provider.request_key_refresh();
+            if provider.keys().version() != version {
+                (version, tags) = provider.keys().tags(provider.secrets());
+            }
+            if following.may_deny(&tags) {
+                provider.request_key_refresh();
+            }
         }
     };
     tokio::join!(idp::maintain(provider.clone()), heed);

@@ -265,6 +265,13 @@ impl FollowedLog {
         self.state.changed.notified().await;
     }
 
+    /// Whether something that carries one of these tags was revoked, or may have been: the denylist is
+    /// not complete.
+    pub fn may_deny(&self, tags: &[Tag]) -> bool {
+        let denials = self.followed.view.denylist();
+        denials.is_none_or(|denials| !denials.is_complete() || denials.denies(tags, i64::MIN))
+    }
+
     /// Waits until the first state has arrived, up to `patience`. Blocks the thread.
     pub fn wait_until_started(&self, patience: Duration) {
         let until = Instant::now() + patience;
