@@ -11,7 +11,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Block, Params, Version};
+use argon2_hash::Job;
 use aws_lc_rs::constant_time;
 use base64::Engine as _;
 use base64::alphabet::BCRYPT;
@@ -137,8 +138,14 @@ impl StoredPassword {
                 let mut computed = vec![0; digest.len()];
                 let params = Params::new(*memory_kib, *passes, *lanes, Some(digest.len()));
                 let done = params.is_ok_and(|params| {
-                    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-                    argon2.hash_password_into(password, salt, &mut computed).is_ok()
+                    let mut blocks = Vec::new();
+                    if blocks.try_reserve_exact(params.block_count()).is_err() {
+                        return false;
+                    }
+                    blocks.resize(params.block_count(), Block::new());
+                    let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
+                    let job = Job { algorithm, version, params: &params, password, salt };
+                    job.hash(&mut computed, &mut blocks).is_ok()
                 });
                 done && constant_time::verify_slices_are_equal(&computed, digest).is_ok()
             }

@@ -9,7 +9,8 @@
 //! A verification uses the algorithm and the parameters stored with the hash. So an account with an
 //! outdated hash responds faster or slower than an unknown one, until a login upgrades the hash.
 
-use argon2::{Argon2, Block};
+use argon2::Block;
+use argon2_hash::Job;
 use aws_lc_rs::{constant_time, pbkdf2};
 use zeroize::Zeroize as _;
 
@@ -58,8 +59,7 @@ pub enum Verdict {
 /// Working memory, kept between hashes: allocating and clearing some MiB causes page faults each
 /// time.
 ///
-/// It is erased after every computation. With its full content an attacker could compute the first
-/// block, from which a password can be searched without the cost of Argon2.
+/// It is erased after every computation ([`Job::hash`]).
 #[derive(Default)]
 pub struct Memory(Vec<Block>);
 
@@ -196,11 +196,8 @@ fn compute(
     )
     .map_err(|_| HashFault::Refused)?;
     let blocks = memory.blocks(params.block_count())?;
-    let done = Argon2::new(algorithm, version, params)
-        .hash_password_into_with_memory(text.as_bytes(), salt, digest, &mut *blocks)
-        .map_err(|_| HashFault::Refused);
-    blocks.iter_mut().for_each(zeroize::Zeroize::zeroize);
-    done
+    let job = Job { algorithm, version, params: &params, password: text.as_bytes(), salt };
+    job.hash(digest, blocks).map_err(|_| HashFault::Refused)
 }
 
 #[cfg(test)]

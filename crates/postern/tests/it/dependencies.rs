@@ -13,7 +13,8 @@ use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
+    ("argon2_hash", &[]),
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
@@ -37,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
         &["auth", "config", "controller", "dataplane", "gateway", "http_engine", "outage", "telemetry"],
     ),
     ("controller", &[]),
-    ("credentials", &["auth", "coherence", "hash_pool", "http_engine", "outage", "telemetry"]),
+    ("credentials", &["argon2_hash", "auth", "coherence", "hash_pool", "http_engine", "outage", "telemetry"]),
     ("dataplane", &["auth", "config", "credentials", "gateway", "http_engine", "telemetry"]),
     (
         "gateway",
@@ -45,7 +46,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ),
     ("hash_pool", &[]),
     ("http_engine", &["auth", "outage"]),
-    ("idp", &["auth", "coherence", "hash_pool", "mail", "outage", "pages", "store"]),
+    ("idp", &["argon2_hash", "auth", "coherence", "hash_pool", "mail", "outage", "pages", "store"]),
     ("lab", &["lab_analysis", "lab_load"]),
     ("lab_analysis", &[]),
     ("lab_load", &["lab_analysis"]),
