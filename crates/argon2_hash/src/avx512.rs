@@ -89,7 +89,7 @@ fn long_hash(inputs: &[&[u8]], mut out: &mut [u8]) {
     }
 }
 
-/// BLAKE2b with a result of 1 to 64 bytes.
+/// `BLAKE2b` with a result of 1 to 64 bytes.
 fn short_hash<'a>(inputs: impl Iterator<Item = &'a [u8]>, out: &mut [u8]) {
     // Fails only for another length, which no caller has.
     let Ok(mut hash) = Blake2bVarCore::new(out.len()) else { return };
@@ -160,7 +160,6 @@ fn fill(job: &Job<'_>, first: &[u8; 64], blocks: &mut [Block]) -> [u8; Block::SI
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
-#[expect(clippy::cast_possible_truncation, reason = "numbers of 32 bits, below that of the blocks")]
 fn fill_segment(job: &Job<'_>, segment: Segment, blocks: &mut [Block]) {
     let Segment { pass, slice, lane } = segment;
     let Matrix { lanes, lane_length, segment_length: length } = Matrix::new(job.params);
@@ -181,7 +180,7 @@ fn fill_segment(job: &Job<'_>, segment: Segment, blocks: &mut [Block]) {
         let done = if pass == 0 { slice * length } else { lane_length - length };
         let area = if reference_lane == lane { done + index - 1 } else { done - usize::from(index == 0) };
         let low = random & 0xffff_ffff;
-        let distance = ((area as u64 * (low * low >> 32)) >> 32) as usize;
+        let distance = ((area as u64 * ((low * low) >> 32)) >> 32) as usize;
         let start = if pass == 0 || slice == SLICES - 1 { 0 } else { (slice + 1) * length };
         let reference = reference_lane * lane_length + (start + area - 1 - distance) % lane_length;
         let Ok([current, previous, reference]) = blocks.get_disjoint_mut([current, previous, reference])

@@ -79,7 +79,9 @@ mod tests {
         library.hash_password_into(password, salt, &mut expected).unwrap();
         // What the memory had before does not matter.
         let mut blocks = vec![Block::new(); params.block_count() + 3];
-        blocks.iter_mut().for_each(|block| block.as_mut().fill(7));
+        for block in &mut blocks {
+            block.as_mut().fill(7);
+        }
         let job = Job { algorithm, version, params, password, salt };
         let done = job.hash_with_avx512(&mut digest, &mut blocks);
         assert!(!done || digest == expected, "{algorithm:?} {version:?} {params:?}");
@@ -123,7 +125,9 @@ mod tests {
             Job { algorithm, version, params: &params, password: b"password", salt: b"salt and pepper" };
         let hash = |job: Job<'_>, count: usize| {
             let mut blocks = vec![Block::new(); count];
-            blocks.iter_mut().for_each(|block| block.as_mut().fill(7));
+            for block in &mut blocks {
+                block.as_mut().fill(7);
+            }
             let done = job.hash(&mut [0; 32], &mut blocks);
             assert!(blocks.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)));
             done
