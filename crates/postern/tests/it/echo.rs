@@ -90,3 +90,76 @@ fn it_listens_on_unix_sockets_and_replaces_only_sockets() {
     assert_eq!(third.ended(), Some(3));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "data");
 }
+
+#[test]
+fn streams_have_the_shape_that_is_asked_for() {
+    let (_echo, address) = start(&["--stream"]);
+    let answer = get(&address, "/v1/stream?first=1ms&every=1ms&events=3&size=8");
+    assert!(answer.contains("Content-Type: text/event-stream\r\n"), "{answer}");
+    let events =
+        "10\r\ndata: 1 xxxxxx\n\n\r\n10\r\ndata: 2 xxxxxx\n\n\r\n10\r\ndata: 3 xxxxxx\n\n\r\n0\r\n\r\n";
+    assert_eq!(body(&answer), events);
+    assert_eq!(body(&get(&address, "/")), "ok\n");
+    for (target, words) in [
+        ("/stream?every=soon", "parameter `every`: `soon` is not a duration"),
+        ("/stream?evry=1ms", "parameter `evry`: is unknown"),
+    ] {
+        let answer = get(&address, target);
+        assert!(answer.starts_with("HTTP/1.1 400 ") && body(&answer).starts_with(words), "{answer}");
+    }
+    let call = "POST /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\
+                Content-Type: application/grpc\r\n\r\n\0\0\0\0\0";
+    assert!(exchange(&address, call).ends_with("gRPC needs HTTP/2\n"));
+    let pushed = "GET /chat?push=1ms&size=3 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                  Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let mut stream = std::net::TcpStream::connect(&address).unwrap();
+    stream.write_all(pushed.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\x81\x030 x\x81\x030 x") {
+        let mut part = [0; 1];
+        stream.read_exact(&mut part).unwrap();
+        answer.push(part[0]);
+    }
+    let refused = exchange(&address, &pushed.replace("1ms", "0s"));
+    assert!(refused.ends_with("parameter `push`: must be above 0\n"), "{refused}");
+}
+
+#[test]
+fn streams_are_also_served_over_http2() {
+    let (_echo, address) = start(&["--stream"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let io = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let (client, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let exchange = async |target: &str, kind: &str| {
+            let request = http::Request::post(format!("http://{address}{target}"))
+                .header("content-type", kind)
+                .body(())
+                .unwrap();
+            let mut client = client.clone().ready().await.unwrap();
+            let (response, _) = client.send_request(request, true).unwrap();
+            let (head, mut body) = response.await.unwrap().into_parts();
+            let mut content = Vec::new();
+            while let Some(data) = body.data().await {
+                content.extend_from_slice(&data.unwrap());
+            }
+            let trailers = body.trailers().await.unwrap().unwrap_or_default();
+            (head, String::from_utf8(content).unwrap(), trailers)
+        };
+        let (_, content, _) = exchange("/stream?first=1ms&every=1ms&events=2&size=4", "text/plain").await;
+        assert_eq!(content, "data: 1 xx\n\ndata: 2 xx\n\n");
+        let (head, content, trailers) =
+            exchange("/stream?first=1ms&every=1ms&events=2&size=4", "application/grpc").await;
+        assert_eq!(head.headers["content-type"], "application/grpc");
+        assert_eq!(content, "\0\0\0\0\x06\x0a\x041 xx\0\0\0\0\x06\x0a\x042 xx");
+        assert_eq!(trailers["grpc-status"], "0");
+        let (head, content, _) = exchange("/stream?events=0", "application/grpc+proto").await;
+        assert_eq!((head.status.as_u16(), &*content), (200, ""));
+        assert_eq!(head.headers["grpc-status"], "3");
+        assert!(head.headers["grpc-message"].to_str().unwrap().starts_with("parameter `events`"));
+        let (head, content, _) = exchange("/stream?events=0", "text/plain").await;
+        assert!(head.status.as_u16() == 400 && content.starts_with("parameter `events`: `0`"), "{content}");
+        assert_eq!(exchange("/", "text/plain").await.1, "ok\n");
+    });
+}

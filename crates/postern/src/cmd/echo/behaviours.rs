@@ -72,7 +72,7 @@ pub(super) fn is_for_browser(lines: &RequestLines) -> bool {
     matches!(&*lines.method, "GET" | "HEAD") && accepts.windows(9).any(|part| part == b"text/html")
 }
 
-async fn plain<S: AsyncWrite + Unpin>(
+pub(super) async fn plain<S: AsyncWrite + Unpin>(
     stream: &mut S,
     status: &str,
     kind: &str,
@@ -161,15 +161,5 @@ pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
         tokio::io::copy(&mut from, &mut to).await?;
         return to.shutdown().await;
     }
-    let Some(key) = lines.field("sec-websocket-key") else {
-        plain(&mut stream, "400 Bad Request", "text/plain", b"Sec-WebSocket-Key is missing\n", false).await?;
-        return stream.shutdown().await;
-    };
-    let accept = websocket::accept(key);
-    let head = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    websocket::echo(stream, early).await
+    websocket::upgrade(stream, early, lines.field("sec-websocket-key"), None).await
 }

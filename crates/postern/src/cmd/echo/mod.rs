@@ -1,11 +1,13 @@
-//! `postern echo`: a light HTTP/1.1 upstream for trials, tests and measurements.
+//! `postern echo`: a light upstream for trials, tests and measurements.
 //!
 //! Owns: the listener and its threads. The responses are in `fixed` (as fast as possible) and
-//! `reflect` (shows what arrived, with some special behaviours, to browsers as a `page`).
+//! `reflect` (shows what arrived, with some special behaviours, to browsers as a `page`); long
+//! streams of events are in `model`.
 
 mod behaviours;
 mod fixed;
 mod message;
+mod model;
 mod page;
 mod reflect;
 mod reflection;
@@ -29,7 +31,7 @@ use crate::terminal::{BOLD, SUCCESS};
 
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_long_help = behaviours::HELP)]
+#[command(after_long_help = format!("{}\n\n{}", behaviours::HELP, model::HELP))]
 pub struct Arguments {
     /// IP address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
@@ -47,6 +49,10 @@ pub struct Arguments {
     /// (with --reflect).
     #[arg(long, requires = "reflect")]
     page: bool,
+    /// Respond like a server of language models: with streams of events, over HTTP/1.1 and HTTP/2
+    /// with prior knowledge, and WebSockets.
+    #[arg(long, conflicts_with_all = ["reflect", "body_bytes", "delay", "stall", "stall_every"])]
+    stream: bool,
     /// Body size of the fixed response, in bytes.
     #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "reflect")]
     body_bytes: usize,
@@ -92,6 +98,8 @@ pub enum EchoAnswer {
         /// What the page for browsers suggests. `None`: they get the same as other clients.
         page: Option<Vec<Hint>>,
     },
+    /// Streams of events, as requests ask for them.
+    Stream,
 }
 
 /// A running echo upstream. It ends when it is dropped.
@@ -107,6 +115,8 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let place = arguments.unix.map_or(EchoAddress::Tcp(arguments.listen), EchoAddress::Unix);
     let answer = if arguments.reflect {
         EchoAnswer::Reflect { log: arguments.log, page: arguments.page.then(Vec::new) }
+    } else if arguments.stream {
+        EchoAnswer::Stream
     } else {
         if arguments.stall >= arguments.stall_every {
             return Err(Failure::usage("--stall has to be shorter than --stall-every"));
@@ -176,6 +186,7 @@ impl Echo {
                 let page = page.as_deref().map(page::page);
                 Served::Reflect(reflect::ReflectState::new(delay, *log, page))
             }
+            EchoAnswer::Stream => Served::Stream,
         };
         let spawn = |(index, socket): (usize, Listening)| {
             let (served, stopped) = (served.clone(), stopped.clone());
@@ -217,6 +228,7 @@ enum Listening {
 enum Served {
     Fixed(fixed::Answer),
     Reflect(reflect::ReflectState),
+    Stream,
 }
 
 /// Runs one worker with its own runtime and listener.
@@ -276,5 +288,6 @@ where
     let _ = match served {
         Served::Fixed(answer) => fixed::connection(stream, answer).await,
         Served::Reflect(mirror) => reflect::connection(stream, mirror, ends).await,
+        Served::Stream => model::connection(stream).await,
     };
 }

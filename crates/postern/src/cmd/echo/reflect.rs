@@ -11,7 +11,7 @@ use aws_lc_rs::digest;
 use http_engine::head::HeadFault;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::message::{self, Head, ParseError, RequestLines};
+use super::message::{self, Body, Head, ParseError, RequestLines};
 use super::reflection::{BodyFacts, ConnectionFacts, Reflection, json};
 use crate::cmd::echo::behaviours;
 
@@ -43,8 +43,20 @@ pub(super) struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
+    /// A buffer with bytes that were received already.
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// Consumes the received part of a body.
+    pub(super) fn take_body(&mut self, body: &mut Body) -> Result<(), ParseError> {
+        let taken = body.take(&self.bytes, |_| ())?;
+        self.bytes.drain(..taken);
+        Ok(())
+    }
+
     /// Reads more bytes. Returns `false` at the end of the stream.
-    async fn fill<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> std::io::Result<bool> {
+    pub(super) async fn fill<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> std::io::Result<bool> {
         Ok(stream.read_buf(&mut self.bytes).await? > 0)
     }
 
@@ -62,7 +74,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> std::io::Result<()> {
     let number = mirror.connections.fetch_add(1, Ordering::Relaxed) + 1;
     let mut facts = ConnectionFacts { peer, local, number, request: 0 };
-    let mut inbox = ReceiveBuffer { bytes: Vec::with_capacity(16 * 1024) };
+    let mut inbox = ReceiveBuffer::new(Vec::with_capacity(16 * 1024));
     loop {
         let (head, lines) = match next_head(&mut stream, &mut inbox).await? {
             Ok(Some(parsed)) => parsed,
@@ -100,9 +112,9 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-type Parsed = Result<Option<(Head, RequestLines)>, ParseError>;
+pub(super) type Parsed = Result<Option<(Head, RequestLines)>, ParseError>;
 
-async fn next_head<S: AsyncRead + Unpin>(
+pub(super) async fn next_head<S: AsyncRead + Unpin>(
     stream: &mut S,
     inbox: &mut ReceiveBuffer,
 ) -> std::io::Result<Parsed> {
@@ -193,7 +205,7 @@ fn note(mirror: &ReflectState, reflection: &Reflection) {
     }
 }
 
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, bad: ParseError) -> std::io::Result<()> {
+pub(super) async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, bad: ParseError) -> std::io::Result<()> {
     let text = format!("{bad}\n");
     let head = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

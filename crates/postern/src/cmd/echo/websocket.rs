@@ -1,8 +1,15 @@
-//! Minimal WebSocket server (RFC 6455): sends each received frame back.
+//! Minimal WebSocket server (RFC 6455): sends each received frame back, and messages of its own at
+//! a rate.
+
+use std::io;
+use std::time::Duration;
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::behaviours::plain;
 
 /// Size limit of a frame, in bytes.
 const FRAME: u64 = 16 << 20;
@@ -11,8 +18,40 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
+/// First byte of a text message in one frame.
+const TEXT: u8 = 0x81;
+
+/// Messages that the server sends by itself.
+pub(super) struct Push {
+    /// Time between two messages.
+    pub(super) every: Duration,
+    /// Content of a message.
+    pub(super) content: Vec<u8>,
+}
+
+/// Answers a handshake with this key, then sends every frame back until the client closes. `early`
+/// arrived together with the handshake.
+pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    early: Vec<u8>,
+    key: Option<&[u8]>,
+    push: Option<Push>,
+) -> io::Result<()> {
+    let Some(key) = key else {
+        plain(&mut stream, "400 Bad Request", "text/plain", b"Sec-WebSocket-Key is missing\n", false).await?;
+        return stream.shutdown().await;
+    };
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: {}\r\n\r\n",
+        accept(key)
+    );
+    stream.write_all(head.as_bytes()).await?;
+    echo(stream, early, push).await
+}
+
 /// Computes `Sec-WebSocket-Accept` for a key (RFC 6455 section 4.2.2).
-pub(super) fn accept(key: &[u8]) -> String {
+fn accept(key: &[u8]) -> String {
     let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key);
     hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
@@ -74,11 +113,17 @@ fn write(out: &mut Vec<u8>, first: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Sends every frame back until the client closes. `early` arrived together with the handshake.
-pub(super) async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
+async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     early: Vec<u8>,
-) -> std::io::Result<()> {
+    push: Option<Push>,
+) -> io::Result<()> {
+    let mut ticks = push.as_ref().map(|push| {
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + push.every, push.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        ticks
+    });
+    let content = push.map(|push| push.content).unwrap_or_default();
     let mut bytes = early;
     let mut out = Vec::new();
     loop {
@@ -111,9 +156,20 @@ pub(super) async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
         if end {
             return stream.shutdown().await;
         }
-        if stream.read_buf(&mut bytes).await? == 0 {
-            return Ok(());
+        tokio::select! {
+            received = stream.read_buf(&mut bytes) => if received? == 0 {
+                return Ok(());
+            },
+            () = tick(ticks.as_mut()) => write(&mut out, TEXT, &content),
         }
+    }
+}
+
+/// Waits for the next tick; forever without any.
+async fn tick(ticks: Option<&mut Interval>) {
+    match ticks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
     }
 }
 
