@@ -1,10 +1,10 @@
 //! Lab load: loads a server and observes processes, from outside.
 //!
 //! Owns:
-//! - sending load: requests ([`load`]), transactions with an OpenID provider ([`provider`]), idle
-//!   and slow connections ([`idle_connections`]), revocations during a load ([`revoke`]), changes of
-//!   a Kubernetes cluster ([`cluster`]), single requests ([`fetch`]), the command lines of other
-//!   generators ([`generator`]);
+//! - sending load: requests, streams and WebSockets ([`load`]), transactions with an OpenID provider
+//!   ([`provider`]), idle and slow connections ([`idle_connections`]), revocations during a load
+//!   ([`revoke`]), changes of a Kubernetes cluster ([`cluster`]), single requests ([`fetch`]), the
+//!   command lines of other generators ([`generator`]);
 //! - observing processes ([`observe`]), and limiting them ([`cgroup`]);
 //! - the reports of load, connections and processes, and the iteration of a record that a run
 //!   becomes ([`report`]);

@@ -370,6 +370,7 @@ impl Runner<'_> {
             let length = self.scenario.calibration;
             let load = Load {
                 flow: None,
+                exchange: lab_load::load::Exchange::Request,
                 arrivals: ArrivalPattern::Closed(workers),
                 stop: lab_load::load::Stop::After(length),
                 warmup: length / 4,

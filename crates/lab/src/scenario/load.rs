@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lab_load::cluster::ChangeSchedule;
-use lab_load::load::{InterArrival, Stop};
+use lab_load::load::{Exchange, InterArrival, Protocol, Stop};
 use lab_load::provider::Flow;
 use lab_load::revoke::RevocationSchedule;
 
@@ -17,6 +17,8 @@ use super::rate::RateProfile;
 pub struct Load {
     /// Flow that each virtual user repeats; `None` for single requests to the load entry.
     pub flow: Option<Flow>,
+    /// What follows the head of each request: a response, a stream or a WebSocket.
+    pub exchange: Exchange,
     /// How requests arrive.
     pub arrivals: ArrivalPattern,
     /// When the load ends.
@@ -57,6 +59,19 @@ impl Load {
         match self.stop {
             Stop::After(duration) => Some(self.warmup + duration + self.after_window().unwrap_or_default()),
             Stop::Count(_) => None,
+        }
+    }
+
+    /// Why the load cannot be sent over this protocol.
+    pub(super) fn wrong_wire(&self, wire: Protocol) -> Option<&'static str> {
+        match (&self.exchange, wire) {
+            (exchange, Protocol::Http1) if exchange.is_grpc() => {
+                Some("is gRPC, which needs HTTP/2: set `protocol = \"h2\"`")
+            }
+            (Exchange::WebSocket(_), Protocol::Http2) => {
+                Some("has WebSockets, which are sent over HTTP/1.1 only: set `protocol = \"http/1.1\"`")
+            }
+            _ => None,
         }
     }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 use lab_analysis::amount;
 use lab_analysis::record::IdentifiedBy;
 use lab_load::cluster::{ChangeSchedule, ChangedObjects};
-use lab_load::load::{InterArrival, Stop};
+use lab_load::load::{Exchange, InterArrival, Stop};
 use lab_load::provider::Flow;
 use lab_load::revoke::{Flood, RevocationSchedule};
 use serde::Deserialize;
 
 use super::event::{self, EventTable};
-use super::load::{ArrivalPattern, HeldBehavior, Hold, Load};
+use super::exchange_table::{StreamTable, WebSocketTable, exchange};
+use super::hold_table::HoldTable;
+use super::load::{ArrivalPattern, Load};
 use super::rate::{RateProfile, RateTable, stages};
 
 /// Default number of connections of an open loop.
@@ -35,8 +37,6 @@ const MAX_CHANGE_RATE: f64 = 10_000.0;
 const MIN_RATES: usize = 3;
 /// Largest number of workers or connections: each takes a port.
 const MOST: u32 = 10_000;
-/// Largest number of held connections: a little more than one address can have open to one port.
-const MAX_HELD_CONNECTIONS: u32 = 100_000;
 /// Largest number of tokens in a revocation flood.
 const MAX_FLOOD_TOKENS: u32 = 1_000_000;
 /// Largest number of tokens in a population.
@@ -72,6 +72,8 @@ pub(super) struct LoadTable {
     scrape_every: Option<String>,
     event: Option<Vec<EventTable>>,
     every_request: Option<bool>,
+    stream: Option<StreamTable>,
+    websocket: Option<WebSocketTable>,
 }
 
 /// Revocations during load as they are in a file. Every key is optional.
@@ -102,22 +104,6 @@ struct FloodTable {
     within: String,
     #[serde(default)]
     by: IdentifiedBy,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HoldTable {
-    manner: Manner,
-    connections: u32,
-    interval: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Manner {
-    Idle,
-    Silent,
-    SlowLoris,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -168,6 +154,8 @@ impl LoadTable {
             scrape_every: other.scrape_every.or(self.scrape_every),
             event: other.event.or(self.event),
             every_request: other.every_request.or(self.every_request),
+            stream: other.stream.or(self.stream),
+            websocket: other.websocket.or(self.websocket),
         }
     }
 
@@ -355,10 +343,15 @@ impl LoadTable {
         if scrape_every.is_some_and(|every| every < MIN_REVOCATION_INTERVAL) {
             return wrong("scrape_every", "must be at least 1ms");
         }
+        let exchange = exchange(self.stream.as_ref(), self.websocket.as_ref(), timeout)?;
+        if flow.is_some() && exchange != Exchange::Request {
+            return wrong("flow", "cannot be combined with `stream` or `websocket`");
+        }
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
         let events = event::planned_events(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
             flow,
+            exchange,
             arrivals,
             stop,
             rounds: self.rounds,
@@ -375,25 +368,6 @@ impl LoadTable {
             events: events.map_err(|message| ("event", message))?,
             every_request: self.every_request.unwrap_or(false),
         })
-    }
-}
-
-impl HoldTable {
-    fn parse(&self) -> Result<Hold, String> {
-        if !(1..=MAX_HELD_CONNECTIONS).contains(&self.connections) {
-            return Err(format!("`connections` must be from 1 to {MAX_HELD_CONNECTIONS}"));
-        }
-        let interval = self.interval.as_deref().map(amount::duration).transpose()?;
-        let manner = match (self.manner, interval) {
-            (Manner::SlowLoris, Some(interval)) if !interval.is_zero() => HeldBehavior::SlowLoris(interval),
-            (Manner::SlowLoris, _) => {
-                return Err("slow-loris needs an `interval` above 0 between two lines".to_owned());
-            }
-            (_, Some(_)) => return Err("`interval` is for slow-loris only".to_owned()),
-            (Manner::Idle, None) => HeldBehavior::Idle,
-            (Manner::Silent, None) => HeldBehavior::Silent,
-        };
-        Ok(Hold { behavior: manner, connections: self.connections })
     }
 }
 

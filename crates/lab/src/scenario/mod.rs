@@ -14,6 +14,8 @@ mod consistency;
 mod counts;
 mod description;
 mod event;
+mod exchange_table;
+mod hold_table;
 mod load;
 mod load_table;
 mod rate;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lab_analysis::amount;
 use lab_load::cgroup::Limits;
 use lab_load::generator::{COMPONENT, Generator};
-use lab_load::load::{Protocol, Stop};
+use lab_load::load::{Exchange, Protocol, Stop};
 use serde::Deserialize;
 
 use super::arrangement::{Arrangement, ScenarioOptions};
@@ -302,6 +302,7 @@ impl Reader<'_> {
         if let Some(wire) = table.protocol {
             topology.entry.protocol = wire.protocol();
         }
+        self.check_wire(&place, &chosen, loads, topology.entry.protocol)?;
         topology.entry.guarded = table.guarded.unwrap_or(topology.entry.guarded);
         let all = || chosen.iter().filter_map(|name| Some((name, loads.get(name)?)));
         for (generator, (name, load)) in
@@ -326,6 +327,21 @@ impl Reader<'_> {
                 .unwrap_or_default(),
         };
         Ok(modes.into_iter().map(arrangement).collect())
+    }
+
+    /// Checks that the chosen loads can be sent over this protocol.
+    fn check_wire(
+        &self,
+        place: &str,
+        chosen: &[String],
+        loads: &BTreeMap<String, Load>,
+        wire: Protocol,
+    ) -> Result<(), TopologyError> {
+        let wrong = |name: &String| Some((name.clone(), loads.get(name)?.wrong_wire(wire)?));
+        match chosen.iter().find_map(wrong) {
+            Some((name, message)) => Err(self.wrong(place, format!("load `{name}` {message}"))),
+            None => Ok(()),
+        }
     }
 
     /// How long a revoked credential is watched in this variant, if it is set.
@@ -482,6 +498,7 @@ fn check_generator(
         () if load.flow.is_some() || load.hold.is_some() || load.revocations.is_some() => {
             ("cannot have `flow`, `hold` or `revocations`", false)
         }
+        () if load.exchange != Exchange::Request => ("cannot have `stream` or `websocket`", false),
         () if !plain || entry.protocol != Protocol::Http1 => {
             ("needs a single load entry with HTTP/1.1 and without TLS", false)
         }

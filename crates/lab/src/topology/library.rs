@@ -28,6 +28,7 @@ const TOPOLOGIES: Texts = texts!("topologies":
     "peer-haproxy-current.toml", "peer-nginx-current.toml",
     "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml", "takeover.toml",
     "provider-postern.toml", "provider-keycloak.toml", "gateway-api.toml",
+    "model-direct.toml", "model-postern.toml", "model-haproxy.toml",
 );
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
@@ -35,6 +36,7 @@ const PARTS: Texts = texts!("topologies/parts":
     "connector-ibm-mq-profile.toml", "connector-activemq.toml", "connector-rabbitmq.toml", "connector-rough.toml", "artemis.toml",
     "signed.toml", "provider-people.toml", "provider-on-sqlite.toml", "provider-on-postgres.toml",
     "provider-on-sqlite-full.toml", "provider-on-postgres-full.toml", "keycloak-on-h2.toml", "keycloak-on-postgres.toml",
+    "model.toml",
 );
 const TEMPLATES: Texts = texts!("topologies/files":
     "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
@@ -45,12 +47,12 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "peer-postern.toml", "peer-haproxy.cfg", "peer-haproxy-tcp.cfg", "peer-haproxy-jwt.cfg", "peer-nginx.conf",
     "peer-envoy.yaml", "row-edge.toml", "row-authentication.toml", "row-authorization.toml",
     "provider-alone.toml", "fill-sqlite.sql", "fill-postgres.sql", "keycloak.conf", "keycloak-realm.json", "keycloak-same-cost.sh",
-    "gateway-api.toml", "kubeconfig.yaml", "cluster-tokens.csv",
+    "gateway-api.toml", "kubeconfig.yaml", "cluster-tokens.csv", "model-postern.toml", "model-haproxy.cfg",
 );
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "knee.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
     "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "following.toml", "flood.toml", "provider.toml",
-    "provider-size.toml", "counts.toml", "generators.toml", "gateway-api.toml",
+    "provider-size.toml", "counts.toml", "generators.toml", "gateway-api.toml", "streams.toml",
 );
 
 /// A text and its origin.

@@ -234,6 +234,13 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
         }
         (own, other) => own.or(other),
     };
+    into.streams = match (into.streams.take(), from.streams) {
+        (Some(mut own), Some(other)) => {
+            own.add(other);
+            Some(own)
+        }
+        (own, other) => own.or(other),
+    };
     into.generator = match (into.generator.take(), from.generator) {
         (Some(own), Some(other)) => Some(worst_of(own, &other)),
         (own, other) => own.or(other),
@@ -370,6 +377,8 @@ fn shift_times(iteration: &mut Iteration, start: u64) {
     iteration.warmup_s += shift as f64 / 1e3;
     iteration.timeline.iter_mut().for_each(|slice| slice.at_ms += shift);
     iteration.events.iter_mut().for_each(|event| event.at_ms += shift);
+    let stalled = iteration.streams.iter_mut().flat_map(|streams| &mut streams.stalled);
+    stalled.for_each(|stall| stall.at_ms += shift);
     iteration
         .components
         .iter_mut()

@@ -179,7 +179,14 @@ fn check_iteration(place: &str, iteration: &Iteration) -> CheckResult {
     })?;
     let scrapes = iteration.scrapes.iter().flat_map(|seen| [seen.failed, seen.largest_bytes]);
     scrapes.into_iter().try_for_each(|whole| check_count(place, whole))?;
+    iteration.streams.iter().try_for_each(|streams| check_streams(place, streams))?;
     check_timeline(place, &iteration.timeline)
+}
+
+fn check_streams(place: &str, streams: &super::Streams) -> CheckResult {
+    check_finite(place, "the threshold of a stall", streams.stall_us)?;
+    streams.counts().try_for_each(|whole| check_count(place, whole))?;
+    streams.contradiction().map_or(Ok(()), |reason| contradiction(place, reason))
 }
 
 fn check_held(place: &str, held: &HeldConnections) -> CheckResult {

@@ -21,6 +21,7 @@ mod finding;
 mod parts;
 mod profile;
 mod run;
+mod streams;
 mod target;
 
 pub use changes::{Changes, SCRAPE_WINDOW, ScrapeWindows, Scrapes};
@@ -40,6 +41,7 @@ pub use run::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use streams::{Stall, StreamKind, Streams};
 pub use target::{Comparison, Measure, Target, Unit};
 
 /// Most samples of a component, and most slices of a timeline, that a written record holds per

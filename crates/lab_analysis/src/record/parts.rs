@@ -16,6 +16,7 @@ use super::changes::{Changes, Scrapes};
 use super::distribution::Distribution;
 use super::profile::ProfileRound;
 use super::run::LoadShape;
+use super::streams::Streams;
 
 /// One arrangement under test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,6 +103,9 @@ pub struct Iteration {
     /// Scrapes of a component's metrics; absent when there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrapes: Option<Scrapes>,
+    /// Streams of events, or WebSockets; absent where requests began none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
     /// What happened to the target during the iteration, such as a deployment or the rotation of a
     /// key.
     #[serde(default)]
@@ -477,11 +481,11 @@ impl Variant {
         names
     }
 
-    /// Components whose CPU counts as the cost of a request. For a single request these are the
+    /// Components whose CPU counts as the cost of a request. For a request or a stream these are the
     /// ones that it passes before the service. For a flow these are all components: a flow follows
     /// its provider's redirects and has no service.
     pub fn cost_components(&self) -> Vec<String> {
-        if self.load.flow == LoadShape::REQUEST {
+        if self.load.is_exchange() {
             return self.before_service().to_vec();
         }
         self.component_names().into_iter().map(str::to_owned).collect()
@@ -510,6 +514,7 @@ impl Iteration {
             revocations: None,
             changes: None,
             scrapes: None,
+            streams: None,
             events: Vec::new(),
             stated: None,
         }

@@ -134,7 +134,8 @@ pub struct LoadShape {
     /// constant rate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
-    /// One unit of work, such as `request` or `oidc-code`.
+    /// One unit of work, such as `request`, `oidc-code`, or the kind of a stream (`sse`, `lines`,
+    /// `grpc`, `websocket`).
     pub flow: String,
     /// `http/1.1` or `h2`; absent when unknown.
     pub protocol: Option<String>,
@@ -159,6 +160,13 @@ pub struct Stage {
 impl LoadShape {
     /// The flow that is a single request.
     pub const REQUEST: &str = "request";
+
+    /// Whether a unit of work is one exchange with the service: a request, a stream or a WebSocket.
+    pub fn is_exchange(&self) -> bool {
+        use super::StreamKind::{Grpc, Lines, Sse, Websocket};
+        let streams = [Sse, Lines, Grpc, Websocket].map(super::StreamKind::flow);
+        self.flow == Self::REQUEST || streams.contains(&self.flow.as_str())
+    }
 }
 
 /// Variants that add one hop after the other.

@@ -103,6 +103,29 @@ pub enum Measure {
     Healing,
     /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
     Lateness,
+    /// Median time until the head of a stream had arrived, µs; of a WebSocket until it was open.
+    FirstByteP50,
+    /// 99th percentile of the time until the head of a stream had arrived, µs; of a WebSocket until
+    /// it was open.
+    FirstByteP99,
+    /// Median time until the first event of a stream had arrived, µs.
+    FirstEventP50,
+    /// 99th percentile of the time until the first event of a stream had arrived, µs.
+    FirstEventP99,
+    /// Median time between two events of a stream, µs.
+    EventGapP50,
+    /// 99th percentile of the time between two events of a stream, µs.
+    EventGapP99,
+    /// Mean time between two events of a stream, µs.
+    EventGapMean,
+    /// Median time until a message of a WebSocket came back, µs.
+    RoundTripP50,
+    /// 99th percentile of the time until a message of a WebSocket came back, µs.
+    RoundTripP99,
+    /// Times in which a stream brought no event for longer than the threshold of its load.
+    Stalls,
+    /// Share of the opened streams that ended early, or with an error status of gRPC.
+    StreamsCut,
 }
 
 /// Unit of a figure's numbers.
@@ -127,8 +150,9 @@ impl Measure {
             | Self::Throughput
             | Self::MemoryGrowth { .. }
             | Self::FloodAdmitted
-            | Self::ChangesFailed => Unit::Number,
-            Self::Errors | Self::Failures => Unit::Share,
+            | Self::ChangesFailed
+            | Self::Stalls => Unit::Number,
+            Self::Errors | Self::Failures | Self::StreamsCut => Unit::Share,
             Self::Memory { .. } | Self::MemoryPerConnection { .. } | Self::ScrapeSize => Unit::Bytes,
             Self::P50
             | Self::P95
@@ -147,7 +171,16 @@ impl Measure {
             | Self::ScrapeLongest
             | Self::ScrapeDelay
             | Self::Healing
-            | Self::Lateness => Unit::Time,
+            | Self::Lateness
+            | Self::FirstByteP50
+            | Self::FirstByteP99
+            | Self::FirstEventP50
+            | Self::FirstEventP99
+            | Self::EventGapP50
+            | Self::EventGapP99
+            | Self::EventGapMean
+            | Self::RoundTripP50
+            | Self::RoundTripP99 => Unit::Time,
         }
     }
 
@@ -157,7 +190,13 @@ impl Measure {
     pub fn holds_each_round(&self) -> bool {
         matches!(
             self,
-            Self::Counter { .. } | Self::Errors | Self::Failures | Self::FloodAdmitted | Self::ChangesFailed
+            Self::Counter { .. }
+                | Self::Errors
+                | Self::Failures
+                | Self::FloodAdmitted
+                | Self::ChangesFailed
+                | Self::Stalls
+                | Self::StreamsCut
         )
     }
 
@@ -213,6 +252,17 @@ impl fmt::Display for Measure {
             Self::ScrapeDelay => f.write_str("delay beside scrapes"),
             Self::Healing => f.write_str("recovery time"),
             Self::Lateness => f.write_str("P99 of lateness"),
+            Self::FirstByteP50 => f.write_str("P50 of time to first byte"),
+            Self::FirstByteP99 => f.write_str("P99 of time to first byte"),
+            Self::FirstEventP50 => f.write_str("P50 of time to first event"),
+            Self::FirstEventP99 => f.write_str("P99 of time to first event"),
+            Self::EventGapP50 => f.write_str("P50 of time between events"),
+            Self::EventGapP99 => f.write_str("P99 of time between events"),
+            Self::EventGapMean => f.write_str("mean time between events"),
+            Self::RoundTripP50 => f.write_str("P50 of round trip of messages"),
+            Self::RoundTripP99 => f.write_str("P99 of round trip of messages"),
+            Self::Stalls => f.write_str("stalls"),
+            Self::StreamsCut => f.write_str("share of streams cut"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns: the unit of each [`Figure`], and the wording of a verdict.
 //! Does not own: how numbers are written ([`crate::formatting`]).
 
-use super::{Effect, Equivalence, Figure, Interval, Scale};
+use super::{Effect, Equivalence, Figure, Interval, Scale, StreamFigure};
 use crate::formatting::{bytes, digits, factor, grouped, is_zero, percent, time};
 
 /// Formats a figure with its unit.
@@ -13,11 +13,14 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
     }
     match kind {
         Figure::PerSecond => format!("{}/s", digits(value)),
-        Figure::BadShare | Figure::FailureShare => percent(value),
+        Figure::BadShare | Figure::FailureShare | Figure::Stream(StreamFigure::CutShare) => percent(value),
         Figure::Cores(_) => format!("{} cores", digits(value)),
         Figure::Memory(_) | Figure::MemoryPerConnection(_) | Figure::ScrapeSize => bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
-        Figure::Counter(..) | Figure::BulkRevocationAccepted | Figure::ChangesFailed => grouped(value),
+        Figure::Counter(..)
+        | Figure::BulkRevocationAccepted
+        | Figure::ChangesFailed
+        | Figure::Stream(StreamFigure::Stalls) => grouped(value),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)
@@ -30,6 +33,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::ScrapeDelay
         | Figure::Recovery
         | Figure::Lateness
+        | Figure::Stream(_)
         | Figure::CpuPerRequestSum(_)
         | Figure::CoreWaitPerRequest(_)
         | Figure::CpuPerRequest(_) => time(value),

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use super::streams::StreamFigure;
 use super::{CoreWait, CpuUse};
 use crate::record::{
     Class, Component, Distribution, Iteration, Outcome, SCRAPE_WINDOW, ScrapeWindows, Slice, Variant,
@@ -81,6 +82,8 @@ pub enum Figure {
     /// Growth of a counter that a component exposes. The values are the names of the component and
     /// of the counter.
     Counter(String, String),
+    /// A figure of streams or WebSockets.
+    Stream(StreamFigure),
 }
 
 impl Figure {
@@ -98,6 +101,9 @@ impl Figure {
 
     /// Whether the figure is a time in µs; CPU times are not included.
     pub fn is_latency(&self) -> bool {
+        if let Self::Stream(figure) = self {
+            return figure.is_time();
+        }
         matches!(
             self,
             Self::Mean
@@ -188,6 +194,7 @@ impl Figure {
             }
             Self::ScrapeLongest | Self::ScrapeSize | Self::ScrapeDelay => self.of_scrapes(iteration),
             Self::Recovery => healing(iteration),
+            Self::Stream(figure) => figure.value(iteration),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.observed(component)?;
@@ -275,6 +282,7 @@ impl fmt::Display for Figure {
             Self::Recovery => write!(f, "recovery time"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
+            Self::Stream(figure) => figure.fmt(f),
         }
     }
 }

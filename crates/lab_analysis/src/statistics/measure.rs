@@ -3,7 +3,7 @@
 //! Owns: which [`Figure`] belongs to a [`Measure`], and its difference or ratio to another variant.
 //! Does not own: the bounds that a figure has to meet.
 
-use super::{CpuUse, Figure, staleness_by_scope};
+use super::{CpuUse, Figure, StreamFigure, staleness_by_scope};
 use crate::record::{Measure, Record, Variant};
 use crate::units;
 
@@ -184,5 +184,16 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::ScrapeSize => Figure::ScrapeSize,
         Measure::ScrapeDelay => Figure::ScrapeDelay,
         Measure::Lateness => Figure::Lateness,
+        Measure::FirstByteP50 => Figure::Stream(StreamFigure::FirstByte(50_000)),
+        Measure::FirstByteP99 => Figure::Stream(StreamFigure::FirstByte(99_000)),
+        Measure::FirstEventP50 => Figure::Stream(StreamFigure::FirstEvent(50_000)),
+        Measure::FirstEventP99 => Figure::Stream(StreamFigure::FirstEvent(99_000)),
+        Measure::EventGapP50 => Figure::Stream(StreamFigure::EventGap(50_000)),
+        Measure::EventGapP99 => Figure::Stream(StreamFigure::EventGap(99_000)),
+        Measure::EventGapMean => Figure::Stream(StreamFigure::MeanEventGap),
+        Measure::RoundTripP50 => Figure::Stream(StreamFigure::RoundTrip(50_000)),
+        Measure::RoundTripP99 => Figure::Stream(StreamFigure::RoundTrip(99_000)),
+        Measure::Stalls => Figure::Stream(StreamFigure::Stalls),
+        Measure::StreamsCut => Figure::Stream(StreamFigure::CutShare),
     })
 }

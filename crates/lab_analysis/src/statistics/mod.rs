@@ -27,6 +27,7 @@ mod outlier;
 mod sign;
 mod stacks;
 mod staleness;
+mod streams;
 
 pub use attribution::{Attribution, HopCost, attribute};
 pub use change_point::{
@@ -46,3 +47,4 @@ pub use sign::SignTest;
 pub(crate) use stacks::{CallNode, OTHERS};
 pub use stacks::{FunctionChange, FunctionTime, function_changes, functions};
 pub use staleness::{ScopeStaleness, staleness_by_scope};
+pub use streams::StreamFigure;

@@ -21,6 +21,8 @@ pub enum RequestFault {
     Closed,
     /// The response breaks the protocol.
     Protocol,
+    /// A gRPC call ended with an error status.
+    GrpcStatus,
     /// The request was due but never sent: no connection became free within the timeout.
     Unsent,
 }
@@ -35,6 +37,7 @@ impl RequestFault {
             Self::Reset => "reset",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
+            Self::GrpcStatus => "grpc-status",
             Self::Unsent => "unsent",
         }
     }

@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 
 use super::response::{CapturedResponse, ProtocolViolation, ResponseReader, ResponseSummary};
 use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
+use super::streams::observer::StreamObserver;
 use super::timer::Deadline;
-use super::{Failure, Io, MAX_CONCURRENT_CONNECTS, RequestFault, TargetSession};
+use super::{Exchange, Failure, Io, MAX_CONCURRENT_CONNECTS, RequestFault, TargetSession};
 
 /// An open connection without an exchange in progress.
 pub(crate) struct Connection {
@@ -54,9 +55,14 @@ pub(crate) async fn open(session: &Rc<TargetSession>, wanted: usize) -> Vec<Opti
 impl Connection {
     pub(crate) async fn open(session: &TargetSession) -> Result<Self, Failure> {
         let io = session.open().await?;
-        let reader =
-            if session.read_phases { ResponseReader::with_head_capture } else { ResponseReader::new };
-        Ok(Self { io, reader: reader(session.head_only) })
+        let reader = if session.exchange != Exchange::Request {
+            ResponseReader::with_events()
+        } else if session.read_phases {
+            ResponseReader::with_head_capture(session.head_only)
+        } else {
+            ResponseReader::new(session.head_only)
+        };
+        Ok(Self { io, reader })
     }
 
     /// Creates a connection whose reader captures the head and the content of each response.
@@ -89,10 +95,20 @@ impl Connection {
         request: &[u8],
         received: &Cell<u64>,
     ) -> Result<ResponseSummary, Failure> {
+        self.exchange_with(request, received, &mut |_| ()).await
+    }
+
+    /// Like [`Connection::exchange`], and calls `on_read` after each read.
+    async fn exchange_with(
+        &mut self,
+        request: &[u8],
+        received: &Cell<u64>,
+        on_read: &mut dyn FnMut(&mut ResponseReader),
+    ) -> Result<ResponseSummary, Failure> {
         let mut sending = Sending { rest: request, flushed: false, error: None };
         poll_fn(|cx| {
             sending.poll(&mut self.io, cx);
-            self.poll_answer(&sending, received, cx)
+            self.poll_answer(&sending, received, on_read, cx)
         })
         .await
     }
@@ -101,6 +117,7 @@ impl Connection {
         &mut self,
         sending: &Sending<'_>,
         received: &Cell<u64>,
+        on_read: &mut dyn FnMut(&mut ResponseReader),
         cx: &mut Context<'_>,
     ) -> Poll<Result<ResponseSummary, Failure>> {
         loop {
@@ -117,7 +134,9 @@ impl Connection {
                 return Poll::Ready(self.reader.on_close().ok_or_else(|| self.closed_failure(sending)));
             }
             received.set(received.get() + count(read));
-            match self.reader.filled(read) {
+            let filled = self.reader.filled(read);
+            on_read(&mut self.reader);
+            match filled {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     let reusable = answer.reusable && sending.rest.is_empty();
@@ -185,7 +204,9 @@ impl Worker {
             let until = started.saturating_add(session.timeout);
             let mut connecting = true;
             let request = &self.requests[arrival.variant];
-            let work = exchange(session, &mut connection, &mut connecting, request, arrival.measured);
+            let mut observer = StreamObserver::new(session, &arrival, started);
+            let observed = (observer.as_mut(), arrival.measured);
+            let work = exchange(session, &mut connection, &mut connecting, request, observed);
             let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 // Late bytes of this exchange must not be read as the next response, so the
@@ -197,6 +218,10 @@ impl Worker {
                     Failure::timeout()
                 })
             });
+            let ending = match observer {
+                Some(observer) => observer.finish(ending),
+                None => ending,
+            };
             let pause = self.closed && wants_pause(&ending);
             session.end(&arrival, started, ending);
             if pause {
@@ -211,7 +236,7 @@ async fn exchange(
     slot: &mut Option<Connection>,
     connecting: &mut bool,
     request: &[u8],
-    measured: bool,
+    (observer, measured): (Option<&mut StreamObserver<'_>>, bool),
 ) -> Result<u16, Failure> {
     if let Some(idle) = slot
         && poll_fn(|cx| Poll::Ready(idle.is_stale(cx))).await
@@ -223,10 +248,27 @@ async fn exchange(
         None => Connection::open(session).await?,
     };
     *connecting = false;
-    let answer = connection.exchange(request, &session.received).await?;
-    if session.read_phases && measured {
-        session.record_phases_of_head(&connection.take_captured().head);
-    }
+    let phases = session.read_phases && measured;
+    let answer = if let Some(observer) = observer {
+        let mut on_read = |reader: &mut ResponseReader| {
+            let status = reader.status();
+            let captured = reader.take_captured();
+            if !captured.head.is_empty() {
+                observer.head(status);
+                if phases {
+                    session.record_phases_of_head(&captured.head);
+                }
+            }
+            observer.content(&captured.content);
+        };
+        connection.exchange_with(request, &session.received, &mut on_read).await?
+    } else {
+        let answer = connection.exchange(request, &session.received).await?;
+        if phases {
+            session.record_phases_of_head(&connection.take_captured().head);
+        }
+        answer
+    };
     if answer.reusable && session.keep_alive {
         *slot = Some(connection);
     }

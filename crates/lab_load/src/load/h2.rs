@@ -13,6 +13,7 @@ use http::Request;
 use tokio::sync::Mutex;
 
 use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
+use super::streams::observer::StreamObserver;
 use super::timer::Deadline;
 use super::{Failure, RequestFault, TargetSession};
 
@@ -98,11 +99,11 @@ impl ReconnectingConnection {
         &self,
         request: Request<()>,
         connecting: &Cell<bool>,
-        measured: bool,
+        observed: (Option<&mut StreamObserver<'_>>, bool),
     ) -> Result<u16, Failure> {
         let ActiveConnection { generation, mut sender } = self.ready().await?;
         connecting.set(false);
-        let result = send(&mut sender, request, &self.session, measured).await;
+        let result = send(&mut sender, request, &self.session, observed).await;
         if let Err(error) = &result
             && !error.is_reset()
         {
@@ -116,7 +117,7 @@ async fn send(
     sender: &mut SendRequest<Bytes>,
     request: Request<()>,
     session: &TargetSession,
-    measured: bool,
+    (mut observer, measured): (Option<&mut StreamObserver<'_>>, bool),
 ) -> Result<u16, h2::Error> {
     let (response, mut content) = sender.send_request(request, session.body.is_empty())?;
     if !session.body.is_empty() {
@@ -130,13 +131,22 @@ async fn send(
         let fields = response.headers().get_all("server-timing").iter();
         fields.for_each(|field| session.record_phases(field.as_bytes()));
     }
+    if let Some(observer) = &mut observer {
+        observer.head(status);
+        observer.fields(response.headers());
+    }
     let mut body = response.into_body();
     while let Some(data) = body.data().await {
         let data = data?;
         session.count_received(data.len());
+        if let Some(observer) = &mut observer {
+            observer.content(&data);
+        }
         body.flow_control().release_capacity(data.len())?;
     }
-    body.trailers().await?;
+    if let Some((trailers, observer)) = body.trailers().await?.zip(observer) {
+        observer.fields(&trailers);
+    }
     Ok(status)
 }
 
@@ -169,13 +179,19 @@ impl Worker {
             let until = started.saturating_add(session.timeout);
             let connecting = Cell::new(true);
             let request = self.requests[arrival.variant].clone();
-            let work = self.link.exchange(request, &connecting, arrival.measured);
+            let mut observer = StreamObserver::new(session, &arrival, started);
+            let observed = (observer.as_mut(), arrival.measured);
+            let work = self.link.exchange(request, &connecting, observed);
             let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 let not_connected =
                     || Failure::new(RequestFault::Connect, "no connection or stream within the timeout");
                 Err(if connecting.get() { not_connected() } else { Failure::timeout() })
             });
+            let ending = match observer {
+                Some(observer) => observer.finish(ending),
+                None => ending,
+            };
             let pause = self.closed && wants_pause(&ending);
             session.end(&arrival, started, ending);
             if pause {

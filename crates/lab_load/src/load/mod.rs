@@ -9,6 +9,7 @@
 //! 2. All connections are opened, then the clock starts.
 //! 3. [`dispatcher`] assigns the arrivals of the [`schedule`] to free slots ([`h1`], [`h2`]). The
 //!    wait of a request for a free slot is part of its latency.
+//!    A request may begin a stream of events or a WebSocket ([`streams`]).
 //! 4. [`recorder`] counts the results; the [`window`] decides which of them are measured.
 //!
 //! Several targets that are loaded at the same time have one session each and share one recorder.
@@ -28,6 +29,7 @@ mod self_usage;
 pub(crate) mod server_timing;
 mod session;
 mod slices;
+pub(crate) mod streams;
 mod target;
 mod timer;
 mod window;
@@ -51,6 +53,7 @@ pub use schedule::{InterArrival, Open, Schedule, Step, Stop};
 pub(crate) use self_usage::SelfUsage;
 pub(crate) use session::{Failure, TargetSession};
 pub use slices::Slices;
+pub use streams::{Exchange, StreamForm, StreamSettings, WebSocketSettings};
 pub(crate) use target::Io;
 pub use target::{Protocol, Target, TargetError, Trust};
 pub(crate) use timer::{Clock, Deadline};
@@ -58,6 +61,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
 use self::schedule::{Arrivals, Closed};
+use self::streams::recorder::StreamRecorder;
+use self::streams::websocket;
 use self::timer::FineTimer;
 use self::window::{Window, WindowEnd};
 use crate::load::dispatcher::{ArrivalSource, Dispatcher, Wake};
@@ -128,6 +133,9 @@ impl Plan {
         if self.target.protocol == Protocol::Http1 && self.streams != 1 {
             return refuse("HTTP/1.1 carries one request at a time; streams need HTTP/2");
         }
+        if let Some(why) = self.wrong_exchange() {
+            return refuse(why);
+        }
         if self.target.protocol == Protocol::Http2 && !self.flow.keep_alive {
             return refuse("a connection per request is offered for HTTP/1.1 only");
         }
@@ -148,6 +156,21 @@ impl Plan {
                 refuse("a rate must be a number from 0 to 10 000 000 requests per second")
             }
             _ => Ok(self.flow.check(&self.target)?),
+        }
+    }
+
+    /// Why the exchange cannot be done over this protocol, or within this timeout.
+    fn wrong_exchange(&self) -> Option<&'static str> {
+        match (&self.flow.exchange, self.target.protocol) {
+            (exchange, Protocol::Http1) if exchange.is_grpc() => Some("gRPC needs HTTP/2"),
+            (Exchange::WebSocket(_), Protocol::Http2) => Some("WebSockets are offered over HTTP/1.1 only"),
+            (Exchange::WebSocket(socket), _) if socket.messages == 0 => {
+                Some("a WebSocket needs at least one message")
+            }
+            (Exchange::WebSocket(socket), _) if socket.length() >= self.timeout => {
+                Some("the timeout must be longer than a WebSocket lasts: its messages times their interval")
+            }
+            _ => None,
         }
     }
 
@@ -233,6 +256,7 @@ async fn run_plan(
 ) -> Result<LoadOutcome, LoadError> {
     let mut recorder = Recorder::new(first.window(probe.until_last_answer));
     recorder.slices = probe.slices;
+    recorder.streams = first.flow.exchange.kind().map(|(kind, stall)| StreamRecorder::new(kind, stall));
     let recorder = Rc::new(RefCell::new(recorder));
     let mut lanes = Vec::new();
     for plan in plans {
@@ -267,11 +291,16 @@ async fn run_plan(
 enum PreparedConnections {
     Http1(Rc<[Box<[u8]>]>, Vec<Option<h1::Connection>>),
     Http2(Rc<[http::Request<()>]>, Vec<Rc<h2::ReconnectingConnection>>),
+    /// Every WebSocket opens its own connection, and opening it is measured.
+    WebSocket(Rc<[Box<[u8]>]>),
 }
 
 impl PreparedConnections {
     async fn open(plan: &Plan, session: &Rc<TargetSession>) -> Self {
         match plan.target.protocol {
+            _ if matches!(plan.flow.exchange, Exchange::WebSocket(_)) => {
+                Self::WebSocket(plan.flow.http1(&plan.target).into())
+            }
             Protocol::Http1 => {
                 Self::Http1(plan.flow.http1(&plan.target).into(), h1::open(session, plan.connections).await)
             }
@@ -289,6 +318,14 @@ impl PreparedConnections {
                 for (slot, connection) in connections.into_iter().enumerate() {
                     let (session, requests) = (Rc::clone(session), Rc::clone(&requests));
                     slots.spawn_local(h1::Worker { session, requests, slot, closed }.run(connection));
+                }
+            }
+            Self::WebSocket(requests) => {
+                for slot in 0..plan.slots() {
+                    let (session, requests) = (Rc::clone(session), Rc::clone(&requests));
+                    let random = Random::new(plan.seed ^ slot as u64);
+                    let worker = websocket::Worker { session, requests, slot, closed, random };
+                    slots.spawn_local(worker.run());
                 }
             }
             Self::Http2(requests, links) => {

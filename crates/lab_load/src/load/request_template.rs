@@ -7,10 +7,14 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE,
+    UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::random::{Random, TokenPicker};
+use super::streams::{Exchange, StreamForm, StreamSettings, frame};
 use super::target::Target;
 
 /// Upper bound of all formatted requests together, in bytes. One request per token is kept in
@@ -41,6 +45,9 @@ pub struct RequestTemplate {
     pub choice: TokenChoice,
     /// Reuses the HTTP/1.1 connection for further requests.
     pub keep_alive: bool,
+    /// What follows the head of the request. [`RequestTemplate::of_exchange`] has the fields that
+    /// it needs.
+    pub exchange: Exchange,
 }
 
 /// Why a request template cannot be used.
@@ -87,7 +94,42 @@ impl RequestTemplate {
             tokens: Vec::new(),
             choice: TokenChoice::RoundRobin,
             keep_alive: true,
+            exchange: Exchange::Request,
         }
+    }
+
+    /// Creates the request that begins this exchange. `seed` is that of the run.
+    pub fn of_exchange(exchange: Exchange, seed: u64) -> Self {
+        let mut template = Self::get();
+        let headers = &mut template.headers;
+        match &exchange {
+            Exchange::Request | Exchange::Stream(StreamSettings { form: StreamForm::Lines, .. }) => {}
+            Exchange::Stream(StreamSettings { form: StreamForm::ServerSentEvents, .. }) => {
+                headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+            }
+            Exchange::Stream(StreamSettings { form: StreamForm::Grpc, .. }) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+                template.method = Method::POST;
+                // One empty message: a flag and a length of 0.
+                template.body = Bytes::from_static(&[0; 5]);
+            }
+            // All handshakes of a run have one key: it protects from caches, which the lab has none
+            // of.
+            Exchange::WebSocket(_) => {
+                let key = frame::key(&mut Random::new(seed));
+                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).expect("base64 is ASCII"));
+            }
+        }
+        Self { exchange, ..template }
+    }
+
+    /// Value of `Sec-WebSocket-Accept` that accepts the handshake of a WebSocket; empty without one.
+    pub(crate) fn websocket_accept(&self) -> String {
+        let key = self.headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
+        key.map(frame::accept).unwrap_or_default()
     }
 
     /// Whether the response has no content, whatever its header fields say (RFC 9110 §9.3.2).
@@ -188,7 +230,9 @@ impl RequestTemplate {
         if self.has_content() {
             head.extend_from_slice(format!("content-length: {}\r\n", self.body.len()).as_bytes());
         }
-        if !self.keep_alive {
+        if let Exchange::WebSocket(_) = self.exchange {
+            head.extend_from_slice(b"connection: Upgrade\r\n");
+        } else if !self.keep_alive {
             head.extend_from_slice(b"connection: close\r\n");
         }
         head.extend_from_slice(b"\r\n");

@@ -72,6 +72,8 @@ pub(crate) struct ResponseReader {
 enum Capture {
     Nothing,
     Heads,
+    /// Head and content, of which the caller takes each part as it arrives.
+    Passing,
     /// Head and content. A response with more content bytes than this is an error.
     All(usize),
 }
@@ -105,13 +107,29 @@ impl ResponseReader {
         Self { keep: Capture::Heads, ..Self::new(head_only) }
     }
 
+    /// Creates a reader for responses of any length: what it captures is taken after each read, and
+    /// includes bytes that follow a 101.
+    pub(crate) fn with_events() -> Self {
+        Self { keep: Capture::Passing, ..Self::new(false) }
+    }
+
+    /// Status of the response whose head was read last.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
     /// Takes what was captured of the last response; empty if nothing is captured.
     pub(crate) fn take_captured(&mut self) -> CapturedResponse {
         std::mem::take(&mut self.captured)
     }
 
     fn keep(&mut self, from: usize, until: usize) -> Result<(), ProtocolViolation> {
-        if let Capture::All(most) = self.keep {
+        let most = match self.keep {
+            Capture::Nothing | Capture::Heads => None,
+            Capture::All(most) => Some(most),
+            Capture::Passing => Some(usize::MAX),
+        };
+        if let Some(most) = most {
             if self.captured.content.len() + (until - from) > most {
                 return Err(ProtocolViolation("the response content exceeds the capture limit"));
             }
@@ -166,7 +184,9 @@ impl ResponseReader {
     }
 
     fn complete(&mut self, used: usize) -> Result<ResponseSummary, ProtocolViolation> {
-        if used != self.filled {
+        if used != self.filled && self.keep == Capture::Passing && self.status == 101 {
+            self.keep(used, self.filled)?;
+        } else if used != self.filled {
             return Err(ProtocolViolation("bytes follow the response"));
         }
         self.filled = 0;

@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lab_analysis::units::nanos;
 
+use super::Exchange;
 use super::ending::RequestFault;
 use super::moments::Moments;
 use super::recorder::{Recorder, Times};
@@ -65,6 +66,10 @@ pub(crate) struct TargetSession {
     pub(crate) body: Bytes,
     pub(crate) head_only: bool,
     pub(crate) keep_alive: bool,
+    /// What follows the head of each request.
+    pub(crate) exchange: Exchange,
+    /// Value of `Sec-WebSocket-Accept` that answers the key of the handshake; empty without one.
+    pub(crate) websocket_accept: String,
     /// Reads the phases that servers report in `Server-Timing`.
     pub(crate) read_phases: bool,
     /// Records the requests beside what another thread does.
@@ -96,6 +101,8 @@ impl TargetSession {
             body: flow.body.clone(),
             head_only: flow.is_head(),
             keep_alive: flow.keep_alive,
+            exchange: flow.exchange.clone(),
+            websocket_accept: flow.websocket_accept(),
             read_phases: false,
             moments: None,
             timeout: nanos(timeout),

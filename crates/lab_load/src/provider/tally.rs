@@ -99,7 +99,7 @@ impl TransactionFailure {
             RequestFault::Connect | RequestFault::Tls => FailureClass::Connect,
             RequestFault::Timeout | RequestFault::Unsent => FailureClass::Timeout,
             RequestFault::Reset | RequestFault::Closed => FailureClass::Closed,
-            RequestFault::Protocol => FailureClass::Protocol,
+            RequestFault::Protocol | RequestFault::GrpcStatus => FailureClass::Protocol,
         };
         Self { step, class, status: None, why: failure.why.to_string() }
     }

@@ -55,6 +55,7 @@ pub fn iteration_of_load(plan: &Plan, outcome: &mut LoadOutcome, timing: Option<
         lag_p99_us: (own.lag_us.count > 0).then_some(own.lag_us.p99),
         limited: own.limited,
     });
+    iteration.streams = report.streams;
     iteration.timeline = recorder.slices.as_mut().map(Slices::take).unwrap_or_default();
     if let Some(component) = timing {
         let phases = std::mem::take(&mut recorder.phases).into_iter();

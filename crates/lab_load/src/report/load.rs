@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use lab_analysis::record::Streams;
 use lab_analysis::units::{ratio, seconds};
 use serde::Serialize;
 
 use super::SCHEMA;
 use super::finding::Finding;
+use crate::load::streams::recorder::StreamRecorder;
 use crate::load::{
     InterArrival, Latency, LoadOutcome, Plan, Protocol, RequestFault, Schedule, Second, Step, Stop,
     TokenChoice,
@@ -46,6 +48,9 @@ pub struct LoadReport {
     pub faults: Vec<FaultCount>,
     /// The run second by second, warm-up included.
     pub timeline: Vec<Second>,
+    /// Streams and WebSockets; absent where requests begin none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
     /// Processes observed during the run, over the measured phase.
     pub watched: Vec<Observation>,
 }
@@ -186,6 +191,7 @@ impl LoadReport {
             statuses: statuses(outcome),
             faults: faults(outcome),
             timeline: recorder.timeline.clone(),
+            streams: recorder.streams.as_ref().map(StreamRecorder::streams),
             watched: outcome
                 .watched
                 .iter()

@@ -9,6 +9,8 @@ mod http1;
 mod http2;
 mod provider;
 mod server;
+mod streams;
+mod websockets;
 
 use std::time::Duration;
 

@@ -26,6 +26,11 @@ pub(crate) enum Reply {
     Raw(&'static [u8]),
     /// Sends these bytes and closes.
     Last(&'static [u8]),
+    /// Sends these parts, each after a time: of a response over HTTP/1.1 all bytes, over HTTP/2
+    /// the content of a response with status 200.
+    Parts(&'static [(u64, &'static [u8])]),
+    /// The same as a gRPC call that ends with this status.
+    Grpc(&'static [(u64, &'static [u8])], &'static str),
     /// Never responds.
     Silence,
     /// Resets the connection (or stream).
@@ -218,6 +223,14 @@ async fn http1<S: AsyncRead + AsyncWrite + Abort + Unpin>(
                 stream.write_all(response(200).as_bytes()).await?;
             }
             Reply::Raw(bytes) => stream.write_all(bytes).await?,
+            Reply::Parts(parts) => {
+                for (ms, bytes) in parts {
+                    tokio::time::sleep(Duration::from_millis(*ms)).await;
+                    stream.write_all(bytes).await?;
+                    stream.flush().await?;
+                }
+            }
+            Reply::Grpc(..) => panic!("gRPC needs HTTP/2"),
             Reply::Last(bytes) => {
                 stream.hold_until_end();
                 stream.write_all(bytes).await?;
@@ -271,6 +284,8 @@ async fn http2<S: AsyncRead + AsyncWrite + Unpin>(stream: S, (behave, counts): S
                     200
                 }
                 Reply::Silence => std::future::pending().await,
+                Reply::Parts(parts) => return send_parts(&mut respond, parts, None).await,
+                Reply::Grpc(parts, status) => return send_parts(&mut respond, parts, Some(status)).await,
                 _ => {
                     respond.send_reset(h2::Reason::INTERNAL_ERROR);
                     return;
@@ -284,4 +299,27 @@ async fn http2<S: AsyncRead + AsyncWrite + Unpin>(stream: S, (behave, counts): S
         });
     }
     Ok(())
+}
+
+/// Sends a response in parts, which ends with the status of a gRPC call if there is one.
+async fn send_parts(
+    respond: &mut h2::server::SendResponse<Bytes>,
+    parts: &'static [(u64, &'static [u8])],
+    grpc: Option<&'static str>,
+) {
+    let answer = http::Response::builder().status(200).body(()).unwrap();
+    let Ok(mut stream) = respond.send_response(answer, false) else { return };
+    for (ms, bytes) in parts {
+        tokio::time::sleep(Duration::from_millis(*ms)).await;
+        let _ = stream.send_data(Bytes::from_static(bytes), false);
+    }
+    let _ = match grpc {
+        None => stream.send_data(Bytes::new(), true),
+        Some(status) => {
+            let mut trailers = http::HeaderMap::new();
+            trailers.insert("grpc-status", http::HeaderValue::from_static(status));
+            trailers.insert("grpc-message", http::HeaderValue::from_static("as asked"));
+            stream.send_trailers(trailers)
+        }
+    };
 }

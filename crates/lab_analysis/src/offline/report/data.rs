@@ -7,7 +7,7 @@ use csv::Writer;
 
 use super::{FIGURES, PERCENTILES, SERIES, STACKS, figures, over_time, profiles};
 use crate::record::{Iteration, Record, Variant};
-use crate::statistics::Figure;
+use crate::statistics::{Figure, StreamFigure};
 
 /// A file of figures, or of stacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,17 @@ fn named(variant: &Variant) -> Vec<Named> {
         ("failures", "share", Figure::FailureShare),
         ("CPU per request of the path", "us", Figure::CpuPerRequestSum(variant.cost_components())),
         ("P99 of lateness", "us", Figure::Lateness),
+        ("first byte P50", "us", Figure::Stream(StreamFigure::FirstByte(50_000))),
+        ("first byte P99", "us", Figure::Stream(StreamFigure::FirstByte(99_000))),
+        ("first event P50", "us", Figure::Stream(StreamFigure::FirstEvent(50_000))),
+        ("first event P99", "us", Figure::Stream(StreamFigure::FirstEvent(99_000))),
+        ("per event mean", "us", Figure::Stream(StreamFigure::MeanEventGap)),
+        ("per event P50", "us", Figure::Stream(StreamFigure::EventGap(50_000))),
+        ("per event P99", "us", Figure::Stream(StreamFigure::EventGap(99_000))),
+        ("round trip P50", "us", Figure::Stream(StreamFigure::RoundTrip(50_000))),
+        ("round trip P99", "us", Figure::Stream(StreamFigure::RoundTrip(99_000))),
+        ("stalls", "1", Figure::Stream(StreamFigure::Stalls)),
+        ("streams cut", "share", Figure::Stream(StreamFigure::CutShare)),
     ];
     let plain = plain.into_iter().map(|(name, unit, figure)| (name, String::new(), unit, figure));
     let observed = variant.observed_names().into_iter().flat_map(|component| {

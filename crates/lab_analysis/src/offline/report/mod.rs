@@ -22,6 +22,7 @@ mod over_time;
 mod profiles;
 mod published;
 mod stages;
+mod streams;
 mod targets;
 mod verdict;
 
@@ -77,6 +78,7 @@ pub fn sheet(record: &Record) -> Sheet {
         figures::reliability(record),
         over_time::throughput(record),
         stages::stages(record),
+        streams::streams(record),
         over_time::components(record),
         core_waits::core_waits(record),
         profiles::profiles(record),

@@ -9,5 +9,6 @@ mod merge;
 mod record;
 mod report;
 mod size;
+mod streams;
 mod targets;
 mod verdict;

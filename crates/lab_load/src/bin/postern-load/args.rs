@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use lab_load::idle_connections::{HoldBehavior, HoldPlan};
 use lab_load::load::{
-    InterArrival, Open, Plan, Protocol, RequestTemplate, Schedule, Step, Stop, Target, TokenChoice, Trust,
+    Exchange, InterArrival, Open, Plan, Protocol, RequestTemplate, Schedule, Step, Stop, Target, TokenChoice,
+    Trust,
 };
 use lab_load::observe::WatchedProcess;
 use lab_load::provider::{Flow, ProviderDescription, ProviderPlan};
@@ -370,6 +371,7 @@ impl RequestArgs {
             tokens: self.tokens()?,
             choice: self.zipf.map_or(TokenChoice::RoundRobin, TokenChoice::Zipf),
             keep_alive: !self.no_keepalive,
+            exchange: Exchange::Request,
         })
     }
 

@@ -4,7 +4,7 @@
 //! figure is certain.
 
 use crate::formatting;
-use crate::record::{Arrivals, Doubt, Finding, LoadShape, Record, Variant};
+use crate::record::{Arrivals, Doubt, Finding, Record, Variant};
 use crate::statistics::{
     Equivalence, Figure, compare_paired_among, display, figures, median, paired_figures,
 };
@@ -71,7 +71,7 @@ impl<'a> Paths<'a> {
     /// is not known.
     pub(super) fn cpu(&self) -> Option<String> {
         // The service alone has no path in front of it.
-        let has_path = |variant: &Variant| variant.path.len() > 1 || variant.load.flow != LoadShape::REQUEST;
+        let has_path = |variant: &Variant| variant.path.len() > 1 || !variant.load.is_exchange();
         let figure = |variant: &Variant| {
             has_path(variant).then(|| Figure::CpuPerRequestSum(variant.cost_components()))
         };
