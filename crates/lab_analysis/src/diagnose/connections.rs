@@ -25,6 +25,9 @@ const MAX_MEDIAN_FACTOR: f64 = 1.3;
 /// Finds connections or TLS handshakes that are made for a large part of the requests.
 pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if subject.has_websockets() {
+        return findings;
+    }
     for name in subject.variant.component_names() {
         let looks = component_windows(subject.variant, name);
         if let Some((each, all)) = per_request(&looks, |sample| sample.tls_handshakes) {

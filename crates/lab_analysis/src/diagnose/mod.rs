@@ -27,6 +27,7 @@ mod limits;
 mod paths;
 mod pauses;
 mod revocations;
+mod streams;
 mod thresholds;
 mod trust;
 mod view;
@@ -46,7 +47,7 @@ struct Subject<'a> {
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
-const RULES: [Rule; 30] = [
+const RULES: [Rule; 33] = [
     generator::generator_bound,
     generator::generator_late,
     endings::unsent,
@@ -67,6 +68,9 @@ const RULES: [Rule; 30] = [
     endings::timeouts_mapped,
     endings::rate_limited,
     endings::burst,
+    streams::stalls,
+    streams::buffered,
+    streams::idle_timeout,
     capacity::overloaded,
     paths::backend_bound,
     paths::round_trip_bound,
@@ -80,7 +84,7 @@ const RULES: [Rule; 30] = [
 ];
 
 /// Findings that a cause explains: about the same variant they say nothing new beside it.
-const EXPLAINED: [(&str, &[&str]); 5] = [
+const EXPLAINED: [(&str, &[&str]); 6] = [
     // The threads wait for the result of that thread.
     ("one-thread-bound", &["waits-for-lock"]),
     // A program without CPU stalls, and everything that waits for it is slow.
@@ -94,11 +98,14 @@ const EXPLAINED: [(&str, &[&str]); 5] = [
             "waits-for-core",
             "backend-bound",
             "round-trip-bound",
+            "stream-stalls",
         ],
     ),
     // A generator that does not keep up offers less load than planned, at its own pace.
     ("generator-bound", &["saturated", "core-starved", "waits-for-core", "stalls", "pauses", "cold-cache"]),
     ("tls-handshakes", &["connection-churn"]),
+    // The same pauses, seen by streams: there a component is named.
+    ("stream-stalls", &["stalls", "pauses"]),
     // The latency is the queue's, not the backend's. While a queue grows, more requests are in
     // flight than are answered.
     ("saturated", &["backend-bound", "round-trip-bound", "little-law-broken"]),
@@ -106,7 +113,8 @@ const EXPLAINED: [(&str, &[&str]); 5] = [
 
 /// Findings that a record keeps when its figures change. Either only the run itself could make
 /// them, or a timeline with less detail no longer shows them.
-const KEPT_FINDINGS: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
+const KEPT_FINDINGS: [&str; 6] =
+    ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses", "stream-stalls"];
 
 /// Whether a finding in a record cannot be derived again from its figures.
 pub(crate) fn is_kept(finding: &Finding) -> bool {
@@ -194,6 +202,17 @@ impl Subject<'_> {
     /// Whether the offered rate changed by plan: that may cause changes over time.
     fn is_staged(&self) -> bool {
         !self.variant.load.stages.is_empty()
+    }
+
+    /// Whether the requests are streams or WebSockets. Their length is that of the load, not a cost.
+    fn has_streams(&self) -> bool {
+        self.variant.iterations.iter().any(|iteration| iteration.streams.is_some())
+    }
+
+    /// Whether the requests are WebSockets, each of which is a connection of its own.
+    fn has_websockets(&self) -> bool {
+        let kind = |streams: &crate::record::Streams| streams.kind == crate::record::StreamKind::Websocket;
+        self.variant.iterations.iter().any(|iteration| iteration.streams.as_ref().is_some_and(kind))
     }
 
     /// Creates a finding about this variant.

@@ -35,6 +35,9 @@ const UPSTREAM: &str = "upstream";
 
 /// Finds latency that the backend causes.
 pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.has_streams() {
+        return Vec::new();
+    }
     let Some(latency) =
         median_figure(subject.variant, &Figure::P50).filter(|latency| *latency >= MIN_LATENCY_US)
     else {
@@ -150,6 +153,9 @@ fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
 
 /// Finds a closed loop whose responses take as long as the round trip to the backend alone.
 pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.has_streams() {
+        return Vec::new();
+    }
     let variant = subject.variant;
     let workers = variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed);
     let Some((workers, latency)) = workers.zip(median_figure(variant, &Figure::P50)) else {

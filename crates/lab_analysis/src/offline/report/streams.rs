@@ -24,7 +24,7 @@ const WEBSOCKET_COLUMNS: [Column; 6] = [
     ("open, P99", StreamFigure::FirstByte(99_000)),
     ("round trip, P50", StreamFigure::RoundTrip(50_000)),
     ("round trip, P99", StreamFigure::RoundTrip(99_000)),
-    ("per message of the server, P99", StreamFigure::EventGap(99_000)),
+    ("per pushed message, P99", StreamFigure::EventGap(99_000)),
     ("stalls", StreamFigure::Stalls),
 ];
 /// What a hop can add to, of streams and of WebSockets; the first one has a picture.
@@ -42,12 +42,7 @@ const WEBSOCKET_COSTS: [Column; 3] = [
 /// Section with a table of streams, one of WebSockets, and a table per ladder.
 pub(super) fn streams(record: &Record) -> Section {
     let mut section = Section::new("Streams and WebSockets");
-    let mut of_streams = table(
-        "Streams, medians over iterations",
-        "kind",
-        STREAM_COLUMNS,
-        ["events", "cut, or with an error"],
-    );
+    let mut of_streams = table("Streams, medians over iterations", "kind", STREAM_COLUMNS, ["events", "cut"]);
     let mut of_sockets = table(
         "WebSockets, medians over iterations",
         "open at once",
@@ -87,8 +82,8 @@ fn kind(variant: &Variant, streams: &Streams) -> String {
 }
 
 fn table(caption: &str, second: &'static str, columns: [Column; 6], last: [&'static str; 2]) -> Table {
-    let [a, b, c, d, e, f] = columns.map(|(title, _)| title);
-    Table::new(caption, ["variant", second, a, b, c, d, e, f, last[0], last[1]])
+    let [one, two, three, four, five, six] = columns.map(|(title, _)| title);
+    Table::new(caption, ["variant", second, one, two, three, four, five, six, last[0], last[1]])
 }
 
 fn row(table: &mut Table, variant: &Variant, second: String, columns: [Column; 6], last: [String; 2]) {
@@ -116,8 +111,8 @@ fn costs(section: &mut Section, record: &Record, ladder: &Ladder) {
         let figure = Figure::Stream(figure);
         Some((title, attribute(&rungs(record, ladder, &figure))?, figure))
     });
-    let [Some(a), Some(b), Some(c)] = all else { return };
-    let all: [(&str, Attribution, Figure); 3] = [a, b, c];
+    let [Some(first), Some(second), Some(third)] = all else { return };
+    let all: [(&str, Attribution, Figure); 3] = [first, second, third];
     let (title, first, figure) = &all[0];
     let caption = format!("{}: what each hop adds, over {} rounds", ladder.name, first.rounds);
     let mut table = Table::new(&caption, ["hop", all[0].0, all[1].0, all[2].0]);

@@ -4,6 +4,7 @@
 mod any;
 mod made_up;
 mod published;
+mod streams;
 mod timeouts;
 mod waiting;
 

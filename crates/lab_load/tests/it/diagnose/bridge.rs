@@ -92,6 +92,7 @@ pub(crate) fn iteration(
         timeline: timeline(&logs[0].answers, begun, origin),
         components: components.collect(),
         events: events.into_iter().collect(),
+        streams: report.streams.clone(),
         ..Iteration::new(number, report.totals.seconds)
     }
 }

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::streams;
+
 const TOLD: &str = "LAB_FAULTY";
 
 /// Nanoseconds of the clock that all processes share.
@@ -138,6 +140,13 @@ enum Fault {
     Rotation(Duration),
     /// Every n-th request gets no response for a long time.
     Silent { every: u64 },
+    /// Each response is a stream of this many events, one every so often.
+    Events { events: u64, every: Duration },
+    /// Each response is that of another server, passed on as it comes or as a whole.
+    Relay { whom: SocketAddr, whole: bool },
+    /// Each connection becomes a WebSocket that sends messages back, and that is closed when none
+    /// arrives for this time.
+    Sockets { idle: Duration },
     /// Each request calls another server this often, and is refused if that does not respond in
     /// time. With a cache, once per token.
     CallOther { whom: SocketAddr, times: usize, cache: bool, timeout: Duration },
@@ -178,6 +187,9 @@ impl Fault {
             "stall" => Self::Stall { at: number(1), length: micros(2) },
             "rotation" => Self::Rotation(micros(1)),
             "silent" => Self::Silent { every: number(1) },
+            "events" => Self::Events { events: number(1), every: micros(2) },
+            "relay" => Self::Relay { whom: words[1].parse().unwrap(), whole: words[2] == "whole" },
+            "sockets" => Self::Sockets { idle: micros(1) },
             "ask" => Self::CallOther {
                 whom: words[1].parse().unwrap(),
                 times: usize::try_from(number(2)).unwrap(),
@@ -276,10 +288,29 @@ impl Server {
         let mut first = true;
         while let Some(head) = read_head(&mut stream, &mut buffer) {
             let begun = now();
+            let raw = head;
+            let head = raw.to_ascii_lowercase();
             let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
             if path != "/" {
                 let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{}", self.control(&path));
                 return;
+            }
+            match self.fault {
+                Fault::Events { events, every } => {
+                    if streams::events(&mut stream, events, every).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Fault::Relay { whom, whole } => {
+                    if streams::relay(&mut stream, whom, whole).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                // The client may be gone by then.
+                Fault::Sockets { idle } => return drop(streams::socket(stream, &raw, idle)),
+                _ => {}
             }
             let status = self.answer(&head, &mut behind);
             let answer = format!("HTTP/1.1 {status} Reason\r\ncontent-length: 2\r\n\r\nok");
@@ -377,6 +408,9 @@ impl Server {
                 std::thread::sleep(Duration::from_secs(2));
             }
             Fault::None | Fault::Rotation(_) | Fault::Silent { .. } => {}
+            Fault::Events { .. } | Fault::Relay { .. } | Fault::Sockets { .. } => {
+                panic!("this is a stream")
+            }
             Fault::CallOther { whom, times, cache, timeout } => {
                 let token = head.lines().find_map(|line| line.strip_prefix("authorization: "));
                 let token = token.unwrap_or_default().to_owned();
@@ -424,7 +458,7 @@ fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
     loop {
         if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head: Vec<u8> = buffer.drain(..at + 4).collect();
-            return Some(String::from_utf8(head).unwrap().to_ascii_lowercase());
+            return Some(String::from_utf8(head).unwrap());
         }
         let mut part = [0; 2048];
         match stream.read(&mut part) {

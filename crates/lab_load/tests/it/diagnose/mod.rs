@@ -13,6 +13,7 @@ mod bridge;
 mod faulty;
 mod profiled;
 mod seeded;
+mod streams;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -31,7 +32,7 @@ const fn row(fault: &'static str, found: &'static str, beside: &'static [&'stati
 }
 
 /// Faults × findings. docs/reference/lab.md has the same table.
-const MATRIX: [Row; 21] = [
+const MATRIX: [Row; 25] = [
     row("no fault", "", &[]),
     row("a CPU limit that is too low", "throttled", &[]),
     row("a slow backend", "backend-bound", &[]),
@@ -61,6 +62,10 @@ const MATRIX: [Row; 21] = [
     row("a file that every request syncs to its disk", "waits-for-disk", &[]),
     row("a pause in every request", "sleeps", &[]),
     row("one thread that does the work of all", "one-thread-bound", &["saturated", "little-law-broken"]),
+    row("streams without a fault", "", &[]),
+    row("a gateway that is stopped while streams are open", "stream-stalls", &[]),
+    row("a proxy that collects the events of a stream", "buffered-stream", &[]),
+    row("a proxy that closes WebSockets without messages", "websocket-idle-timeout", &["errors"]),
 ];
 
 /// Findings that every short run on a shared machine may have, independent of its target.
