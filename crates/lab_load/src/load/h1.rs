@@ -205,8 +205,8 @@ impl Worker {
             let mut connecting = true;
             let request = &self.requests[arrival.variant];
             let mut observer = StreamObserver::new(session, &arrival, started);
-            let observed = (observer.as_mut(), arrival.measured);
-            let work = exchange(session, &mut connection, &mut connecting, request, observed);
+            let watch = (observer.as_mut(), arrival.measured);
+            let work = exchange(session, &mut connection, &mut connecting, request, watch);
             let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 // Late bytes of this exchange must not be read as the next response, so the

@@ -180,8 +180,8 @@ impl Worker {
             let connecting = Cell::new(true);
             let request = self.requests[arrival.variant].clone();
             let mut observer = StreamObserver::new(session, &arrival, started);
-            let observed = (observer.as_mut(), arrival.measured);
-            let work = self.link.exchange(request, &connecting, observed);
+            let watch = (observer.as_mut(), arrival.measured);
+            let work = self.link.exchange(request, &connecting, watch);
             let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 let not_connected =

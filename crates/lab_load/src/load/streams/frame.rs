@@ -146,11 +146,11 @@ fn write(out: &mut Vec<u8>, opcode: u8, content: &[u8], random: &mut Random) {
     match (u8::try_from(content.len()), u16::try_from(content.len())) {
         (Ok(size @ ..126), _) => out.push(0x80 | size),
         (_, Ok(size)) => {
-            out.push(0x80 | 126);
+            out.push(0xfe);
             out.extend_from_slice(&size.to_be_bytes());
         }
         _ => {
-            out.push(0x80 | 127);
+            out.push(0xff);
             out.extend_from_slice(&(content.len() as u64).to_be_bytes());
         }
     }

@@ -52,7 +52,7 @@ impl EventParser {
             Self::ServerSentEvents(parser) => {
                 Ok(bytes.iter().filter(|byte| parser.byte(**byte)).count() as u64)
             }
-            Self::Lines => Ok(bytes.iter().filter(|byte| **byte == b'\n').count() as u64),
+            Self::Lines => Ok(bytes.split(|byte| *byte == b'\n').count() as u64 - 1),
             Self::Grpc(parser) => parser.feed(bytes),
         }
     }

@@ -175,13 +175,12 @@ impl Socket<'_> {
             tokio::select! {
                 biased;
                 read = from.read(&mut buffer) => match read {
-                    Ok(0) if self.closing => return Ok(()),
+                    Ok(0) | Err(_) if self.closing => return Ok(()),
                     Ok(0) => return Err(self.closed_by_peer(None)),
                     Ok(read) => {
                         session.count_received(read);
                         self.frames.feed(&buffer[..read]);
                     }
-                    Err(_) if self.closing => return Ok(()),
                     Err(error) => {
                         self.note_idle();
                         return Err(Failure::io(&error));

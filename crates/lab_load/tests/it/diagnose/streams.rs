@@ -126,7 +126,7 @@ fn a_stopped_gateway() {
         let gateway = gateway(&model, false);
         let plan = streaming(&gateway);
         let stop = || {
-            std::thread::sleep(Duration::from_millis(2000));
+            std::thread::sleep(Duration::from_secs(2));
             signal(&gateway, "-STOP");
             std::thread::sleep(Duration::from_millis(500));
             signal(&gateway, "-CONT");
