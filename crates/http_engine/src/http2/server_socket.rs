@@ -28,7 +28,7 @@ const HEAD: usize = 9;
 /// Largest content of a frame: the default, which this server does not change (RFC 9113 §4.2).
 const MAX_CONTENT: usize = 16 * 1024;
 /// Bytes that gather before they are written although more may follow.
-const MAX_GATHERED: usize = 16 * 1024;
+const MAX_GATHERED: usize = 32 * 1024;
 /// Bytes that are not copied when nothing is gathered.
 const DIRECT_WRITE: usize = 8 * 1024;
 
@@ -271,10 +271,10 @@ impl AsyncWrite for ServerSocket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut socket = self.0.borrow_mut();
-        if socket.gathered.len() >= MAX_GATHERED {
+        let length = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        if !socket.gathered.is_empty() && socket.gathered.len() + length > MAX_GATHERED {
             ready!(socket.poll_send(cx))?;
         }
-        let length = bufs.iter().map(|buf| buf.len()).sum();
         if socket.gathered.is_empty() && length >= DIRECT_WRITE {
             socket.needs_flush = true;
             return Pin::new(&mut socket.io).poll_write_vectored(cx, bufs);
@@ -450,7 +450,7 @@ mod tests {
             written += content.len();
             assert!(written < 10 << 20);
         }
-        assert!(socket.0.borrow().gathered.len() < MAX_GATHERED + content.len());
+        assert!(socket.0.borrow().gathered.len() <= MAX_GATHERED);
         let reading = async {
             let mut read = vec![0; written];
             client.read_exact(&mut read).await.map(|_| read)
