@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(listener.recv().await, Ok(next.clone()), "and no second copy");
         let many = 6..6 + REMEMBERED as u64;
         for event in many.map(event) {
-            let sent = send(&own, "main", event);
-            assert_eq!(listener.recv().await, Ok(sent));
+            let bytes = send(&own, "main", event);
+            assert_eq!(listener.recv().await, Ok(bytes));
         }
         way.send(&topic, next.clone());
         assert_eq!(listener.recv().await, Ok(next), "which is forgotten in the end");

@@ -13,7 +13,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
 /// Crates of this workspace. Their log lines are written.
-const WORKSPACE_CRATES: [&str; 17] = [
+const WORKSPACE_CRATES: [&str; 18] = [
+    "argon2_hash",
     "auth",
     "cluster",
     "coherence",

@@ -132,7 +132,7 @@ mod tests {
         set.send_replace(TransportState::Down("gone".into()));
         settle().await;
         set.send_replace(TransportState::Up);
-        tokio::time::sleep(OVERLAP - Duration::from_millis(1)).await;
+        tokio::time::sleep(OVERLAP.saturating_sub(Duration::from_millis(1))).await;
         assert!(is_read().await, "it was down meanwhile");
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(!is_read().await, "the nearer transport brings them");

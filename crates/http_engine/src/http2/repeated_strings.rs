@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// The fields of a block, with all strings decoded; `None`: it is invalid.
-    fn meaning(block: &[u8]) -> Option<Vec<Vec<u8>>> {
+    fn decoded(block: &[u8]) -> Option<Vec<Vec<u8>>> {
         let (mut fields, mut at) = (Vec::new(), 0);
         while let Some(byte) = block.get(at) {
             let (prefix, is_literal) = match byte {
@@ -359,7 +359,7 @@ mod tests {
                 }
             }
             if let Some(after) = rewritten(&strings, &block) {
-                assert_eq!(meaning(&after), meaning(&block), "round {round}: {block:x?}");
+                assert_eq!(decoded(&after), decoded(&block), "round {round}: {block:x?}");
                 changed += 1;
             }
         }

@@ -75,7 +75,7 @@ pub(super) fn load_shape(arrangement: &Arrangement, load: &Load, steps: &[Step],
         concurrency: Some(concurrency),
         rate_per_s: rate,
         stages,
-        flow: load.flow.map_or_else(|| load.exchange.flow(), Flow::name).to_owned(),
+        flow: load.flow.map_or_else(|| load.exchange.unit(), Flow::name).to_owned(),
         protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
         // A flow obtains new tokens continuously, so the number is not known.
         tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),

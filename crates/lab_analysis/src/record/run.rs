@@ -164,7 +164,7 @@ impl LoadShape {
     /// Whether a unit of work is one exchange with the service: a request, a stream or a WebSocket.
     pub fn is_exchange(&self) -> bool {
         use super::StreamKind::{Grpc, Lines, Sse, Websocket};
-        let streams = [Sse, Lines, Grpc, Websocket].map(super::StreamKind::flow);
+        let streams = [Sse, Lines, Grpc, Websocket].map(super::StreamKind::unit);
         self.flow == Self::REQUEST || streams.contains(&self.flow.as_str())
     }
 }

@@ -27,7 +27,7 @@ pub enum StreamKind {
 
 impl StreamKind {
     /// Name of the kind as a unit of work of a load.
-    pub fn flow(self) -> &'static str {
+    pub fn unit(self) -> &'static str {
         match self {
             Self::Sse => "sse",
             Self::Lines => "lines",

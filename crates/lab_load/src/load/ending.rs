@@ -2,7 +2,13 @@
 //!
 //! Owns: the classes of failures, and their names.
 
+use std::time::Duration;
+
 use serde::Serialize;
+
+/// Pause of a closed loop after a failed connection. Without it, a server that refuses connections
+/// would turn the loop into a flood of attempts.
+pub(crate) const CONNECT_FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a request has no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,6 +34,11 @@ pub enum RequestFault {
 }
 
 impl RequestFault {
+    /// Whether a closed loop pauses after it.
+    pub(crate) fn wants_pause(self) -> bool {
+        matches!(self, Self::Connect | Self::Tls)
+    }
+
     /// Name of the fault in reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -16,8 +16,8 @@ use lab_analysis::units::count;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::JoinSet;
 
+use super::ending::CONNECT_FAILURE_PAUSE;
 use super::response::{CapturedResponse, ProtocolViolation, ResponseReader, ResponseSummary};
-use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
 use super::streams::observer::StreamObserver;
 use super::timer::Deadline;
 use super::{Exchange, Failure, Io, MAX_CONCURRENT_CONNECTS, RequestFault, TargetSession};
@@ -222,7 +222,7 @@ impl Worker {
                 Some(observer) => observer.finish(ending),
                 None => ending,
             };
-            let pause = self.closed && wants_pause(&ending);
+            let pause = self.closed && ending.as_ref().is_err_and(|failure| failure.fault.wants_pause());
             session.end(&arrival, started, ending);
             if pause {
                 tokio::time::sleep(CONNECT_FAILURE_PAUSE).await;

@@ -12,7 +12,7 @@ use h2::client::{self, SendRequest};
 use http::Request;
 use tokio::sync::Mutex;
 
-use super::session::{CONNECT_FAILURE_PAUSE, wants_pause};
+use super::ending::CONNECT_FAILURE_PAUSE;
 use super::streams::observer::StreamObserver;
 use super::timer::Deadline;
 use super::{Failure, RequestFault, TargetSession};
@@ -192,7 +192,7 @@ impl Worker {
                 Some(observer) => observer.finish(ending),
                 None => ending,
             };
-            let pause = self.closed && wants_pause(&ending);
+            let pause = self.closed && ending.as_ref().is_err_and(|failure| failure.fault.wants_pause());
             session.end(&arrival, started, ending);
             if pause {
                 tokio::time::sleep(CONNECT_FAILURE_PAUSE).await;

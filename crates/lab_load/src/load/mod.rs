@@ -29,6 +29,7 @@ mod self_usage;
 pub(crate) mod server_timing;
 mod session;
 mod slices;
+pub(crate) mod stream_recorder;
 pub(crate) mod streams;
 mod target;
 mod timer;
@@ -61,7 +62,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
 use self::schedule::{Arrivals, Closed};
-use self::streams::recorder::StreamRecorder;
+use self::stream_recorder::StreamRecorder;
 use self::streams::websocket;
 use self::timer::FineTimer;
 use self::window::{Window, WindowEnd};

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::ending::{Ending, RequestFault};
 use super::slices::Slices;
-use super::streams::recorder::StreamRecorder;
+use super::stream_recorder::StreamRecorder;
 use super::window::Window;
 
 /// Longest latency that the histograms distinguish, in nanoseconds: one hour.

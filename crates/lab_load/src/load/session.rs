@@ -192,12 +192,3 @@ impl TargetSession {
         self.examples.borrow_mut().entry(failure.fault).or_insert_with(|| failure.why.clone());
     }
 }
-
-/// Pause of a closed loop after a failed connection. Without it, a server that refuses connections
-/// would turn the loop into a flood of attempts.
-pub(crate) const CONNECT_FAILURE_PAUSE: Duration = Duration::from_millis(10);
-
-/// Whether a closed loop pauses after this result.
-pub(crate) fn wants_pause(ending: &Result<u16, Failure>) -> bool {
-    matches!(ending, Err(Failure { fault: RequestFault::Connect | RequestFault::Tls, .. }))
-}

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::finding::Finding;
-use crate::load::streams::recorder::StreamRecorder;
+use crate::load::stream_recorder::StreamRecorder;
 use crate::load::{
     InterArrival, Latency, LoadOutcome, Plan, Protocol, RequestFault, Schedule, Second, Step, Stop,
     TokenChoice,

@@ -45,7 +45,7 @@ fn a_cookie_keeps_a_browser_on_its_endpoint() {
             set.starts_with("endpoint=") && set.ends_with("; Path=/; HttpOnly; SameSite=Lax; Max-Age=3600"),
             "{set}"
         );
-        assert!(!servers.iter().any(|server| set.contains(&server.address.port().to_string())));
+        assert!(!servers.iter().any(|server| set.contains(&format!(":{}", server.address.port()))));
         assert_eq!(first.value("cache-control"), Some("private"));
         let own = (0..3).find(|at| counts(&servers)[*at] > before[*at]).unwrap();
         used[own] += 1;

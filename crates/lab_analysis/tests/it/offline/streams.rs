@@ -42,7 +42,7 @@ fn record(kind: StreamKind) -> Record {
     let rung = |variant: &Variant| names.iter().position(|name| *name == variant.name);
     for variant in &mut record.variants {
         let Some(place) = rung(variant) else { continue };
-        kind.flow().clone_into(&mut variant.load.flow);
+        kind.unit().clone_into(&mut variant.load.flow);
         for iteration in &mut variant.iterations {
             let drift = u64::from(iteration.number % 3) * 100;
             iteration.streams = Some(streams(kind, 50_000 + place as u64 * 1_000 + drift));

@@ -56,7 +56,7 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -180,7 +180,7 @@ mod tests {
             let mut reader = FrameReader::default();
             let mut seen = Vec::new();
             for part in bytes.chunks(portion) {
-                reader.feed(part);
+                reader.push(part);
                 while let Some(received) = reader.next().unwrap() {
                     seen.push(received);
                 }
@@ -202,7 +202,7 @@ mod tests {
             (b"\x82\x7f\0\0\0\0\xff\0\0\0", "longer"),
         ] {
             let mut reader = FrameReader::default();
-            reader.feed(bytes);
+            reader.push(bytes);
             let error = reader.next().unwrap_err();
             assert!(error.contains(words), "{bytes:?}: {error}");
         }

@@ -10,7 +10,6 @@
 pub(crate) mod frame;
 pub(crate) mod observer;
 mod parser;
-pub(crate) mod recorder;
 pub(crate) mod websocket;
 
 use std::time::Duration;
@@ -88,8 +87,8 @@ impl Exchange {
     }
 
     /// Name of the exchange as a unit of work of a load.
-    pub fn flow(&self) -> &'static str {
-        self.kind().map_or(LoadShape::REQUEST, |(kind, _)| kind.flow())
+    pub fn unit(&self) -> &'static str {
+        self.kind().map_or(LoadShape::REQUEST, |(kind, _)| kind.unit())
     }
 
     /// Whether the exchange is a gRPC call.

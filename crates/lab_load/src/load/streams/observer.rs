@@ -6,9 +6,9 @@ use http::HeaderMap;
 use lab_analysis::units::count;
 
 use super::parser::EventParser;
-use super::recorder::StreamRecorder;
 use super::{Exchange, StreamForm, StreamSettings};
 use crate::load::dispatcher::Arrival;
+use crate::load::stream_recorder::StreamRecorder;
 use crate::load::{Failure, RequestFault, TargetSession};
 
 /// Fewest events of a stream for which it is noted whether all came at its end.
@@ -148,7 +148,7 @@ impl<'s> StreamObserver<'s> {
         if !self.open || self.fault.is_some() {
             return;
         }
-        match self.parser.feed(bytes) {
+        match self.parser.push(bytes) {
             Ok(events) => self.times.arrived(events, bytes.len()),
             Err(fault) => self.fault = Some(fault),
         }

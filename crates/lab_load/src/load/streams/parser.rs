@@ -47,13 +47,13 @@ impl EventParser {
     ///
     /// # Errors
     /// What is wrong with the content.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<u64, &'static str> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<u64, &'static str> {
         match self {
             Self::ServerSentEvents(parser) => {
                 Ok(bytes.iter().filter(|byte| parser.byte(**byte)).count() as u64)
             }
             Self::Lines => Ok(bytes.split(|byte| *byte == b'\n').count() as u64 - 1),
-            Self::Grpc(parser) => parser.feed(bytes),
+            Self::Grpc(parser) => parser.push(bytes),
         }
     }
 
@@ -95,7 +95,7 @@ impl SseParser {
 }
 
 impl GrpcParser {
-    fn feed(&mut self, mut bytes: &[u8]) -> Result<u64, &'static str> {
+    fn push(&mut self, mut bytes: &[u8]) -> Result<u64, &'static str> {
         let mut events = 0;
         while !bytes.is_empty() {
             let left = match self.left {
@@ -134,7 +134,7 @@ mod tests {
     fn events(form: StreamForm, bytes: &[u8]) -> u64 {
         let count = |portion: usize| {
             let mut parser = EventParser::new(form);
-            bytes.chunks(portion).map(|part| parser.feed(part).unwrap()).sum::<u64>()
+            bytes.chunks(portion).map(|part| parser.push(part).unwrap()).sum::<u64>()
         };
         let whole = count(bytes.len());
         for portion in 1..bytes.len() {
@@ -164,11 +164,11 @@ mod tests {
         let messages = b"\0\0\0\0\x03abc\0\0\0\0\0\x01\0\0\0\x01z";
         assert_eq!(events(StreamForm::Grpc, messages), 3);
         let mut parser = EventParser::new(StreamForm::Grpc);
-        assert_eq!(parser.feed(&messages[..7]), Ok(0));
+        assert_eq!(parser.push(&messages[..7]), Ok(0));
         assert!(!parser.is_complete());
-        assert_eq!(parser.feed(&messages[7..8]), Ok(1));
+        assert_eq!(parser.push(&messages[7..8]), Ok(1));
         assert!(parser.is_complete());
-        assert!(EventParser::new(StreamForm::Grpc).feed(b"<html>").is_err());
-        assert!(EventParser::new(StreamForm::Grpc).feed(b"\0\xff\0\0\0").is_err());
+        assert!(EventParser::new(StreamForm::Grpc).push(b"<html>").is_err());
+        assert!(EventParser::new(StreamForm::Grpc).push(b"\0\xff\0\0\0").is_err());
     }
 }

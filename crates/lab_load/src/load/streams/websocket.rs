@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use super::frame::{self, FrameReader, Received};
 use super::observer::EventTimes;
 use super::{Exchange, WebSocketSettings};
+use crate::load::ending::CONNECT_FAILURE_PAUSE;
 use crate::load::response::{ProtocolViolation, ResponseReader};
-use crate::load::session::{CONNECT_FAILURE_PAUSE, wants_pause};
 use crate::load::{Deadline, Failure, Io, Random, RequestFault, TargetSession};
 
 /// Bytes read at once.
@@ -64,7 +64,7 @@ impl Worker {
             if socket.is_open {
                 socket.times.ended(&ending);
             }
-            let pause = self.closed && wants_pause(&ending);
+            let pause = self.closed && ending.as_ref().is_err_and(|failure| failure.fault.wants_pause());
             session.end(&arrival, started, ending);
             if pause {
                 tokio::time::sleep(CONNECT_FAILURE_PAUSE).await;
@@ -134,7 +134,7 @@ impl Socket<'_> {
                     let text = "the 101 does not accept the key of the handshake";
                     return Err(Failure::new(RequestFault::Protocol, text));
                 }
-                self.frames.feed(&captured.content);
+                self.frames.push(&captured.content);
             }
             return Ok(answer.status);
         }
@@ -179,7 +179,7 @@ impl Socket<'_> {
                     Ok(0) => return Err(self.closed_by_peer(None)),
                     Ok(read) => {
                         session.count_received(read);
-                        self.frames.feed(&buffer[..read]);
+                        self.frames.push(&buffer[..read]);
                     }
                     Err(error) => {
                         self.note_idle();

@@ -51,7 +51,7 @@ fn gateway_calling(authority: &FaultyServer, times: u32, cache: bool, timeout: D
 
 /// Runs `work` while busy threads use the core to which a server is bound.
 fn beside_busy_threads<T>(server: &FaultyServer, work: impl FnOnce() -> T) -> T {
-    const BUSY: usize = 6;
+    const BUSY: usize = 12;
     let before = sched_getaffinity(None).unwrap();
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core)).unwrap());

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, RequestLines};
 use super::reflection::Reflection;
+use super::response::plain;
 use super::websocket;
 
 /// Help text of the special paths. All other requests are reflected.
@@ -70,25 +71,6 @@ pub(super) async fn answer<S: AsyncWrite + Unpin>(
 pub(super) fn is_for_browser(lines: &RequestLines) -> bool {
     let accepts = lines.field("accept").unwrap_or_default();
     matches!(&*lines.method, "GET" | "HEAD") && accepts.windows(9).any(|part| part == b"text/html")
-}
-
-pub(super) async fn plain<S: AsyncWrite + Unpin>(
-    stream: &mut S,
-    status: &str,
-    kind: &str,
-    body: &[u8],
-    head_only: bool,
-) -> std::io::Result<bool> {
-    let mut out = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n").into_bytes();
-    if !status.starts_with("204") {
-        out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
-    if !head_only {
-        out.extend_from_slice(body);
-    }
-    stream.write_all(&out).await?;
-    Ok(true)
 }
 
 async fn chunked<S: AsyncWrite + Unpin>(

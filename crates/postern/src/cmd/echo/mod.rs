@@ -11,6 +11,7 @@ mod model;
 mod page;
 mod reflect;
 mod reflection;
+mod response;
 mod websocket;
 
 use std::io;
@@ -32,6 +33,7 @@ use crate::terminal::{BOLD, SUCCESS};
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = format!("{}\n\n{}", behaviours::HELP, model::HELP))]
+#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Arguments {
     /// IP address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::behaviours::plain;
+use super::response::plain;
 
 /// Size limit of a frame, in bytes.
 const FRAME: u64 = 16 << 20;

@@ -7,9 +7,10 @@ use tokio::time::Instant;
 
 use super::parameters::{InvalidParameter, PushShape, StreamShape};
 use super::{TEXT, event_content, is_stream, wait_for_event};
-use crate::cmd::echo::behaviours::{self, plain};
+use crate::cmd::echo::behaviours;
 use crate::cmd::echo::message::RequestLines;
 use crate::cmd::echo::reflect::{ReceiveBuffer, next_head, refuse};
+use crate::cmd::echo::response::plain;
 use crate::cmd::echo::websocket::{self, Push};
 
 /// Serves one connection, whose first bytes are `ahead`, until it ends.
