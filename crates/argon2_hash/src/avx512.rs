@@ -28,7 +28,9 @@ use super::Job;
 pub(super) fn hash(job: &Job<'_>, digest: &mut [u8], blocks: &mut [Block]) -> bool {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let Some(blocks) = blocks.get_mut(..job.params.block_count()) else { return false };
-    if !is_supported || job.salt.len() < MIN_SALT_LEN {
+    // What is written here is for jobs without associated data and with one length of the result.
+    let is_plain = job.params.output_len() == Some(digest.len()) && job.params.data().is_empty();
+    if !is_supported || !is_plain || job.salt.len() < MIN_SALT_LEN {
         return false;
     }
     let mut first = first_hash(job, digest.len());

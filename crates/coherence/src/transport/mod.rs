@@ -13,7 +13,6 @@ pub mod memory;
 pub mod multi;
 pub mod nats;
 pub mod postgres;
-pub mod reserve;
 
 mod link;
 mod socket;

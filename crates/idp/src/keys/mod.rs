@@ -39,11 +39,11 @@ use axum::body::Bytes;
 use serde::Serialize;
 use store::audit::{AuditEntry, Audited};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
-use store::{Revocation, RevocationReach, Store, StoreError, Tag};
+use store::{Revocation, RevocationReach, Store, StoreError};
 
 use self::{
     key::Key,
-    ring::{KeyRing, KeyState, TransitionFault},
+    ring::{KeyRing, TransitionFault},
 };
 use crate::{
     Entropy, EntropyFailed, lifetime,
@@ -238,7 +238,7 @@ impl Keys {
     }
 
     /// Version of the current ring; grows with each change.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.current().version
     }
 
@@ -260,14 +260,6 @@ impl Keys {
             self.publish(Published::new(ring, version)?);
         }
         Ok(())
-    }
-
-    /// Tags of the keys that are published, with the version of their ring: an event of the
-    /// revocation log with one of them has revoked that key.
-    pub fn tags(&self, secrets: &Secrets) -> (u64, Vec<Tag>) {
-        let current = self.current();
-        let tag = |key: KeyState<'_>| secrets.tag(TagSubject::Key(key.kid));
-        (current.version, current.ring.states().into_iter().map(tag).collect())
     }
 
     /// Activates the next key of `algorithm`, retires the active one, and creates a new next one.

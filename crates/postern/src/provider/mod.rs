@@ -47,7 +47,7 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::transports::{LogTransports, combine_transports, provider_transports};
+use crate::revocation::transports::{LogTransports, combine_transports, database_transports};
 use crate::revocation::{FollowedLog, LogSource, new_view};
 
 /// Time between two checks of the database for `/readyz`.
@@ -322,18 +322,13 @@ impl RunningProvider {
     }
 }
 
-/// Runs the maintenance of a provider. It reads its keys again when any node has revoked one of them.
+/// Runs the maintenance of a provider. It reads its keys again when any node revokes something,
+/// because that may be a key.
 async fn maintain(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     let heed = async {
-        let (mut version, mut tags) = provider.keys().tags(provider.secrets());
         loop {
             following.changed().await;
-            if provider.keys().version() != version {
-                (version, tags) = provider.keys().tags(provider.secrets());
-            }
-            if following.may_deny(&tags) {
-                provider.request_key_refresh();
-            }
+            provider.request_key_refresh();
         }
     };
     tokio::join!(idp::maintain(provider.clone()), heed);
@@ -386,7 +381,8 @@ fn follow(
     ways: &LogTransports,
     on: &Handle,
 ) -> Result<(Arc<FollowedLog>, QueryAnswers<Store>), Failure> {
-    let transports = provider_transports(database, store.outage(), ways.broker.as_ref());
+    let mut transports = database_transports(database, store.outage());
+    transports.extend(ways.broker.clone());
     let shared = shared_secret(config, secrets)?;
     let source = LogSource {
         issuer: checked.issuer().as_str().into(),

@@ -10,7 +10,6 @@ use coherence::transport::memory::Memory;
 use coherence::transport::multi::MultiTransport;
 use coherence::transport::nats;
 use coherence::transport::postgres;
-use coherence::transport::reserve::ReserveTransport;
 use config::Broker;
 use outage::Outage;
 use tokio::runtime::Handle;
@@ -54,25 +53,6 @@ pub fn database_transports(database: &config::DatabaseSettings, outage: &Outage)
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
     if let Some(messages) = &database.messages {
         transports.push(Arc::new(postgres::connect(messages.clone(), outage.another_way())));
-    }
-    transports
-}
-
-/// Transports of a provider's node: those between its nodes, and the broker that carries messages to
-/// and from all others. If the database carries messages, the node reads events from the broker only
-/// while the database does not ([`ReserveTransport`]). Call it within the runtime of the connections.
-pub fn provider_transports(
-    database: &config::DatabaseSettings,
-    outage: &Outage,
-    broker: Option<&Arc<dyn Transport>>,
-) -> Vec<Arc<dyn Transport>> {
-    let mut transports = database_transports(database, outage);
-    if let (Some(broker), Some(nearest)) = (broker, transports.last()) {
-        let broker: Arc<dyn Transport> = match database.messages {
-            Some(_) => Arc::new(ReserveTransport::new(broker.clone(), nearest.state())),
-            None => broker.clone(),
-        };
-        transports.push(broker);
     }
     transports
 }
