@@ -77,7 +77,7 @@ fn a_lock() {
 }
 
 #[test]
-#[ignore = "beside other tests the disk often takes less time than the wait for a core: run it alone"]
+#[ignore = "depends on the disk: it must take longer for a sync than other tests keep a core"]
 fn a_disk() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     if rustix::fs::statfs(folder).unwrap().f_type == TMPFS {
@@ -85,7 +85,7 @@ fn a_disk() {
         return;
     }
     let found = check_fault("a file that every request syncs to its disk", || {
-        let server = FaultyServer::start("sync 20");
+        let server = FaultyServer::start("sync 4");
         profiled_record(&open_loop(&server, 20.0, 2.0), &[seen("server", &server)])
     });
     assert!(found.evidence.contains("threads of `server` waited for a disk"), "{found:?}");

@@ -51,7 +51,7 @@ fn gateway_calling(authority: &FaultyServer, times: u32, cache: bool, timeout: D
 
 /// Runs `work` while busy threads use the core to which a server is bound.
 fn beside_busy_threads<T>(server: &FaultyServer, work: impl FnOnce() -> T) -> T {
-    const BUSY: usize = 12;
+    const BUSY: usize = 6;
     let before = sched_getaffinity(None).unwrap();
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core)).unwrap());
@@ -308,10 +308,10 @@ fn a_backend_that_stalls() {
 }
 
 #[test]
-#[ignore = "beside other tests the server often waits less than it runs: run it alone"]
+#[ignore = "depends on the scheduler: the server must wait longer than it runs"]
 fn busy_programs_on_the_servers_core() {
     let found = check_fault("busy programs on the server's core", || {
-        let server = FaultyServer::start("work 300");
+        let server = FaultyServer::start("work 2000");
         let plan = open_loop(&server, 25.0, 3.0);
         beside_busy_threads(&server, || single_iteration_record(&plan, &[seen("server", &server)]))
     });
