@@ -79,7 +79,7 @@ struct TombstoneOrder {
     by_seq: BTreeSet<(u64, Tag)>,
     /// The highest `as_of` of denials from epochs that are not followed, for at most the last
     /// [`MAX_OTHER_EPOCHS`] epochs. If one of them is followed later, answers must include that
-    /// event.
+    /// event. Empty while the view accepts answers.
     other_epochs: VecDeque<(Epoch, u64)>,
     /// Highest number of a tombstone that was removed.
     highest_removed: u64,
@@ -349,18 +349,20 @@ impl View {
             return;
         }
         // Its number means nothing here, and the kept state rests on an epoch that may be
-        // superseded. Everything is flushed, since the denial must not be lost. Once is enough: a
-        // view that is shut again and again never opens.
-        match order.other_epochs.iter_mut().find(|(of, _)| *of == epoch) {
-            Some((_, known)) => *known = as_of.max(*known),
-            None => order.other_epochs.push_back((epoch, as_of)),
+        // superseded. Everything is flushed, since the denial must not be lost. So is a view that is
+        // shut: the echo of a probe that was sent before the denial may be of an earlier epoch, in
+        // which nobody denied. An echo of a later probe is of this epoch or of one after it. Once for
+        // each epoch is enough: a view that is shut again and again never opens.
+        let known = order.other_epochs.iter_mut().find(|(of, _)| *of == epoch);
+        if let Some((_, known)) = known {
+            *known = as_of.max(*known);
+            return;
         }
+        order.other_epochs.push_back((epoch, as_of));
         if order.other_epochs.len() > MAX_OTHER_EPOCHS {
             order.other_epochs.pop_front();
         }
-        if self.floor.load(Ordering::Acquire) != FLOOR_CLOSED {
-            self.begin_flush();
-        }
+        self.begin_flush();
     }
 
     fn is_revoked(&self, tag: &Tag, version: u64) -> bool {

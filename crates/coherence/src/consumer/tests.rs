@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::log_types::Tag;
+use crate::view::FillError;
 
 const EPOCH: Epoch = Epoch([1; 16]);
 const NOW: Boot = Boot(1_000_000_000);
@@ -33,6 +34,12 @@ impl Node {
 
     /// Sends a probe, and delivers its echo.
     fn probe(&mut self, seq: u64) -> Vec<ConsumerAction> {
+        let nonce = self.send_probe();
+        self.deliver(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
+    }
+
+    /// Sends a probe when the next one is due.
+    fn send_probe(&mut self) -> Nonce {
         self.now = self.now.plus(ConsumerSettings::default().probe_period);
         let mut actions = Vec::new();
         self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
@@ -40,8 +47,7 @@ impl Node {
             ConsumerAction::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
-        let nonce = probe_nonce.expect("a probe is due");
-        self.deliver(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
+        probe_nonce.expect("a probe is due")
     }
 }
 
@@ -100,6 +106,28 @@ fn numbers_that_are_given_again_are_another_history() {
     let ticket = view.start_query(node.now);
     let stamp = view.fill(ticket, (EPOCH, 50), &[tag(1)], node.now);
     assert!(stamp.is_ok(), "what event 100 took back is not in this history: {stamp:?}");
+}
+
+#[test]
+fn a_view_that_was_shut_when_a_newer_epoch_denied_does_not_open_in_an_older_one() {
+    let view = Arc::new(View::new(10));
+    let mut node = node(&view);
+    let sent = node.send_probe();
+    // The database failed over meanwhile, and a query was answered before the echo arrives.
+    let newer = Epoch([2; 16]);
+    view.apply_denial((newer, 64), tag(1));
+    node.deliver(&Body::Echo { nonce: sent, head: LogHead { epoch: EPOCH, seq: 65 } });
+    let fill = |node: &Node, as_of| view.fill(view.start_query(node.now), as_of, &[tag(1)], node.now);
+    let stale = fill(&node, (EPOCH, 65));
+    assert!(stale.is_err(), "a server that lags behind knows nothing of the denial: {stale:?}");
+
+    // The same epoch denies again and again: that does not keep the view shut.
+    let sent = node.send_probe();
+    view.apply_denial((newer, 66), tag(1));
+    node.deliver(&Body::Echo { nonce: sent, head: LogHead { epoch: newer, seq: 65 } });
+    assert_eq!(view.epoch(), Some(newer));
+    assert_eq!(fill(&node, (newer, 65)).err(), Some(FillError::TooOld), "the denial is not in it");
+    assert!(fill(&node, (newer, 66)).is_ok());
 }
 
 #[test]
