@@ -2,8 +2,7 @@
 //! iteration of a record.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lab_analysis::record::{
@@ -15,6 +14,7 @@ use lab_load::load::{self, Latency, Plan, RequestFault};
 use lab_load::observe::{ProcessSampler, Series, WatchedProcess};
 use lab_load::report::{LoadReport, run_load};
 
+use super::control_group::CpuLimit;
 use super::faulty::{Answer, FaultyServer, Log, now};
 
 /// Length of a slice in ms.
@@ -262,54 +262,4 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
 /// A record of these variants, measured on this machine.
 pub(crate) fn record(variants: Vec<Variant>) -> Record {
     sample::measured(variants, std::thread::available_parallelism().unwrap().get().try_into().unwrap())
-}
-
-/// A control group with a CPU limit (version 1); removed when dropped.
-pub(crate) struct CpuLimit {
-    folder: PathBuf,
-    pub(crate) cores: f64,
-}
-
-impl CpuLimit {
-    /// Creates the group. The error is the reason why this machine does not permit it.
-    pub(crate) fn new(cores: f64) -> Result<Self, String> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let name = format!("postern-lab-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::SeqCst));
-        let folder = PathBuf::from("/sys/fs/cgroup/cpu").join(name);
-        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let limit = Self { folder, cores };
-        limit.write("cpu.cfs_period_us", "100000")?;
-        limit.write("cpu.cfs_quota_us", &format!("{:.0}", cores * 1e5))?;
-        Ok(limit)
-    }
-
-    /// Moves a process into the group.
-    pub(crate) fn take(&self, server: &FaultyServer) -> Result<(), String> {
-        self.write("cgroup.procs", &server.pid().to_string())
-    }
-
-    fn write(&self, file: &str, content: &str) -> Result<(), String> {
-        std::fs::write(self.folder.join(file), content).map_err(|error| format!("{file}: {error}"))
-    }
-
-    /// Number of periods, number of throttled periods, and throttled time in ms.
-    fn read(&self) -> [u64; 3] {
-        let text = std::fs::read_to_string(self.folder.join("cpu.stat")).unwrap();
-        let of = |name: &str| -> u64 {
-            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
-        };
-        [of("nr_periods "), of("nr_throttled "), of("throttled_time ") / MS]
-    }
-}
-
-impl Drop for CpuLimit {
-    fn drop(&mut self) {
-        // A process that has just been ended leaves the group a moment later.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.folder).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
 }

@@ -80,6 +80,12 @@ impl FaultyServer {
         self.child.id()
     }
 
+    /// Identifiers of its threads.
+    pub(crate) fn threads(&self) -> Vec<i32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+    }
+
     /// Sends a control request to the server. Returns the response body.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();

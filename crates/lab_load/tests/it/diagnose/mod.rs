@@ -10,6 +10,7 @@
 )]
 
 mod bridge;
+mod control_group;
 mod faulty;
 mod profiled;
 mod seeded;
