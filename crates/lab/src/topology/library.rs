@@ -53,6 +53,7 @@ const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "knee.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
     "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "following.toml", "flood.toml", "provider.toml",
     "provider-size.toml", "counts.toml", "generators.toml", "gateway-api.toml", "streams.toml",
+    "idle.toml",
 );
 
 /// A text and its origin.
