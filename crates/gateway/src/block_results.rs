@@ -149,8 +149,12 @@ impl BlockResults {
         }
         let (start, before) = (out.len(), filter.removed());
         write(out);
-        let lines = ClientLines { bytes: out[start..].to_vec(), removed: filter.removed() - before };
-        results.get_or_insert_default().lines = Some((basis, lines));
+        let results = results.get_or_insert_default();
+        // Requests may go to several routes in turn: the memory is used again.
+        let mut bytes = results.lines.take().map(|(_, lines)| lines.bytes).unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&out[start..]);
+        results.lines = Some((basis, ClientLines { bytes, removed: filter.removed() - before }));
     }
 
     /// Frees everything.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
-use dataplane::harness::{Fixture, Setup, until};
+use dataplane::harness::{Fixture, Setup, Upstream, until};
 use dataplane::http2::{connect, get, run};
 use dataplane::issuer::now;
 
@@ -16,7 +16,18 @@ type Sent<'a> = &'a [(&'a str, &'a str)];
 
 /// Sends a request on the connection, and returns the status of its response.
 async fn status(send: &SendRequest<Bytes>, target: &str, token: &str, fields: Sent<'_>) -> u16 {
-    let mut request = Request::builder().uri(format!("http://app.test{target}"));
+    status_at(send, "app.test", target, token, fields).await
+}
+
+/// The same for a host.
+async fn status_at(
+    send: &SendRequest<Bytes>,
+    host: &str,
+    target: &str,
+    token: &str,
+    fields: Sent<'_>,
+) -> u16 {
+    let mut request = Request::builder().uri(format!("http://{host}{target}"));
     if !token.is_empty() {
         request = request.header("authorization", format!("Bearer {token}"));
     }
@@ -108,6 +119,53 @@ fn another_token_is_another_caller() {
         assert_eq!(status(&send, "/", alice, &[("x", "y ")]).await, 400);
         assert_eq!(status(&send, "/", alice, &[("host", "a"), ("host", "b")]).await, 400);
         assert_eq!(status(&send, "/", alice, &[]).await, 200);
+    });
+}
+
+#[test]
+fn another_host_is_another_route_though_the_fields_repeat() {
+    let more = "[[route]]\nname = \"closed\"\nhosts = [\"closed.test\"]\npath = { prefix = \"/\" }\n\
+                upstream = \"backend\"\npolicy = { allow = [{ groups = { any = [\"nobody\"] } }] }\n";
+    let f = Fixture::with(Setup { more: more.into(), ..Setup::default() }, Upstream::start());
+    let token = f.issuer.token(|_| {});
+    run(async {
+        let send = connect(f.address).await;
+        for (host, expected) in [
+            ("app.test", 200),
+            ("app.test", 200),
+            ("app.test", 200),
+            ("closed.test", 403),
+            ("app.test", 200),
+            ("CLOSED.test", 403),
+            ("closed.test:80", 403),
+            ("app.test", 200),
+        ] {
+            assert_eq!(status_at(&send, host, "/", &token, &[]).await, expected, "{host}");
+        }
+        // A host field beside the authority.
+        for _ in 0..4 {
+            assert_eq!(status(&send, "/", &token, &[("host", "app.test")]).await, 200);
+        }
+        assert_ne!(status_at(&send, "closed.test", "/", &token, &[("host", "app.test")]).await, 200);
+    });
+}
+
+#[test]
+fn bodies_differ_though_the_fields_repeat() {
+    let f = Fixture::new();
+    let token = f.issuer.token(|_| {});
+    run(async {
+        let send = connect(f.address).await;
+        for body in ["one", "two", "six", "ten", "red"] {
+            let request = Request::post("http://app.test/items")
+                .header("authorization", format!("Bearer {token}"))
+                .header("content-length", "3");
+            let mut ready = send.clone().ready().await.unwrap();
+            let (response, mut stream) = ready.send_request(request.body(()).unwrap(), false).unwrap();
+            stream.send_data(Bytes::from_static(body.as_bytes()), true).unwrap();
+            assert_eq!(response.await.unwrap().status(), 200);
+            assert_eq!(f.upstream.seen().last().unwrap().body, body.as_bytes());
+        }
     });
 }
 

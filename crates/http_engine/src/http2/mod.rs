@@ -4,6 +4,8 @@
 //! ([`fields`]), an HTTP/2 stream as one side of an exchange ([`stream`]). Does not own: framing and
 //! flow control (the `h2` crate), the downstream connection and its streams, the relay.
 
+#[cfg(test)]
+mod decoder_tests;
 pub mod fields;
 mod huffman;
 mod repeated_strings;

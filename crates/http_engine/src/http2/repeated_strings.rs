@@ -10,25 +10,60 @@
 //! own: frames ([`super::server_socket`]), decoding (the `h2` crate). What is invalid or unusual about
 //! a block is left as it is, and the decoder says what is wrong.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use arrayvec::ArrayVec;
 
 use crate::buffer::borrow_vec;
-use crate::head::{MAX_BLOCK, Repetitions};
+use crate::head::MAX_BLOCK;
 use crate::http2::huffman;
 
 /// Shortest code that is worth a comparison, in bytes.
 const MIN_LENGTH: usize = 64;
 /// Maximum number of strings that a connection remembers: a token, and some cookies.
 const MAX_STRINGS: usize = 4;
+/// Number of strings that are recognised when they come a second time: those of two requests.
+const RECOGNIZED: usize = 2 * MAX_STRINGS;
 
 /// The strings that a connection remembers.
 #[derive(Default)]
 pub(super) struct RepeatedStrings {
     /// The one used last is at the end.
     known: RefCell<ArrayVec<KnownString, MAX_STRINGS>>,
-    repetitions: Repetitions,
+    seen: SeenStrings,
+    /// Number of blocks with strings that came before and are not remembered, since one without.
+    misses: Cell<u32>,
+}
+
+/// Fingerprints of the last strings that are not remembered. One that differs each time, such as a
+/// proof of possession (RFC 9449), is never worth a copy.
+#[derive(Default)]
+struct SeenStrings {
+    prints: Cell<[u32; RECOGNIZED]>,
+    next: Cell<usize>,
+}
+
+impl SeenStrings {
+    /// Takes note of a string; `true`: it came before, or one like it.
+    fn add(&self, encoded: &[u8]) -> bool {
+        let print = fingerprint(encoded);
+        let mut prints = self.prints.get();
+        if prints.contains(&print) {
+            return true;
+        }
+        let at = self.next.get() % RECOGNIZED;
+        prints[at] = print;
+        self.prints.set(prints);
+        self.next.set(at + 1);
+        false
+    }
+}
+
+/// Length and end of a string: of a token, its signature. Two strings that look the same cost a copy.
+fn fingerprint(encoded: &[u8]) -> u32 {
+    let end = encoded.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+    let before = encoded.iter().rev().nth(8).copied().map_or(0, u32::from);
+    end ^ u32::try_from(encoded.len()).unwrap_or(u32::MAX).rotate_left(16) ^ before << 8
 }
 
 struct KnownString {
@@ -53,7 +88,8 @@ impl RepeatedStrings {
 
     /// Forgets the strings and frees their memory.
     pub(super) fn forget(&self) {
-        self.repetitions.forget();
+        self.misses.set(0);
+        self.seen.prints.take();
         self.known.borrow_mut().clear();
     }
 
@@ -65,11 +101,13 @@ impl RepeatedStrings {
             return false;
         }
         let mut known = self.known.borrow_mut();
-        let (mut copied, mut others) = (0, ArrayVec::<&[u8], MAX_STRINGS>::new());
+        let (mut copied, mut repeated) = (0, ArrayVec::<&[u8], MAX_STRINGS>::new());
         for LongString { start, code, end } in strings {
             let encoded = &block[code..end];
             let Some(at) = known.iter().position(|known| *known.encoded == *encoded) else {
-                others.push(encoded);
+                if self.seen.add(encoded) {
+                    repeated.push(encoded);
+                }
                 continue;
             };
             known[at..].rotate_left(1);
@@ -85,10 +123,12 @@ impl RepeatedStrings {
             out.extend_from_slice(decoded);
             copied = end;
         }
-        if others.is_empty() {
-            self.repetitions.hit();
-        } else if self.repetitions.miss().is_some() {
-            for encoded in others {
+        let misses = if repeated.is_empty() { 0 } else { self.misses.get().saturating_add(1) };
+        self.misses.set(misses);
+        // The first, second, fourth, eighth … in a row: where more strings take turns than are
+        // remembered, not each is copied.
+        if misses.is_power_of_two() {
+            for encoded in repeated {
                 remember(&mut known, encoded);
             }
         }
@@ -110,8 +150,8 @@ fn remember(known: &mut ArrayVec<KnownString, MAX_STRINGS>, encoded: &[u8]) {
     known.push(KnownString { encoded: encoded.into(), decoded: decoded.into() });
 }
 
-/// The long values in Huffman code (RFC 7541 §6); `None`: the block is invalid, incomplete, or has
-/// more of them.
+/// The long values in Huffman code (RFC 7541 §6), the longest of them; `None`: the block is invalid or
+/// incomplete.
 fn long_strings(block: &[u8]) -> Option<ArrayVec<LongString, MAX_STRINGS>> {
     let mut found = ArrayVec::new();
     let mut at = 0;
@@ -135,10 +175,23 @@ fn long_strings(block: &[u8]) -> Option<ArrayVec<LongString, MAX_STRINGS>> {
         let is_encoded = block[at] & 0b1000_0000 != 0;
         at = value.end;
         if is_encoded && value.end - value.code >= MIN_LENGTH {
-            found.try_push(value).ok()?;
+            put_longest(&mut found, value);
         }
     }
     Some(found)
+}
+
+/// Adds a string that follows the others, in place of a shorter one if there is no room.
+fn put_longest(found: &mut ArrayVec<LongString, MAX_STRINGS>, value: LongString) {
+    let length = |string: &LongString| string.end - string.code;
+    if found.is_full() {
+        let shortest = found.iter().enumerate().min_by_key(|(_, string)| length(string));
+        match shortest.map(|(at, string)| (at, length(string))) {
+            Some((at, shorter)) if shorter < length(&value) => drop(found.remove(at)),
+            _ => return,
+        }
+    }
+    found.push(value);
 }
 
 /// The string at a position (RFC 7541 §5.2).
@@ -182,6 +235,8 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::http2::huffman::tests::encode;
 
@@ -272,9 +327,52 @@ mod tests {
         let strings = RepeatedStrings::default();
         let large = literal(encoded(&vec![b'a'; MAX_BLOCK + 1]));
         assert!((0..9).all(|_| rewritten(&strings, &large).is_none()));
-        let many = literal(encoded(&a)).repeat(MAX_STRINGS + 1);
-        assert!((0..9).all(|_| rewritten(&strings, &many).is_none()));
         assert!(strings.is_empty());
+    }
+
+    #[test]
+    fn the_longest_strings_of_a_block_are_remembered() {
+        let strings = RepeatedStrings::default();
+        let literal = |string: Vec<u8>| [vec![0x0f, 0x11], string].concat();
+        let lengths = [120, 400, 130, 500, 600, 110, 700];
+        let texts: Vec<_> = (b'a'..).zip(lengths).map(|(kind, length)| vec![kind; length]).collect();
+        let sent: Vec<_> = texts.iter().flat_map(|text| literal(encoded(text))).collect();
+        assert_eq!([0; 2].map(|_| rewritten(&strings, &sent)), [None, None]);
+        let of = |text: &Vec<u8>| literal(if text.len() < 400 { encoded(text) } else { raw(text) });
+        assert_eq!(rewritten(&strings, &sent), Some(texts.iter().flat_map(of).collect()));
+    }
+
+    #[test]
+    fn a_new_token_is_remembered_at_once_beside_a_proof_that_always_differs() {
+        let strings = RepeatedStrings::default();
+        let literal = |text: &str| [vec![0x0f, 0x11], encoded(text.as_bytes())].concat();
+        let mut proofs = (0..).map(|number| format!("proof-{number:x>200}{}", number * 7919));
+        for token in ["a", "b", "c"].map(|kind| kind.repeat(500)) {
+            let mut sent = || [literal(&token), literal(&proofs.next().unwrap())].concat();
+            assert_eq!([0; 2].map(|_| rewritten(&strings, &sent())), [None, None]);
+            assert!((0..100).all(|_| rewritten(&strings, &sent()).is_some()));
+        }
+        assert_eq!(strings.known.borrow().len(), 3, "no proof");
+    }
+
+    #[test]
+    fn of_many_tokens_that_take_turns_not_each_is_copied() {
+        let strings = RepeatedStrings::default();
+        let sent: Vec<_> =
+            (b'a'..=b'f').map(|kind| [vec![0x0f, 0x11], encoded(&[kind; 400])].concat()).collect();
+        let copies = |strings: &RepeatedStrings| {
+            strings.known.borrow().iter().map(|known| known.encoded.as_ptr()).collect::<BTreeSet<_>>()
+        };
+        let mut changes = 0;
+        for _ in 0..100 {
+            for block in &sent {
+                let before = copies(&strings);
+                rewritten(&strings, block);
+                changes += usize::from(copies(&strings) != before);
+            }
+        }
+        // Of 600 requests.
+        assert!((1..400).contains(&changes), "{changes}");
     }
 
     #[test]
