@@ -343,12 +343,14 @@ impl Consumer {
             return;
         }
         if self.flushing {
+            if !self.view.end_flush(probe.generation, head) {
+                return;
+            }
             self.flushing = false;
             if self.epoch.replace(head.epoch) != Some(head.epoch) {
                 // Whatever caused the flush: numbers of another epoch mean nothing in this one.
                 self.applied_beyond_gap.clear();
             }
-            self.view.end_flush(head.epoch, head.seq);
             (self.opened_at_seq, self.load_at) = (head.seq, now);
             self.loads_requested += 1;
             self.loading = Some(self.loads_requested);

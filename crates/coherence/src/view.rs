@@ -32,7 +32,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::denylist::{Denylist, DenylistEntry};
-use crate::log_types::{Epoch, LogEvent, Tag, TagHasher};
+use crate::log_types::{Epoch, LogEvent, LogHead, Tag, TagHasher};
 use crate::mutation::{self, Mutation};
 use crate::silence::Silence;
 use crate::time::Boot;
@@ -467,10 +467,15 @@ impl View {
         *self.epoch.write() = None;
     }
 
-    /// Accepts answers again that include every event up to `head`. Tombstones of those events may
-    /// go.
-    pub(crate) fn end_flush(&self, epoch: Epoch, head: u64) {
+    /// Accepts answers again that include every event up to a head, which was read since the last
+    /// flush made this generation. Tombstones of those events may go. `false`: another thread has
+    /// flushed meanwhile, and nothing changes.
+    pub(crate) fn end_flush(&self, generation: u64, LogHead { epoch, seq: head }: LogHead) -> bool {
+        // A denial flushes under the same lock.
         let mut order = self.tombstone_order.lock();
+        if generation != self.generation() {
+            return false;
+        }
         self.open_count.fetch_add(1, Ordering::AcqRel);
         // Before the epoch: a thread that sees the epoch sees no number of another one.
         self.set_applied_up_to(head);
@@ -490,6 +495,7 @@ impl View {
                 self.shard(&tag).write().remove(&tag);
             }
         }
+        true
     }
 
     /// Whether there is a tombstone.

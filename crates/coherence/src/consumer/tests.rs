@@ -131,6 +131,19 @@ fn a_view_that_was_shut_when_a_newer_epoch_denied_does_not_open_in_an_older_one(
 }
 
 #[test]
+fn a_denial_that_comes_while_a_view_opens_is_not_forgotten() {
+    let view = View::new(10);
+    let head = LogHead { epoch: EPOCH, seq: 65 };
+    // As on another thread, after the echo was compared with the generation.
+    let generation = view.generation();
+    view.apply_denial((Epoch([2; 16]), 64), tag(1));
+    assert!(!view.end_flush(generation, head));
+    let fill = || view.fill(view.start_query(NOW), (EPOCH, 65), &[tag(1)], NOW);
+    assert!(fill().is_err(), "still shut");
+    assert!(view.end_flush(view.generation(), head) && fill().is_ok());
+}
+
+#[test]
 fn few_events_are_reported_at_once_and_of_many_some_with_the_rest_in_the_probe() {
     let view = Arc::new(View::new(10_000));
     let mut node = node(&view);
