@@ -41,6 +41,10 @@ const MAX_INTERIM: u32 = 16;
 /// more, so no read would show it.
 const HALF_CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a connection remembers what repeats, without another request or during one. Shorter pauses
+/// are those of a client at work.
+pub(crate) const MEMORY: Duration = Duration::from_secs(1);
+
 /// Limits and settings of one exchange.
 pub(crate) struct Terms {
     /// Time limit from the request sent to the response head.
@@ -127,6 +131,7 @@ pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
         // The tick after this time wakes the task.
         watched_from: if D::IS_WATCHED_LATER { deadline.millis_at(Duration::from_millis(1)) } else { 0 },
         attempt_until: terms.attempt.map_or(u64::MAX, |limit| deadline.millis_at(limit)),
+        remembers_until: deadline.millis_at(MEMORY),
         guard: stay,
         head_due: true,
         half_closed_check_at: None,
@@ -151,6 +156,8 @@ struct Relay<'a, D, U> {
     watched_from: u64,
     /// End of this attempt, likewise.
     attempt_until: u64,
+    /// When the connections forget what they remember of requests and responses before, likewise.
+    remembers_until: u64,
     /// Checks whether the credential is still valid.
     guard: StreamGuard,
     /// Whether the response head had not arrived when this poll began.
@@ -204,6 +211,11 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         let may_stay = self.guard.poll(cx, self.deadline, rests_on);
         may_stay.map_err(ExchangeError::AuthorizationLost)?;
         self.check_half_closed()?;
+        if self.deadline.millis_at(Duration::ZERO) >= self.remembers_until {
+            self.remembers_until = u64::MAX;
+            self.down.forget();
+            self.up.forget();
+        }
         self.poll_deadline(cx)
     }
 
@@ -430,7 +442,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         let until = request.min(attempt);
         // A due check is no failure: it only wakes the task.
         let look_at = self.guard.next_check().min(self.half_closed_check_at.unwrap_or(u64::MAX));
-        let look_at = look_at.min(self.watch_due().unwrap_or(u64::MAX));
+        let look_at = look_at.min(self.watch_due().unwrap_or(u64::MAX)).min(self.remembers_until);
         self.deadline.set_at(stall.min(until).min(look_at));
         ready!(self.deadline.poll_due(cx));
         if self.switched {

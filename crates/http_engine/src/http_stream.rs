@@ -55,6 +55,8 @@ pub trait Downstream {
     fn send_interim(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError>;
     /// Sends the head of the final response, with additional fields of the gateway.
     fn send_head(&mut self, response: &ResponseView<'_>, own: &[AddedField]) -> Result<(), HttpStreamError>;
+    /// Forgets what the connection remembers of its requests: this one takes long.
+    fn forget(&mut self) {}
     /// Ready when the client has ended its side while the gateway is to send.
     fn poll_client_end(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd>;
 
@@ -76,6 +78,8 @@ pub type AddedField = (&'static str, Vec<u8>);
 
 /// The upstream's side of an exchange.
 pub trait UpstreamStream: HttpStream {
+    /// Forgets what the connection remembers of its responses: this exchange takes long.
+    fn forget(&mut self) {}
     /// Passes the next response head, interim or final, to `f`.
     fn poll_response<R>(
         &mut self,

@@ -1,10 +1,11 @@
 //! Cache key: the name of a credential inside the cache.
 //!
 //! A [`CacheKey`] is a 128-bit pseudo-random function (SipHash-1-3-128) of a scope and the *whole*
-//! credential, keyed with a secret drawn once per process. No raw token is kept, a memory dump
-//! shows none, and outside the process two tokens with one key cannot be constructed. The reduced
-//! rounds are chosen for the hot path: no attack on them is known, and here an attacker would not
-//! even see the function's output.
+//! credential, keyed with a secret drawn once per process. The cache keeps no raw token, and outside
+//! the process two tokens with one key cannot be constructed. (Requests under way have theirs, and a
+//! connection remembers that of the request before for a second.) The reduced rounds are chosen for
+//! the hot path: no attack on them is known, and here an attacker would not even see the function's
+//! output.
 
 use std::hash::Hasher as _;
 

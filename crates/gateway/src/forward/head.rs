@@ -10,13 +10,13 @@ use auth::decide::Permit;
 use credentials::authenticate::Verified;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use http_engine::buffer::borrow_vec;
-use http_engine::head::{Framing, HeadFault};
+use http_engine::head::{BlockId, Framing, HeadFault};
 use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::parsed_request::ParsedRequest;
 
 use crate::authorizer::AuthorizerAllowed;
 use crate::block_results::LinesBasis;
-use crate::config::{RequestHeaders, Rewrite, Route};
+use crate::config::{Config, RequestHeaders, Rewrite, Route};
 use crate::forward_filter::ForwardFilter;
 use crate::forwarded_fields::ForwardedFields;
 use crate::peer::Peer;
@@ -201,19 +201,19 @@ impl<'a> Draft<'a, '_> {
     }
 
     /// What the client's lines follow from; `None`: from more than that, or they are seldom the same.
-    fn lines_basis(&self) -> Option<LinesBasis> {
+    fn lines_basis(&self) -> Option<(BlockId, LinesBasis<&Arc<Config>>)> {
         let block = self.inbound.block?;
         let is_fixed = self.record.trace.is_none() && !self.filter.depends_on_answers();
         let of_route = self.route.request_headers.as_ref();
         let has_own_changes = self.changes.map(std::ptr::from_ref) != of_route.map(std::ptr::from_ref);
-        is_fixed.then(|| LinesBasis {
-            block,
-            config: Arc::clone(&self.running.config),
+        let basis = LinesBasis {
+            config: &self.running.config,
             route: self.permit.route(),
             // Those without changes of their own share the lines.
             entry: self.entry.filter(|_| has_own_changes),
             is_session: self.caller.is_some_and(|caller| caller.session.is_some()),
-        })
+        };
+        is_fixed.then_some((block, basis))
     }
 
     pub(super) fn http1(&self, worker: &Worker) -> Result<ForwardedHead, Refusal> {
@@ -231,9 +231,9 @@ impl<'a> Draft<'a, '_> {
             None => Some(out.len()),
         };
         match self.lines_basis() {
-            Some(basis) => {
+            Some((block, basis)) => {
                 let write = |out: &mut Vec<u8>| self.client_lines(out);
-                self.peer.block_results.put_lines(basis, self.filter, &mut out, write);
+                self.peer.block_results.put_lines(block, basis, self.filter, &mut out, write);
             }
             None => self.client_lines(&mut out),
         }

@@ -40,6 +40,7 @@ use crate::pipeline::{Admission, ServedHere, admit};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::refusal_reply::refusal_reply;
+use crate::relay::MEMORY;
 use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 
 /// Maximum bytes of a request body to read and discard so that the connection can continue after a
@@ -47,9 +48,6 @@ use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 const MAX_DRAIN: u64 = 64 * 1024;
 /// Maximum bytes to read and discard after the last response, so that a reset does not destroy it.
 pub(crate) const MAX_LINGER: usize = 256 * 1024;
-/// How long a connection without a request remembers the one before. Shorter pauses are those of a
-/// client at work.
-pub(crate) const MEMORY: Duration = Duration::from_secs(1);
 /// How long to wait for the client to close after the last response.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
@@ -160,7 +158,9 @@ impl Http1Connection {
         let mut complete_by = None;
         let (worker, connection, deadline) = (&self.worker, &mut self.connection, &self.deadline);
         let (peer, blocks) = (&self.peer, &mut self.blocks);
-        blocks.begin();
+        if blocks.begin() {
+            peer.block_results.forget();
+        }
         let head = poll_fn(|cx| {
             match connection.poll_head(cx, (max_bytes, max_fields), blocks.block()) {
                 Poll::Ready(Ok(None)) => return Poll::Ready(Ok(Awaited::End)),
@@ -297,7 +297,11 @@ impl Http1Connection {
         let (parsed, block) = match head.parse_repeated(bytes, known, target_bytes, &mut fields) {
             Some(parsed) => {
                 self.blocks.hit();
-                (parsed, known.map(HeaderBlock::id))
+                let block = known.map(HeaderBlock::id);
+                if let Some(block) = block {
+                    self.peer.block_results.begin(block);
+                }
+                (parsed, block)
             }
             None => {
                 fields.clear();
@@ -344,6 +348,8 @@ impl Http1Connection {
     ) -> Next {
         let mut client = Client {
             worker: &self.worker,
+            peer: &self.peer,
+            blocks: &mut self.blocks,
             connection: &mut self.connection,
             speaking: &mut self.connection_protocol,
             version: facts.version,
@@ -494,6 +500,8 @@ fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u6
 /// The client's side of an exchange over HTTP/1.
 struct Client<'a> {
     worker: &'a Worker,
+    peer: &'a Peer,
+    blocks: &'a mut BlockMemory,
     connection: &'a mut Connection,
     speaking: &'a mut ConnectionProtocol,
     version: Version,
@@ -555,6 +563,11 @@ impl Downstream for Client<'_> {
         out.extend_from_slice(b"\r\n");
         self.connection.frame_body(framing);
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.blocks.forget();
+        self.peer.block_results.forget();
     }
 
     fn poll_client_end(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {

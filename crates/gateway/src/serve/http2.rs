@@ -300,15 +300,18 @@ impl StreamTask {
         let mut fields = Fields::new();
         let repeated = known.as_ref().and_then(|block| Some((block.read(&mut fields)?, block.id())));
         let (facts, block) = match repeated {
-            Some((facts, id)) => (facts, Some(id)),
+            Some((facts, id)) => {
+                self.peer.block_results.begin(id);
+                (facts, Some(id))
+            }
             None => {
                 fields.clear();
                 cookies = joined_cookies(&head.headers);
                 match read_fields(&head.headers, cookies.as_deref(), limits.header_fields, &mut fields) {
                     Ok(facts) => {
                         // A request that has waited was counted before.
-                        if !lookups.has_waited() {
-                            memory.miss(&head.headers, cookies.as_deref(), facts);
+                        if !lookups.has_waited() && memory.miss(&head.headers, cookies.as_deref(), facts) {
+                            self.peer.block_results.forget();
                         }
                         (facts, None)
                     }

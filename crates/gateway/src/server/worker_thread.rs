@@ -71,6 +71,9 @@ async fn run_worker(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool
     let clock = CoarseClock::new(services.clock.clone());
     let deadlines = Deadlines::new(clock.now().monotonic);
     let running = build_active_config(&generation, None, &metrics, &deadlines);
+    // Otherwise the first configuration would stay until the worker ends: its keys are fetched and its
+    // sessions read for as long as anybody has it.
+    drop(generation);
     let worker = Worker::new(WorkerParts {
         metrics,
         clock,

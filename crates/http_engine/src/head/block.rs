@@ -27,7 +27,7 @@ pub(crate) const MAX_BLOCK: usize = 4 * 1024;
 const MAX_STATUS_LINE: usize = 128;
 
 /// Identifies the bytes of a block within its connection. Two requests of a connection with the same
-/// number have the same fields.
+/// number have the same fields: no number is used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockId(u32);
 
@@ -52,11 +52,13 @@ impl Repetitions {
     pub(crate) fn miss(&self) -> Option<BlockId> {
         let misses = self.misses.get().saturating_add(1);
         self.misses.set(misses);
-        (misses > 1 && misses.is_power_of_two()).then(|| {
-            let id = self.remembered.get().wrapping_add(1);
-            self.remembered.set(id);
-            BlockId(id)
-        })
+        if misses < 2 || !misses.is_power_of_two() {
+            return None;
+        }
+        // A connection that has used all numbers remembers no more.
+        let id = self.remembered.get().checked_add(1)?;
+        self.remembered.set(id);
+        Some(BlockId(id))
     }
 
     /// Begins anew. Numbers are not used again.
@@ -75,11 +77,15 @@ pub struct BlockMemory {
 }
 
 impl BlockMemory {
-    /// Begins with a head. It may end with the block that [`Self::block`] returns.
-    pub fn begin(&mut self) {
-        if let Some(next) = self.next.take() {
-            self.block = Some(next);
+    /// Begins with a head. It may end with the block that [`Self::block`] returns. Returns whether that
+    /// is another one than before.
+    pub fn begin(&mut self) -> bool {
+        let next = self.next.take();
+        let is_other = next.is_some();
+        if is_other {
+            self.block = next;
         }
+        is_other
     }
 
     /// The block to compare a head with.
@@ -339,6 +345,10 @@ mod tests {
             assert!(!is_repeated);
         }
         assert_eq!(memory.repetitions.remembered.get(), 6, "2, 4, 8, 16, 32, 64");
+        memory.repetitions.remembered.set(u32::MAX - 1);
+        let ids = |memory: &BlockMemory| (0..9).filter_map(|_| memory.repetitions.miss()).collect::<Vec<_>>();
+        memory.forget();
+        assert_eq!(ids(&memory), [BlockId(u32::MAX)], "no number is used twice");
         let large = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(MAX_BLOCK));
         let mut memory = BlockMemory::default();
         assert!((0..9).all(|_| !read(&mut memory, &large).1), "too large to be kept");

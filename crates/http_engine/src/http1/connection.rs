@@ -518,6 +518,10 @@ impl HttpStream for Connection {
 }
 
 impl UpstreamStream for Connection {
+    fn forget(&mut self) {
+        self.forget_block();
+    }
+
     fn poll_response<R>(
         &mut self,
         cx: &mut Context<'_>,

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::http2::huffman::tests::encode;
+use crate::http2::huffman::tests::string_literal;
 use crate::http2::server_socket::ServerSocket;
 use crate::io::Stream;
 
@@ -77,32 +77,12 @@ impl Random {
     }
 }
 
-/// A string (RFC 7541 §5.2).
-fn string(text: &[u8], is_encoded: bool) -> Vec<u8> {
-    let (bytes, bit) = if is_encoded { (encode(text), 0x80) } else { (text.to_vec(), 0) };
-    let mut out = Vec::new();
-    match u8::try_from(bytes.len()).ok().filter(|length| *length < 0x7f) {
-        Some(length) => out.push(bit | length),
-        None => {
-            out.push(bit | 0x7f);
-            let mut rest = bytes.len() - 0x7f;
-            while rest >= 0x80 {
-                out.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
-                rest >>= 7;
-            }
-            out.push(u8::try_from(rest).unwrap());
-        }
-    }
-    out.extend(bytes);
-    out
-}
-
 /// A header block of a request: some fields in each representation (RFC 7541 §6), with values that
 /// repeat within a connection, and some that do not.
 fn block(random: &mut Random, values: &[Vec<u8>]) -> Vec<u8> {
     // `GET`, `http`, `/`, and an authority.
     let mut out = vec![0x82, 0x86, 0x84, 0x01];
-    out.extend(string(b"app.test", random.below(2) == 0));
+    out.extend(string_literal(b"app.test", random.below(2) == 0));
     if random.below(8) == 0 {
         // A size of the table, which is only valid at the start of a block.
         out.splice(0..0, [[0x3f, 0x01], [0x20, 0x20]][random.below(2)]);
@@ -113,7 +93,7 @@ fn block(random: &mut Random, values: &[Vec<u8>]) -> Vec<u8> {
         } else {
             values[random.below(values.len())].clone()
         };
-        let value = string(&text, random.below(5) != 0);
+        let value = string_literal(&text, random.below(5) != 0);
         if random.below(60) == 0 {
             // An entry of the table that is built on the way, if it has as many.
             out.push([0xbe, 0xbf, 0xc0][random.below(3)]);
@@ -124,8 +104,8 @@ fn block(random: &mut Random, values: &[Vec<u8>]) -> Vec<u8> {
             1 => &[0x0f, 0x08], // not indexed
             2 => &[0x1f, 0x08], // never indexed
             3 => &[0x60],       // `cookie`, indexed
-            4 => &[&[0x40][..], &string(b"x-new", true)].concat(),
-            _ => &[&[0x10][..], &string(b"x-never", false)].concat(),
+            4 => &[&[0x40][..], &string_literal(b"x-new", true)].concat(),
+            _ => &[&[0x10][..], &string_literal(b"x-never", false)].concat(),
         };
         out.extend_from_slice(start);
         out.extend(value);

@@ -109,18 +109,20 @@ impl FieldMemory {
         Some(block)
     }
 
-    /// Takes note of a request with other fields, and of what was read of them. They may be
-    /// remembered instead.
-    pub fn miss(&self, map: &HeaderMap, cookies: Option<&[u8]>, facts: FieldFacts) {
-        if let Some(id) = self.repetitions.miss()
-            && let Some(block) = FieldBlock::new(id, map, cookies, facts)
-        {
-            self.block.replace(Some(Rc::new(block)));
+    /// Takes note of a request with other fields, and of what was read of them. Returns whether they
+    /// are remembered from now on, instead of those before.
+    pub fn miss(&self, map: &HeaderMap, cookies: Option<&[u8]>, facts: FieldFacts) -> bool {
+        let block = self.repetitions.miss().and_then(|id| FieldBlock::new(id, map, cookies, facts));
+        let is_other = block.is_some();
+        if is_other {
+            self.block.replace(block.map(Rc::new));
         }
+        is_other
     }
 
     /// Whether nothing is remembered.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.block.borrow().is_none()
     }
 

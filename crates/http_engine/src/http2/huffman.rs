@@ -94,7 +94,7 @@ pub(crate) mod tests {
     static CODES: LazyLock<Vec<String>> = LazyLock::new(|| (0..=EOS).map(code_of).collect());
 
     /// Encodes a string.
-    pub(crate) fn encode(string: &[u8]) -> Vec<u8> {
+    fn encode(string: &[u8]) -> Vec<u8> {
         let mut bits = String::new();
         for symbol in string {
             bits.push_str(&CODES[usize::from(*symbol)]);
@@ -103,6 +103,26 @@ pub(crate) mod tests {
             bits.push('1');
         }
         bits.as_bytes().chunks(8).map(to_byte).collect()
+    }
+
+    /// A string literal (RFC 7541 §5.2), in Huffman code or as it is.
+    pub(crate) fn string_literal(text: &[u8], is_encoded: bool) -> Vec<u8> {
+        let (bytes, bit) = if is_encoded { (encode(text), 0x80) } else { (text.to_vec(), 0) };
+        let mut out = Vec::new();
+        match u8::try_from(bytes.len()).ok().filter(|length| *length < 0x7f) {
+            Some(length) => out.push(bit | length),
+            None => {
+                out.push(bit | 0x7f);
+                let mut rest = bytes.len() - 0x7f;
+                while rest >= 0x80 {
+                    out.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+                    rest >>= 7;
+                }
+                out.push(u8::try_from(rest).unwrap());
+            }
+        }
+        out.extend(bytes);
+        out
     }
 
     fn to_byte(bits: &[u8]) -> u8 {

@@ -82,6 +82,7 @@ struct LongString {
 
 impl RepeatedStrings {
     /// Whether no string is remembered.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.known.borrow().is_empty()
     }
@@ -238,22 +239,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::http2::huffman::tests::encode;
+    use crate::http2::huffman::tests::string_literal;
 
-    /// A string in Huffman code, with its length.
     fn encoded(text: &[u8]) -> Vec<u8> {
-        let code = encode(text);
-        let mut out = Vec::new();
-        put_length(&mut out, code.len());
-        out[0] |= 0x80;
-        [out, code].concat()
+        string_literal(text, true)
     }
 
-    /// A string as it is, with its length.
     fn raw(text: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_length(&mut out, text.len());
-        [&out[..], text].concat()
+        string_literal(text, false)
     }
 
     fn rewritten(strings: &RepeatedStrings, block: &[u8]) -> Option<Vec<u8>> {

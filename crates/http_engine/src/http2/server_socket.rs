@@ -83,7 +83,8 @@ impl ServerSocket {
     }
 
     /// Whether it remembers nothing of the requests before.
-    pub fn remembers_nothing(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn remembers_nothing(&self) -> bool {
         self.0.borrow().strings.is_empty()
     }
 
@@ -319,7 +320,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::http2::huffman::tests::encode;
+    use crate::http2::huffman::tests::string_literal;
 
     fn pair() -> (UnixStream, ServerSocket) {
         let (client, io) = UnixStream::pair().unwrap();
@@ -333,11 +334,7 @@ mod tests {
 
     /// A literal field with a value of 400 bytes, in Huffman code or not.
     fn field(kind: u8, is_encoded: bool) -> Vec<u8> {
-        let value = vec![kind; 400];
-        let (value, bit) = if is_encoded { (encode(&value), 0x80) } else { (value, 0) };
-        let rest = value.len() - 0x7f;
-        let length = [bit | 0x7f, rest.to_le_bytes()[0] | 0x80, (rest >> 7).to_le_bytes()[0]];
-        [&[0x1f, 0x08], &length[..], &value].concat()
+        [&[0x1f, 0x08], &string_literal(&[kind; 400], is_encoded)[..]].concat()
     }
 
     /// A connection in which tokens repeat, as the client sends it, or with all strings decoded that

@@ -13,7 +13,7 @@ use http_engine::http2::fields::FieldMemory;
 use http_engine::http2::server_socket::ServerSocket;
 
 use crate::peer::Peer;
-use crate::serve::http1::MEMORY;
+use crate::relay::MEMORY;
 use crate::worker::Worker;
 
 /// Time limit for a connection to end after GOAWAY and its last stream, before it is dropped.
@@ -85,34 +85,37 @@ pub(super) struct Streams {
     pub(super) ended: Cell<u64>,
     /// The fields of the requests before.
     pub(super) fields: FieldMemory,
-    /// When the last request arrived, in milliseconds since the worker's start.
-    requested: Cell<u64>,
+    /// When the last request arrived, in milliseconds since the worker's start; `None`: nothing is
+    /// remembered since.
+    requested: Cell<Option<u64>>,
     pub(super) worker: Rc<Worker>,
 }
 
 impl Streams {
     /// The streams of a connection that has none.
     pub(super) fn new(worker: Rc<Worker>) -> Rc<Self> {
-        let (fields, requested) = (FieldMemory::default(), Cell::new(0));
+        let (fields, requested) = (FieldMemory::default(), Cell::new(None));
         Rc::new(Self { open: Cell::new(0), ended: Cell::new(0), fields, requested, worker })
     }
 
     /// Takes note of a request.
     pub(super) fn note_request(&self) {
-        self.requested.set(self.worker.deadlines.now_millis());
+        self.requested.set(Some(self.worker.deadlines.now_millis()));
     }
 
     /// Until when the last requests are remembered, in milliseconds since the worker's start;
     /// `u64::MAX`: nothing is. A connection that pauses forgets them.
+    ///
+    /// Whether anything is remembered now does not matter: the task of the last request may not have
+    /// read its fields yet, and does not wake this one.
     fn remembers_until(&self, now: u64, peer: &Peer, socket: &ServerSocket) -> u64 {
-        if self.fields.is_empty() && socket.remembers_nothing() {
-            return u64::MAX;
-        }
+        let Some(requested) = self.requested.get() else { return u64::MAX };
         let millis = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);
-        let until = self.requested.get().saturating_add(millis);
+        let until = requested.saturating_add(millis);
         if now < until {
             return until;
         }
+        self.requested.set(None);
         self.fields.forget();
         socket.forget();
         peer.block_results.forget();

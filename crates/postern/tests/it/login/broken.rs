@@ -61,30 +61,41 @@ impl SessionStore for Broken {
     }
 }
 
-/// A store that loses the renewed state of a session, this many times.
-struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
+/// A store that loses the renewed state of a session, this many times, and counts who reads which
+/// sessions have ended.
+pub(super) struct Blinking {
+    store: Arc<dyn SessionStore>,
+    losses: AtomicUsize,
+    pub(super) reads: AtomicUsize,
+}
+
+impl Blinking {
+    pub(super) fn new(losses: usize) -> Self {
+        Self { store: database(), losses: AtomicUsize::new(losses), reads: AtomicUsize::new(0) }
+    }
+}
 
 impl SessionStore for Blinking {
     fn insert(&self, session: StoredSession) -> StoreAnswer<'_, ()> {
-        self.0.insert(session)
+        self.store.insert(session)
     }
     fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
-        self.0.find(id, now)
+        self.store.find(id, now)
     }
     fn claim(&self, id: SessionKey, version: u64, now: Timestamp, until: Timestamp) -> StoreAnswer<'_, bool> {
-        self.0.claim(id, version, now, until)
+        self.store.claim(id, version, now, until)
     }
     fn replace(&self, id: SessionKey, version: u64, content: Vec<u8>) -> StoreAnswer<'_, bool> {
-        if self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if self.losses.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Box::pin(async { Err(StoreFault("gone for a moment".into())) });
         }
-        self.0.replace(id, version, content)
+        self.store.replace(id, version, content)
     }
     fn release(&self, id: SessionKey, version: u64) -> StoreAnswer<'_, ()> {
-        self.0.release(id, version)
+        self.store.release(id, version)
     }
     fn remove(&self, id: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>> {
-        self.0.remove(id)
+        self.store.remove(id)
     }
     fn remove_of(
         &self,
@@ -92,13 +103,14 @@ impl SessionStore for Blinking {
         began: Timestamp,
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
-        self.0.remove_of(whose, began, once)
+        self.store.remove_of(whose, began, once)
     }
     fn revoked_since(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
-        self.0.revoked_since(after, within)
+        self.reads.fetch_add(1, SeqCst);
+        self.store.revoked_since(after, within)
     }
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
-        self.0.sweep(now)
+        self.store.sweep(now)
     }
 }
 
@@ -154,7 +166,7 @@ fn a_name_that_we_never_gave_out_is_not_asked_about() {
 
 #[test]
 fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
-    let stage = LoginFixture::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(2)))));
+    let stage = LoginFixture::new("", Some(Arc::new(Blinking::new(2))));
     let mut browser = stage.logged_in();
     for _ in 0..3 {
         stage.clock.advance(Duration::from_mins(6));
@@ -166,7 +178,7 @@ fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
     }
     assert!(!stage.provider.state().reused);
 
-    let stage = LoginFixture::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(usize::MAX)))));
+    let stage = LoginFixture::new("", Some(Arc::new(Blinking::new(usize::MAX))));
     let mut browser = stage.logged_in();
     stage.clock.advance(Duration::from_mins(6));
     assert_eq!(browser.visit("/").status, 503);

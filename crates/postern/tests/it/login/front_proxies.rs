@@ -6,7 +6,7 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
 use serde_json::json;
 
-use super::fixture::LoginFixture;
+use super::fixture::{LoginFixture, everywhere};
 use super::provider::{Browser, parameters};
 use dataplane::ext_authz::{allowed, check, question};
 use dataplane::http2::{connect, get, run};
@@ -295,6 +295,52 @@ fn a_session_travels_over_http2() {
     let seen = stage.fixture.upstream.seen();
     assert_eq!(seen[0].values("cookie"), ["theme=dark; lang=en"]);
     assert!(seen[1].values("cookie").is_empty());
+}
+
+/// Browsers send the requests of several hosts over one connection where a certificate names them all
+/// (RFC 9113 §9.1.1). The host is then all that differs between two requests with equal fields.
+#[test]
+fn sessions_of_two_hosts_stay_apart_on_one_connection() {
+    everywhere(|stage| {
+        let alice = stage.logged_in().session().unwrap().clone();
+        stage.provider.state().subject = "bob-id".into();
+        stage.provider.state().callback = "https://other.test/oauth2/callback".into();
+        let mut browser = Browser::new(stage.fixture.address, "other.test");
+        browser.log_in(&stage.provider, "/");
+        let bob = browser.session().unwrap().clone();
+        let before = stage.fixture.upstream.seen().len();
+        let status = async |send: &_, host: &str, session: &str| {
+            let request = http::Request::builder()
+                .uri(format!("http://{host}/"))
+                .header("accept", "text/html")
+                .header("cookie", format!("__Host-postern={session}"));
+            get(send, request.body(()).unwrap()).await.0.status.as_u16()
+        };
+        let here = [("app.test", &*alice), ("other.test", &*bob)];
+        run(async {
+            let send = connect(stage.fixture.address).await;
+            for _ in 0..5 {
+                for (host, session) in here {
+                    assert_eq!(status(&send, host, session).await, 200, "{host}");
+                    // Twice: the second has the fields of the one before.
+                    assert_eq!(status(&send, host, session).await, 200, "{host}");
+                }
+            }
+            // Each session at the other host, right after it was good at its own, and back.
+            for ((host, session), (elsewhere, _)) in here.into_iter().zip(here.into_iter().rev()) {
+                for _ in 0..3 {
+                    assert_eq!(status(&send, host, session).await, 200, "{host}");
+                    assert_eq!(status(&send, elsewhere, session).await, 302, "from {host} to {elsewhere}");
+                }
+            }
+        });
+        let seen = stage.fixture.upstream.seen();
+        let users: Vec<String> =
+            seen[before..].iter().flat_map(|one| one.values("x-forwarded-user")).map(str::to_owned).collect();
+        let expected =
+            [["alice", "alice", "bob", "bob"].repeat(5), vec!["alice"; 3], vec!["bob"; 3]].concat();
+        assert_eq!(users, expected);
+    });
 }
 
 #[test]

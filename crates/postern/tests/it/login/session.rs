@@ -3,15 +3,17 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use base64::Engine as _;
 use http_engine::clock::ManualClock;
 
+use super::broken::Blinking;
 use super::fixture::{KEY, LoginFixture, OTHER_KEY, database, everywhere, gateway, keyed, setup};
 use super::provider::{Browser, SimulatedProvider, parameters};
-use dataplane::harness::{Fixture, Setup, Upstream, load_all, now};
+use dataplane::harness::{Fixture, Setup, Upstream, load_all, now, until};
 use gateway::server::{GatewayListeners, RoutesUpdate};
 
 #[test]
@@ -58,6 +60,39 @@ fn somebody_else_in_the_same_browser_ends_the_session_before() {
         assert_eq!(browser.visit("/").status, 200);
         assert_eq!(stage.fixture.upstream.seen().last().unwrap().values("x-forwarded-user"), ["bob"]);
         assert_eq!(before.clone().visit("/").status, 302);
+    });
+}
+
+/// What a connection remembers of its requests names the login that they used. A login of before reads
+/// its database, four times a second, as long as anybody holds it.
+#[test]
+fn a_busy_connection_holds_no_login_of_before() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = SimulatedProvider::new(&clock);
+    let store = Arc::new(Blinking::new(0));
+    let fixture = gateway(&provider, &clock, "", Some(store.clone()));
+    let stage = LoginFixture { clock, provider, fixture };
+    let session = stage.logged_in().session().unwrap().clone();
+    let mut client = stage.fixture.connect();
+    let mut status = |field: &str| {
+        let cookie = format!("Cookie: __Host-postern={session}\r\n");
+        client.send(format!("GET / HTTP/1.1\r\nHost: app.test\r\n{cookie}{field}\r\n"));
+        client.response().status
+    };
+    assert_eq!([(); 4].map(|()| status("")), [200; 4]);
+    stage.fixture.reload(&setup(&stage.provider, "lifetime = \"13h\""));
+    let mut number = 0;
+    until("only the new login reads the database", || {
+        let before = store.reads.load(SeqCst);
+        let began = Instant::now();
+        // Without a pause, and always with other fields: nothing takes the place of what was
+        // remembered.
+        while began.elapsed() < Duration::from_secs(2) {
+            number += 1;
+            assert_eq!(status(&format!("X-Number: {number}\r\n")), 200);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        store.reads.load(SeqCst) - before <= 10
     });
 }
 
