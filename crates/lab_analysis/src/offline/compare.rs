@@ -5,7 +5,9 @@
 //! Does not own: the statistics, and how a sheet looks.
 //!
 //! Iterations are paired by number. Within one record they ran next to each other, which removes
-//! the machine's drift from the difference. Between records they did not, and the sheet says so.
+//! the machine's drift from the difference. Between records they did not: what differs may be the
+//! machine of another day, of which rounds say nothing. So two records are compared by the ranges of
+//! their rounds, without an interval or a probability.
 
 use super::profile_difference;
 use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight};
@@ -15,8 +17,8 @@ use crate::diagnose;
 use crate::formatting;
 use crate::record::{Finding, Record, Variant};
 use crate::statistics::{
-    CpuUse, Equivalence, Figure, Interval, SignTest, compare_paired, display, figures, interval, median,
-    paired, paired_difference, paired_ratio,
+    CpuUse, Equivalence, Figure, Interval, SignTest, StreamFigure, compare_paired, display, figures,
+    interval, median, paired, paired_difference, paired_ratio,
 };
 use crate::units;
 
@@ -150,6 +152,8 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
 /// Creates the sheet of a comparison.
 pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareError> {
     let pairs = variants(a, b)?;
+    let same_run = std::ptr::eq(a.record, b.record);
+    let mut count = 0;
     let mut sheet = Sheet {
         title: format!("{} and {}", a.name, b.name),
         lead: format!(
@@ -168,7 +172,9 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
             format!("{} and {}", left.name, right.name)
         };
         let mut section = Section::new(&title);
-        section.table(overview(left, right, terms));
+        let overview = overview(left, right, terms, same_run);
+        count += overview.rows.len();
+        section.table(overview);
         for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
             section.table(by_iteration(left, right, figure));
         }
@@ -181,13 +187,25 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         profile_difference::add(&mut section, left, right);
         sheet.section(section);
     }
-    sheet.section(reading(terms));
+    sheet.section(if same_run { reading(terms, count) } else { reading_of_runs(terms) });
     sheet.section(what_ran(a, b));
     Ok(sheet)
 }
 
-/// Section that explains the verdicts.
-fn reading(terms: Terms) -> Section {
+/// Section that explains the verdicts about two runs.
+fn reading_of_runs(terms: Terms) -> Section {
+    let mut section = Section::new("How to read the verdicts");
+    section.text(format!(
+        "A and B are separate runs. Rounds show how much a figure varies within a run, and nothing of what changed between the runs: another day, other \
+         neighbours, another temperature. So no verdict here has a probability. The same: the medians are within {} of each other. Differ: no round of one run \
+         reaches a round of the other. To be certain, run both as variants of one run.",
+        formatting::percent(terms.margin)
+    ));
+    section
+}
+
+/// Section that explains the verdicts about `count` figures of one run.
+fn reading(terms: Terms, count: usize) -> Section {
     let mut section = Section::new("How to read the verdicts");
     let margin = formatting::percent(terms.margin);
     section.text(format!(
@@ -197,13 +215,19 @@ fn reading(terms: Terms) -> Section {
     ));
     section.text(format!(
         "Different in each round: every round differs by more than {margin} to the same side. Besides, no round of A reaches a round of B, or every round \
-         differs at least twofold, or there are so many rounds that chance is ruled out. Different in most rounds: the 95 % interval of the median ratio lies \
+         differs at least twofold, or there are so many rounds that chance is ruled out (four, six where they overlap). Different in most rounds: the 95 % interval of the median ratio lies \
          beyond {margin}. Both assume nothing about how rounds scatter."
     ));
     section.text(
         "Below a verdict: on which side of A the rounds of B are, the smallest and the largest ratio of a round, and how often chance alone would put \
          so many rounds on one side (sign test). Inconclusive: a difference and none are both possible.",
     );
+    // Verdicts of figures without a difference at 5 % each.
+    let by_chance = count as f64 * 0.05;
+    section.text(format!(
+        "Each verdict is for itself: of {count} figures without any difference, chance alone calls about {} different.",
+        formatting::digits(by_chance)
+    ));
     section
 }
 
@@ -345,6 +369,8 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
 fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     let mut all: Vec<Figure> = LATENCIES.to_vec();
     all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
+    // Of figures that a load does not have, none is shown.
+    all.extend(StreamFigure::KEY.map(Figure::Stream));
     let in_b = b.observed_names();
     all.extend(
         a.observed_names()
@@ -355,7 +381,7 @@ fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     all
 }
 
-fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
+fn overview(a: &Variant, b: &Variant, terms: Terms, same_run: bool) -> Table {
     let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
     for figure in shared_figures(a, b) {
         let Some(comparison) = compare_figure(a, b, &figure, terms) else {
@@ -370,7 +396,9 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
             )
         };
         let own = |variant: &Variant| interval(&figures(variant, &figure));
-        let difference = comparison.difference.map_or(String::new(), |of| {
+        let (of_difference, of_ratio) =
+            if same_run { (comparison.difference, comparison.ratio) } else { (None, None) };
+        let difference = of_difference.map_or(String::new(), |of| {
             format!("{} … {}", display::difference(&figure, of.low), display::difference(&figure, of.high))
         });
         let ratio = if comparison.a > 0.0 {
@@ -378,7 +406,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
         } else {
             "–".to_owned()
         };
-        let ratio_between = comparison.ratio.map_or(String::new(), |of| {
+        let ratio_between = of_ratio.map_or(String::new(), |of| {
             format!("{} … {}", formatting::factor(of.low), formatting::factor(of.high))
         });
         table.row(vec![
@@ -390,7 +418,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
                 display::difference(&figure, units::difference(comparison.b, comparison.a))
             ),
             format!("{ratio}\n{ratio_between}"),
-            verdict(&comparison, [a, b]),
+            verdict(&comparison, [a, b], terms, same_run),
         ]);
     }
     table
@@ -417,16 +445,48 @@ fn unmeasured_row(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<Strin
 
 /// Formats a verdict. Without any error on either side, in any iteration, there is no margin for
 /// shares of errors.
-fn verdict(comparison: &Compared, sides: [&Variant; 2]) -> String {
+fn verdict(comparison: &Compared, sides: [&Variant; 2], terms: Terms, same_run: bool) -> String {
     let none =
         || sides.iter().all(|side| figures(side, &comparison.figure).iter().all(|share| *share <= 0.0));
-    if comparison.figure == Figure::BadShare && none() {
+    let counts_what_went_wrong = matches!(
+        comparison.figure,
+        Figure::BadShare | Figure::Stream(StreamFigure::Stalls | StreamFigure::CutShare)
+    );
+    if counts_what_went_wrong && none() {
         return "none in either".to_owned();
+    }
+    if !same_run {
+        return verdict_of_runs(comparison, sides, terms);
     }
     let verdict = display::verdict(&comparison.figure, &comparison.verdict);
     match comparison.sides() {
         Some(sides) => format!("{verdict}\n{sides}"),
         None => verdict,
+    }
+}
+
+/// Says how two separate runs compare, by the ranges of their rounds.
+fn verdict_of_runs(comparison: &Compared, sides: [&Variant; 2], terms: Terms) -> String {
+    let [(least_a, most_a), (least_b, most_b)] = sides.map(|side| {
+        let values = figures(side, &comparison.figure);
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+            (least.min(*value), most.max(*value))
+        })
+    });
+    let (a, b) = (comparison.a, comparison.b);
+    let effect = if a > 0.0 {
+        formatting::factor(b / a)
+    } else {
+        display::difference(&comparison.figure, units::difference(b, a))
+    };
+    if (b - a).abs() <= a.abs() * terms.margin {
+        format!("the same within {}: {effect}", formatting::percent(terms.margin))
+    } else if sides.iter().any(|side| figures(side, &comparison.figure).len() < 2) {
+        format!("{effect}; one round does not show how much rounds vary")
+    } else if most_a < least_b || most_b < least_a {
+        format!("these runs differ: {effect}; no round of one reaches the other")
+    } else {
+        format!("inconclusive: {effect}, but rounds of one run reach those of the other")
     }
 }
 

@@ -68,11 +68,21 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
 /// Interval of the median; `None` with fewer than [`MIN_OBSERVATIONS`] observations, and when one
 /// is infinite or NaN.
 pub fn interval(values: &[f64]) -> Option<Interval> {
+    interval_of(values, MIN_CONFIDENCE)
+}
+
+/// The same with this confidence at least, from 0 to 1; `None` also where the least and the greatest
+/// value do not have it.
+pub(super) fn interval_at(values: &[f64], confidence: f64) -> Option<Interval> {
+    interval_of(values, confidence).filter(|interval| interval.confidence >= confidence)
+}
+
+fn interval_of(values: &[f64], confidence: f64) -> Option<Interval> {
     if values.len() < MIN_OBSERVATIONS || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
     let sorted = sorted(values);
-    let (outside, confidence) = interval_ends(sorted.len());
+    let (outside, confidence) = interval_ends(sorted.len(), confidence);
     Some(Interval {
         point: median_of_sorted(&sorted),
         low: sorted[outside],
@@ -82,8 +92,8 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
 }
 
 /// How many observations lie outside of the interval on either side, and its confidence. It is the
-/// largest number that keeps [`MIN_CONFIDENCE`], and 0 when even that does not.
-fn interval_ends(observations: usize) -> (usize, f64) {
+/// largest number that keeps the wanted one, and 0 when even that does not.
+fn interval_ends(observations: usize, wanted: f64) -> (usize, f64) {
     let all = observations as f64;
     // Logarithm of the probability that exactly `outside` observations lie below the true median:
     // (n over `outside`) ÷ 2^n. The value itself underflows for many observations.
@@ -93,7 +103,7 @@ fn interval_ends(observations: usize) -> (usize, f64) {
     for outside in 0..observations.div_ceil(2) {
         beyond += chance.exp();
         let confidence = 1.0 - 2.0 * beyond;
-        if outside > 0 && confidence < MIN_CONFIDENCE {
+        if outside > 0 && confidence < wanted {
             break;
         }
         ends = (outside, confidence);
@@ -159,13 +169,13 @@ mod tests {
             (12, 2, 1.0 - 2.0 * 79.0 / 4096.0),
             (20, 5, 1.0 - 2.0 * 21_700.0 / 1_048_576.0),
         ] {
-            let (found, sure) = interval_ends(observations);
+            let (found, sure) = interval_ends(observations, MIN_CONFIDENCE);
             assert_eq!(found, outside, "{observations}");
             assert!((sure - confidence).abs() < 1e-12, "{observations}: {sure}");
         }
         // Where 2^-n underflows, the normal distribution gives the limit: n/2 − 1.96 × √n ÷ 2.
         for observations in [600, 1000, 5000] {
-            let (outside, sure) = interval_ends(observations);
+            let (outside, sure) = interval_ends(observations, MIN_CONFIDENCE);
             let kth = observations as f64 / 2.0 - 1.96 * (observations as f64).sqrt() / 2.0;
             assert!((outside as f64 + 1.0 - kth).abs() <= 1.0, "{observations}: {outside}");
             assert!((0.95..0.956).contains(&sure), "{observations}: {sure}");

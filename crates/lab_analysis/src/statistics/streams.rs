@@ -30,6 +30,20 @@ pub enum StreamFigure {
 }
 
 impl StreamFigure {
+    /// Figures that say how streams went: what comparisons and histories show of them.
+    pub const KEY: [Self; 10] = [
+        Self::FirstByte(50_000),
+        Self::FirstByte(99_000),
+        Self::FirstEvent(50_000),
+        Self::FirstEvent(99_000),
+        Self::EventGap(50_000),
+        Self::EventGap(99_000),
+        Self::RoundTrip(50_000),
+        Self::RoundTrip(99_000),
+        Self::Stalls,
+        Self::CutShare,
+    ];
+
     /// Whether the figure is a time in µs.
     pub fn is_time(self) -> bool {
         !matches!(self, Self::Stalls | Self::CutShare)

@@ -14,7 +14,7 @@ use crate::formatting;
 use crate::offline::gate::OPTIMIZATION;
 use crate::offline::targets::judge;
 use crate::record::{Doubt, Finding, LoadShape, Machine, Origin, Record, Variant};
-use crate::statistics::{Figure, Interval, display, figures, interval, median};
+use crate::statistics::{Figure, Interval, StreamFigure, display, figures, interval, median};
 
 /// A report of a history.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,7 +207,7 @@ fn tool(origin: &Origin) -> String {
 /// A machine without its kernel, which changes during the life of a machine.
 fn machine(machine: &Machine) -> String {
     let processor = machine.processor.as_deref().unwrap_or("processor not known");
-    let memory = formatting::bytes(machine.memory_bytes as f64);
+    let memory = installed_memory(machine.memory_bytes);
     let mut text = format!("{}: {} × {processor}, {memory}", machine.role, machine.cores);
     if let Some(group) = &machine.cgroup {
         let cpu = group.cpu_limit_cores.map(|cores| format!("{cores} cores"));
@@ -218,6 +218,13 @@ fn machine(machine: &Machine) -> String {
         }
     }
     text
+}
+
+/// The memory that a machine was sold with: a kernel takes some of it, and each another amount.
+fn installed_memory(visible_bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    let step = if visible_bytes < 4 * GIB { GIB / 4 } else { GIB };
+    formatting::bytes((visible_bytes.div_ceil(step) * step) as f64)
 }
 
 fn environment(record: &Record) -> Vec<(String, String)> {
@@ -261,6 +268,7 @@ fn reading(variant: &Variant, invalid: &[&Finding]) -> VariantReading {
 fn followed(variant: &Variant) -> Vec<Figure> {
     let cost = variant.cost_components();
     let mut all = vec![Figure::P50, Figure::P99, Figure::PerSecond];
+    all.extend(StreamFigure::KEY.map(Figure::Stream));
     all.extend((!cost.is_empty()).then(|| Figure::CpuPerRequestSum(cost.clone())));
     all.extend(cost.into_iter().map(Figure::Memory));
     all

@@ -3,9 +3,10 @@
 use crate::formatting;
 use crate::offline::render::{Section, Table};
 use crate::record::{HeldConnections, Record, Variant};
-use crate::statistics::{Figure, figures, median};
+use crate::statistics::{Figure, HeldMemory, figures, median};
 
-/// Two tables: the connections, and the memory of the components before the service.
+/// Three tables: the connections, the memory of the components before the service, and what one more
+/// connection takes where the number of connections differs.
 pub(super) fn held(record: &Record) -> Section {
     let mut section = Section::new("Held connections");
     let mut fates = Table::new(
@@ -53,7 +54,27 @@ pub(super) fn held(record: &Record) -> Section {
     }
     section.table(fates);
     section.table(costs);
+    section.table(slopes(record));
     section
+}
+
+/// What one more connection takes, for the paths that held several numbers of connections.
+fn slopes(record: &Record) -> Table {
+    let mut table = Table::new(
+        "Memory of one more connection: slope of the line through all iterations (least squares)",
+        ["variants", "component", "connections", "iterations", "per connection"],
+    );
+    for one in HeldMemory::of(&record.variants).iter().filter(|one| one.is_slope()) {
+        let (least, most) = one.range();
+        table.row(vec![
+            one.path.clone(),
+            one.component.clone(),
+            format!("{} to {}", formatting::grouped(least), formatting::grouped(most)),
+            one.points.len().to_string(),
+            formatting::bytes(one.per_connection),
+        ]);
+    }
+    table
 }
 
 /// Statuses and how often each occurred, over all iterations.

@@ -23,6 +23,32 @@ fn two_variants_of_one_run_have_verdicts() {
     assert!(text.contains("none in either") && text.contains("Nothing was found"), "{text}");
     assert!(!text.contains("not-interleaved") && !text.contains("other-machine"), "{text}");
     assert_eq!(text.matches("| 8 |").count(), 4, "every round stands in each table: {text}");
+    assert!(text.contains("figures without any difference, chance alone calls about 0."), "{text}");
+}
+
+#[test]
+fn separate_runs_are_compared_without_a_probability() {
+    let row = |a: &[f64], b: &[f64]| {
+        let of = |medians: &[f64]| {
+            let mut record = sample::record(1);
+            record.variants = vec![rounds("a", medians)];
+            (record.ladders, record.sweeps, record.reference) = (vec![], vec![], vec![]);
+            record
+        };
+        let text = text(side("a", &of(a), None), side("b", &of(b), None));
+        text.lines().find(|line| line.starts_with("| P50 |")).unwrap().to_owned()
+    };
+    let yesterday = [500.0, 510.0, 495.0, 505.0, 500.0, 502.0, 498.0, 507.0];
+    let slower = yesterday.map(|us| us * 1.08);
+    let seen = row(&yesterday, &slower);
+    assert!(seen.contains("these runs differ: × 1.0") && seen.contains("no round of one reaches"), "{seen}");
+    assert!(row(&yesterday, &yesterday.map(|us| us * 1.02)).contains("the same within 5.00 %"), "{seen}");
+    let apart = row(&[500.0, 500.0, 900.0], &[600.0, 600.0, 600.0]);
+    assert!(
+        apart.contains("inconclusive: × 1.1") && apart.contains("but rounds of one run reach"),
+        "{apart}"
+    );
+    assert!(row(&[500.0], &[5_000.0]).contains("one round does not show"), "{apart}");
 }
 
 #[test]
@@ -59,6 +85,8 @@ fn what_else_differs_is_said_first() {
     assert!(at("(A: `3x/50m`)") > 0 && at("(B: `3x/50m`)") > 0);
     assert_eq!(text.matches("## ").count() - text.matches("### ").count(), 3 + a.variants.len());
     assert!(text.contains("| commit | 13ef7b1 | 13ef7b1 |"), "{text}");
+    // Rounds of one day say nothing about another.
+    assert!(!text.contains("by chance") && text.contains("A and B are separate runs"), "{text}");
     let machine = text.lines().find(|line| line.starts_with("| machine: servers and generator |")).unwrap();
     assert!(machine.contains("| 2 × a processor") && machine.contains("| 64 × a processor"), "{machine}");
 }

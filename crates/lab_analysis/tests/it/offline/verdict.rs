@@ -2,7 +2,9 @@
 
 use lab_analysis::offline::render::html;
 use lab_analysis::offline::report::{data, sheet};
-use lab_analysis::record::{Arrivals, Comparison, Doubt, Finding, Measure, Outcome, Record, Target, Variant};
+use lab_analysis::record::{
+    Arrivals, Comparison, Doubt, Finding, HeldConnections, Measure, Outcome, Record, Target, Variant,
+};
 use lab_analysis::test_support::sample::{self, Dice, Plan};
 
 /// The section that opens the report, as Markdown.
@@ -107,11 +109,11 @@ fn one_round_is_not_certain_and_many_variants_need_more_evidence() {
     let once = sample::measured(variants(&[("a", 500.0, 40.0), ("b", 5_000.0, 400.0)], 1), 2);
     let latency = answer(&once, "P50");
     assert!(latency.contains("which is not certain (one round)"), "{latency}");
-    let twice = sample::measured(variants(&[("a", 500.0, 40.0), ("b", 900.0, 400.0)], 2), 2);
+    let twice = sample::measured(variants(&[("a", 500.0, 40.0), ("b", 1_400.0, 400.0)], 2), 2);
     let latency = answer(&twice, "P50");
-    assert!(latency.contains("in each of 2 rounds: × 1."), "{latency}");
+    assert!(latency.contains("in each of 2 rounds: × 2."), "{latency}");
     assert!(latency.contains("which chance alone shows in 50.00 % of runs"), "{latency}");
-    let three = [("a", 500.0, 40.0), ("b", 700.0, 60.0), ("c", 900.0, 400.0)];
+    let three = [("a", 500.0, 40.0), ("b", 700.0, 60.0), ("c", 1_400.0, 400.0)];
     let latency = answer(&sample::measured(variants(&three, 2), 2), "P50");
     assert!(latency.contains("which is not certain for two that were picked from 3 variants"), "{latency}");
     // With no difference at all, the extremes of ten variants are not called different.
@@ -248,6 +250,65 @@ fn an_import_without_components_claims_no_missing_limit() {
     assert!(!answers(&record).iter().any(|answer| answer.starts_with("CPU")));
     let page = html(&sheet(&record));
     assert!(!page.contains("by component: medians"), "no picture without figures");
+}
+
+/// Variants that hold these numbers of connections, at `each` bytes and 1 MiB besides.
+fn holding(path: &str, each: u64, numbers: &[u64]) -> Vec<Variant> {
+    const BEFORE: u64 = 30 << 20;
+    let made = numbers.iter().map(|number| {
+        let name = format!("{path}/idle-{number}");
+        let mut variant = variants(&[(&name, 500.0, 40.0)], 2).remove(0);
+        variant.labels =
+            [("load".to_owned(), format!("idle-{number}")), ("entry".to_owned(), path.to_owned())].into();
+        for iteration in &mut variant.iterations {
+            iteration.held = Some(HeldConnections {
+                manner: "idle".to_owned(),
+                asked: *number,
+                opened: *number,
+                open_at_end: *number,
+                closed_by_server: 0,
+                lifetime_p50_us: None,
+                lifetime_max_us: None,
+                open_longest_us: Some(1e6),
+                statuses: [(200, *number)].into(),
+                memory_before: [("postern".to_owned(), BEFORE)].into(),
+            });
+            for component in iteration.components.iter_mut().filter(|one| one.name == "postern") {
+                component
+                    .samples
+                    .iter_mut()
+                    .for_each(|sample| sample.rss_bytes = BEFORE + (1 << 20) + number * each);
+            }
+        }
+        variant
+    });
+    made.collect()
+}
+
+#[test]
+fn where_connections_are_held_their_memory_is_said_first() {
+    let numbers = [1_000, 4_000, 9_000];
+    let mut all = holding("clear", 2_048, &numbers);
+    all.extend(holding("tls", 9_728, &numbers));
+    let record = sample::measured(all.clone(), 2);
+    // What a process takes once, 1 MiB here, is no cost of a connection.
+    assert_eq!(
+        answers(&record)[0],
+        "Memory of each held connection, by its growth from 1000 to 9000 connections: \
+         `clear` 2.00 KiB, `tls` 9.50 KiB."
+    );
+    let report = sheet(&record).markdown();
+    assert!(report.contains("| clear | postern | 1000 to 9000 | 6 | 2.00 KiB |"), "{report}");
+    // With one number of connections nothing is known of that.
+    let record = sample::measured(holding("clear", 2_048, &[1_024]), 2);
+    let answer = answer(&record, "Memory");
+    assert_eq!(answer, "Memory of each held connection of 1024: `clear/idle-1024` 3.00 KiB.");
+    assert!(!sheet(&record).markdown().contains("least squares"));
+    // Where one path of several holds connections, the costs of all come first.
+    all.truncate(1);
+    all.extend(variants(&[("a", 500.0, 40.0), ("b", 500.0, 40.0)], 2));
+    let first = answers(&sample::measured(all, 2)).iter().position(|one| one.starts_with("Memory")).unwrap();
+    assert_eq!(first, 2, "after CPU and latency");
 }
 
 #[test]

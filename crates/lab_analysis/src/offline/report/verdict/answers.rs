@@ -1,7 +1,8 @@
 //! Answers: the sentences of a verdict.
 //!
 //! Owns: what a reader asks of a run, and the order of the answers: whether the figures can be used,
-//! whether the targets hold, what each path costs, what limits, and how requests ended.
+//! whether the targets hold, what each path and each held connection cost, what limits, and how
+//! requests ended.
 
 use std::fmt::Write as _;
 
@@ -14,7 +15,9 @@ use crate::offline::report::costs::rungs;
 use crate::offline::targets::{TargetResult, TargetVerdict, judge};
 use crate::offline::warnings::warnings;
 use crate::record::{Arrivals, Doubt, Finding, Ladder, Outcome, Record, Variant};
-use crate::statistics::{Attribution, Figure, HopCost, attribute, display, find_knee, staleness_by_scope};
+use crate::statistics::{
+    Attribution, Figure, HeldMemory, HopCost, attribute, display, find_knee, staleness_by_scope,
+};
 
 /// Findings that name what limits a run, the most direct cause first.
 const LIMITS: [&str; 20] = [
@@ -41,6 +44,8 @@ const LIMITS: [&str; 20] = [
 ];
 /// Most limits that are named besides the first.
 const MAX_OTHERS: usize = 3;
+/// Most paths whose memory per held connection is listed one by one.
+const MAX_HELD: usize = 8;
 
 /// Answers in order, at most [`MAX_ANSWERS`].
 pub(super) fn answers(record: &Record, findings: &[Finding], paths: &Paths<'_>) -> Vec<String> {
@@ -49,7 +54,10 @@ pub(super) fn answers(record: &Record, findings: &[Finding], paths: &Paths<'_>) 
     let hops = if unusable.is_none() { hops(record, paths) } else { None };
     let ended = outcome(record);
     let limits = ended.is_some().then(|| limits(record, findings, paths));
-    let all = [unusable, targets(record), paths.cpu(), paths.latency(), hops, limits, ended];
+    let memory = held_memory(record);
+    // Who holds connections on every path asks for their memory first.
+    let (first, last) = if paths.hold_connections() { (memory, None) } else { (None, memory) };
+    let all = [unusable, targets(record), first, paths.cpu(), paths.latency(), last, hops, limits, ended];
     all.into_iter().flatten().take(MAX_ANSWERS).collect()
 }
 
@@ -88,6 +96,32 @@ fn named(how: &str, targets: &[&TargetResult<'_>]) -> Option<String> {
         many => format!(", and {} more", many - 1),
     };
     Some(format!("{how}: {} ({}, wanted {}){more}", first.target.says, first.result, first.requirement))
+}
+
+/// Says what a held connection takes, the least first; `None` where none was held.
+fn held_memory(record: &Record) -> Option<String> {
+    let mut all = HeldMemory::of(&record.variants);
+    all.sort_by(|a, b| a.per_connection.total_cmp(&b.per_connection));
+    let (first, others) = all.split_first()?;
+    let is_alike = |one: &HeldMemory| (one.range(), one.is_slope()) == (first.range(), first.is_slope());
+    let is_one_component = others.iter().all(|one| one.component == first.component);
+    let (least, most) = first.range();
+    let (least, most) = (formatting::grouped(least), formatting::grouped(most));
+    let how = match (others.iter().all(is_alike), first.is_slope()) {
+        (true, true) => format!(", by its growth from {least} to {most} connections"),
+        (true, false) if least == most => format!(" of {most}"),
+        _ => String::new(),
+    };
+    let one = |one: &HeldMemory| {
+        let component = if is_one_component { String::new() } else { format!(", {}", one.component) };
+        format!("`{}`{component} {}", one.path, formatting::bytes(one.per_connection))
+    };
+    let listed = if all.len() <= MAX_HELD {
+        all.iter().map(one).collect::<Vec<_>>().join(", ")
+    } else {
+        format!("from {} to {}, of {} paths", one(first), all.last().map_or(String::new(), one), all.len())
+    };
+    Some(format!("Memory of each held connection{how}: {listed}."))
 }
 
 /// Says what each hop adds, for the ladder that ends with one of the compared variants.

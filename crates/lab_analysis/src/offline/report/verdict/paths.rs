@@ -67,6 +67,12 @@ impl<'a> Paths<'a> {
         })
     }
 
+    /// Whether connections were held on every path.
+    pub(super) fn hold_connections(&self) -> bool {
+        let held = |variant: &&Variant| variant.iterations.iter().any(|iteration| iteration.held.is_some());
+        !self.variants.is_empty() && self.variants.iter().all(held)
+    }
+
     /// Sentence about the CPU per request of the programs in front of the service; `None` where it
     /// is not known.
     pub(super) fn cpu(&self) -> Option<String> {
