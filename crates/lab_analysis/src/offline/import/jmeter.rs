@@ -1,5 +1,7 @@
 //! Import of `JMeter`: result files (JTL) in CSV and XML.
 
+use std::collections::HashMap;
+
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
@@ -117,6 +119,7 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
     let threads = head.iter().position(|field| field == "allThreads");
     let message = head.iter().position(|field| field == "responseMessage");
     let failure = head.iter().position(|field| field == "failureMessage");
+    let thread = head.iter().position(|field| field == "threadName");
     let mut rows = ParsedRows::default();
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
@@ -133,7 +136,7 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         };
         let row = fields.sampled().map_err(|reason| at.line(line, reason))?;
         let samples = controller_samples(fields.message);
-        rows.add(&row, samples, optional(threads).parse().ok());
+        rows.add(&row, samples, optional(threads).parse().ok(), optional(thread));
     }
     Ok(rows.read())
 }
@@ -153,7 +156,7 @@ pub(super) fn xml(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
             // A controller that contains its samples as elements is the only place where they are
             // counted.
             let samples = controller_samples(&sample.message).filter(|_| !holds);
-            rows.add(&row, samples, sample.threads.parse().ok());
+            rows.add(&row, samples, sample.threads.parse().ok(), &sample.thread);
             Ok(())
         };
         match &event {
@@ -217,6 +220,8 @@ struct Sample {
     code: String,
     /// Number of threads that were active.
     threads: String,
+    /// Name of its own thread.
+    thread: String,
     message: String,
     failure: String,
     /// Whether other samples are nested in it.
@@ -234,6 +239,7 @@ impl Sample {
                 "s" => &mut sample.success,
                 "rc" => &mut sample.code,
                 "na" => &mut sample.threads,
+                "tn" => &mut sample.thread,
                 "rm" => &mut sample.message,
                 _ => continue,
             };
@@ -258,46 +264,104 @@ impl Sample {
 #[derive(Default)]
 struct ParsedRows {
     requests: Vec<Request>,
+    /// Number of the thread of each request.
+    thread_of: Vec<usize>,
+    /// Numbers of threads by their names.
+    numbers: HashMap<String, usize>,
     examples: Examples,
     /// Largest number of active threads.
     threads: Option<u32>,
-    /// Rows of Transaction Controllers, with the number of samples that each covers.
-    controllers: Vec<(Request, usize)>,
+    controllers: Vec<Controller>,
     /// Whether times are in whole seconds.
     coarse: bool,
 }
 
+/// The row of a Transaction Controller.
+struct Controller {
+    request: Request,
+    /// Number of samples that it covers, those of controllers within it included.
+    samples: usize,
+    thread: usize,
+}
+
+/// A moment of two rows is the same within this, seconds: rows have whole milliseconds.
+const SAME_MOMENT_S: f64 = 1e-4;
+
+/// Start and end of a request, seconds since 1970.
+fn span(request: &Request) -> (f64, f64) {
+    (request.ended_s - request.nanos as f64 / 1e9, request.ended_s)
+}
+
 impl ParsedRows {
-    fn add(&mut self, sample: &ParsedSample, samples: Option<usize>, threads: Option<u32>) {
+    fn add(&mut self, sample: &ParsedSample, samples: Option<usize>, threads: Option<u32>, thread: &str) {
         self.threads = self.threads.max(threads);
         self.coarse |= sample.coarse;
+        let next = self.numbers.len();
+        let thread = match self.numbers.get(thread) {
+            Some(number) => *number,
+            None => *self.numbers.entry(thread.to_owned()).or_insert(next),
+        };
         match samples {
-            Some(samples) => self.controllers.push((sample.request, samples)),
+            Some(samples) => {
+                self.controllers.push(Controller { request: sample.request, samples, thread });
+            }
             None => {
                 self.examples.note(&sample.request, &sample.words);
                 self.requests.push(sample.request);
+                self.thread_of.push(thread);
             }
         }
     }
 
-    fn read(self) -> ParsedFile {
-        let Self { mut requests, examples, threads, controllers, coarse } = self;
-        let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
+    /// Takes the rows of controllers whose samples have no rows of their own. A thread does one thing
+    /// after the other, so its samples lie within the time of their controller. Without the names of
+    /// threads only the numbers of all rows can tell.
+    fn controllers_without_rows(&mut self) -> Vec<Request> {
+        let has_names = !self.numbers.contains_key("");
+        if !has_names {
+            let held: usize = self.controllers.iter().map(|controller| controller.samples).sum();
+            let none = held <= self.requests.len();
+            return self.controllers.iter().filter(|_| !none).map(|controller| controller.request).collect();
+        }
+        let mut spans = vec![Vec::new(); self.numbers.len()];
+        for (request, thread) in self.requests.iter().zip(&self.thread_of) {
+            spans[*thread].push(span(request));
+        }
+        for spans in &mut spans {
+            spans.sort_by(|a, b| a.1.total_cmp(&b.1));
+        }
+        let has_rows = |controller: &Controller| {
+            let (from, until) = span(&controller.request);
+            let spans = &spans[controller.thread];
+            let at = spans.partition_point(|(_, end)| *end <= from + SAME_MOMENT_S);
+            spans.get(at).is_some_and(|(start, _)| *start < until - SAME_MOMENT_S)
+        };
+        let without = self.controllers.iter().filter(|controller| !has_rows(controller));
+        without.map(|controller| controller.request).collect()
+    }
+
+    fn read(mut self) -> ParsedFile {
+        let represented = self.controllers_without_rows();
+        let Self { mut requests, examples, threads, controllers, coarse, .. } = self;
+        let mut notes = vec![
+            "JMeter keeps whole milliseconds, and does not say whether threads waited between samples"
+                .to_owned(),
+        ];
         if coarse {
             let note = "the file has times in whole seconds: the length of the run, and so the rate, may be off by one second";
             notes.push(note.to_owned());
         }
         // With "generate parent sample" the samples of a controller have no rows of their own, and
         // the controller's row counts instead.
-        let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
-        if held > requests.len() {
-            requests.extend(controllers.into_iter().map(|(request, _)| request));
+        let left_out = controllers.len() - represented.len();
+        if !represented.is_empty() {
             let note = "a Transaction Controller's row represents all of its samples, which have no rows";
             notes.push(note.to_owned());
-        } else if !controllers.is_empty() {
+        }
+        requests.extend(represented);
+        if left_out > 0 {
             notes.push(format!(
-                "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",
-                controllers.len()
+                "{left_out} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted"
             ));
         }
         let seconds = from_first_start(&mut requests).max(1e-3);
@@ -307,6 +371,6 @@ impl ParsedRows {
         } else {
             Content::Requests(requests, examples, rule)
         };
-        ParsedFile { tool: "JMeter", content, seconds, load: ParsedLoad::closed(threads), notes }
+        ParsedFile { tool: "JMeter", content, seconds, load: ParsedLoad::unknown(threads), notes }
     }
 }

@@ -15,13 +15,30 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         report.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as wrk writes it")))?;
     }
     let (all, seconds) = report.requests.ok_or_else(|| at.whole("there is no line `N requests in T`"))?;
+    // wrk2 does not print its rate.
+    let paced = content.contains("Thread calibration:");
     let refused = report.refused.min(all);
-    let mut classes =
-        vec![count_only(Outcome::Ok, None, all - refused), count_only(Outcome::Refused, None, refused)];
+    // Responses that took longer than the limit are among all.
+    let late = if paced { 0 } else { report.timeouts.min(all - refused) };
+    let mut classes = vec![
+        count_only(Outcome::Ok, None, all - refused - late),
+        count_only(Outcome::Refused, None, refused),
+    ];
     classes.extend(report.errors);
+    classes.push(Class { fault: Some("timeout".to_owned()), ..count_only(Outcome::Failed, None, late) });
     classes.retain(|class| class.count > 0);
     let mut notes =
         vec!["wrk counts percentiles over good and refused answers alike, and names no statuses".to_owned()];
+    if late > 0 {
+        notes.push(
+            "its timeouts are responses that came after the limit; percentiles leave them out".to_owned(),
+        );
+    } else if report.timeouts > 0 {
+        notes.push(format!(
+            "wrk2 counted {} timeouts: each connection that waits counts again at each check, so that they are no number of requests, and are not counted here",
+            report.timeouts
+        ));
+    }
     if report.percentiles.is_empty() {
         notes.push("without --latency wrk prints no percentiles".to_owned());
     }
@@ -35,8 +52,6 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
             all.join(", ")
         ));
     }
-    // wrk2 does not print its rate.
-    let paced = content.contains("Thread calibration:");
     let (tool, load) = if paced {
         (PACED, ParsedLoad::unknown(report.connections))
     } else {
@@ -64,6 +79,7 @@ struct ParsedReport {
     percentiles: Vec<StatedPercentile>,
     requests: Option<(u64, f64)>,
     refused: u64,
+    timeouts: u64,
     errors: Vec<Class>,
     per_s: Option<f64>,
     /// Percentiles from the moment at which requests were sent.
@@ -114,7 +130,12 @@ impl ParsedReport {
             ["Socket", "errors:", rest @ ..] => {
                 for pair in rest.chunks(2) {
                     let [name, count] = pair else { return None };
-                    let class = count_only(Outcome::Failed, None, count.trim_end_matches(',').parse().ok()?);
+                    let count = count.trim_end_matches(',').parse().ok()?;
+                    if *name == "timeout" {
+                        self.timeouts = count;
+                        continue;
+                    }
+                    let class = count_only(Outcome::Failed, None, count);
                     self.errors.push(Class { fault: Some((*name).to_owned()), ..class });
                 }
             }

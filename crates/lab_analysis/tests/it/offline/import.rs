@@ -317,6 +317,14 @@ fn wrk_names_socket_errors() {
         failed.iter().map(|class| (class.fault.as_deref().unwrap(), class.count)).collect::<Vec<_>>(),
         [("read", 3), ("timeout", 5)]
     );
+    // A response that comes after the limit is one of the responses.
+    assert_eq!(iteration(&record).count(Outcome::Ok), 572 - 5);
+    // wrk2 counts a connection that waits again and again.
+    let paced = text.replacen("Running", "  Thread calibration: mean lat.: 2.1ms\nRunning", 1);
+    let record = import(&paced, Some(Tool::Wrk), &told("wrk2.txt")).unwrap();
+    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (572, 3));
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+    assert!(notes.iter().any(|note| note.contains("wrk2 counted 5 timeouts")), "{notes:?}");
 }
 
 #[test]

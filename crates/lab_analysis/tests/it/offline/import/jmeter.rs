@@ -2,7 +2,7 @@
 
 use lab_analysis::offline::import::{Tool, import, recognise};
 use lab_analysis::offline::report::sheet;
-use lab_analysis::record::{Origin, Outcome};
+use lab_analysis::record::{Arrivals, Origin, Outcome};
 
 use super::{endings, fixture, histogram_is_near, iteration, read, stated, told};
 
@@ -67,6 +67,40 @@ fn a_jmeter_transaction_is_not_a_request_beside_those_that_it_holds() {
         <sample t="50" ts="1070" s="true" rc="" rm="Number of samples in transaction : 1, number of failing samples : 0"/>
         </testResults>"#;
     assert_eq!(read(xml).0, 2, "one holds its samples within it, the other is told by what it holds");
+}
+
+/// Rows say whose they are by thread and time: controllers within controllers count every sample again,
+/// and a plan may have controllers of both kinds.
+#[test]
+fn a_jmeter_transaction_is_told_by_its_thread_and_its_time() {
+    let head = "timeStamp,elapsed,label,responseCode,responseMessage,threadName,success\n";
+    let sample = |at: u32, ms: u32, thread: &str| format!("{at},{ms},a,200,OK,{thread},true\n");
+    let controller = |at: u32, ms: u32, samples: u32, thread: &str| {
+        format!(
+            "{at},{ms},all,,\"Number of samples in transaction : {samples}, number of failing samples : 0\",{thread},true\n"
+        )
+    };
+    let read = |rows: &[String]| {
+        let record = import(&format!("{head}{}", rows.concat()), None, &told("x.jtl")).unwrap();
+        let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+        assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown, "threads may wait");
+        (iteration(&record).count(Outcome::Ok), notes.join("; "))
+    };
+    // Four samples, in two controllers of a third.
+    let mut nested: Vec<String> = (0..4).map(|at| sample(1000 + at * 10, 10, "t 1")).collect();
+    nested.extend([
+        controller(1000, 20, 2, "t 1"),
+        controller(1020, 20, 2, "t 1"),
+        controller(1000, 40, 4, "t 1"),
+    ]);
+    let (count, notes) = read(&nested);
+    assert!(count == 4 && notes.contains("3 rows are of Transaction Controllers"), "{count} {notes}");
+    assert!(!notes.contains("represents all"), "{notes}");
+    // Beside them a thread whose samples have no rows, at the same time.
+    nested.extend([controller(1000, 30, 3, "t 2"), controller(1030, 30, 3, "t 2")]);
+    let (count, notes) = read(&nested);
+    assert!(count == 6 && notes.contains("3 rows are of Transaction Controllers"), "{count} {notes}");
+    assert!(notes.contains("represents all of its samples"), "{notes}");
 }
 
 /// The same four samples with every timestamp format and every delimiter. The last one ends 2.5 s
