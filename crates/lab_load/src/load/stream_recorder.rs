@@ -61,13 +61,15 @@ impl StreamRecorder {
     /// Records the time between two events, in nanoseconds since the start of the run.
     pub(super) fn record_gap(&mut self, from: u64, until: u64) {
         self.gap.record(until.saturating_sub(from));
-        self.record_silence(from, until);
+        // A WebSocket expects more than events, and records itself when its peer is silent.
+        if self.kind != StreamKind::Websocket {
+            self.record_silence(from, until);
+        }
     }
 
     /// Records the time from the moment at which a message was due until it came back.
     pub(super) fn record_round_trip(&mut self, from: u64, until: u64) {
         self.round_trip.record(until.saturating_sub(from));
-        self.record_silence(from, until);
     }
 
     /// Records a time without an event, if it is a stall.

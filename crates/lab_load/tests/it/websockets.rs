@@ -20,6 +20,9 @@ pub(crate) enum Manner {
     Echo(Duration),
     /// Sends a message of its own before each one that it sends back.
     Push,
+    /// Does nothing for this time after so many messages, then sends every one back; without a time
+    /// it does nothing for ever.
+    Freeze(usize, Option<Duration>),
     /// Closes with a frame when this time passes without a message.
     IdleClose(Duration),
     /// Drops the connection after so many messages.
@@ -84,6 +87,12 @@ pub(crate) fn talk(mut stream: TcpStream, head: &str, manner: Manner) -> std::io
             (8, _) => return stream.write_all(b"\x88\x02\x03\xe8"),
             (_, Manner::Drop(after)) if seen > after => return Ok(()),
             (_, Manner::Echo(delay)) => std::thread::sleep(delay),
+            (_, Manner::Freeze(after, None)) if seen > after => {
+                // Until the client gives up.
+                while stream.read(&mut [0; 64])? > 0 {}
+                return Ok(());
+            }
+            (_, Manner::Freeze(after, Some(time))) if seen == after => std::thread::sleep(time),
             (_, Manner::Push) => stream.write_all(b"\x81\x03own\x89\x01?")?,
             _ => {}
         }
@@ -138,6 +147,32 @@ fn every_message_comes_back() {
     assert_eq!((seen.kind, seen.opened, seen.completed), (StreamKind::Websocket, 10, 10));
     assert_eq!((seen.head.count(), seen.events), (10, 0));
     assert_eq!(seen.round_trip.as_ref().unwrap().count(), 50);
+}
+
+/// A dozen messages wait in one pause: it is one stall of the WebSocket, not a dozen.
+#[test]
+fn a_pause_is_one_stall_however_many_messages_wait() {
+    let plan = chatting(&serve(Manner::Freeze(3, Some(Duration::from_millis(600)))), 20, 40);
+    let report = run_load(&plan).unwrap();
+    assert_eq!(report.totals.ok, 10, "{:?}", report.faults);
+    let seen = streams(&report);
+    assert_eq!(seen.stalls, 10, "one of each WebSocket");
+    for stall in &seen.stalled {
+        assert!((500..900).contains(&stall.ms), "{stall:?}");
+    }
+    let trips = seen.round_trip.clone().unwrap();
+    assert!(trips.micros(0.99) > 500_000.0, "the round trips show it, too");
+}
+
+#[test]
+fn a_peer_that_never_answers_again_has_stalled() {
+    let plan =
+        Plan { timeout: Duration::from_millis(900), ..chatting(&serve(Manner::Freeze(3, None)), 10, 40) };
+    let report = run_load(&plan).unwrap();
+    assert_eq!((report.totals.ok, report.totals.failed), (0, 10), "{:?}", report.faults);
+    let seen = streams(&report);
+    assert_eq!((seen.cut, seen.stalls), (10, 10));
+    assert!(seen.stalled.iter().all(|stall| (500..1_000).contains(&stall.ms)), "{:?}", seen.stalled);
 }
 
 #[test]

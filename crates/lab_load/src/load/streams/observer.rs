@@ -82,8 +82,13 @@ impl<'s> EventTimes<'s> {
         }
     }
 
-    /// Notes how the stream ended after it was open.
-    pub(super) fn ended(&self, ending: &Result<u16, Failure>) {
+    /// When the last event arrived.
+    pub(super) fn last_event(&self) -> Option<u64> {
+        self.first.map(|_| self.last)
+    }
+
+    /// Notes how the stream ended after it was open. If it was cut, it had been silent since then.
+    pub(super) fn ended(&self, ending: &Result<u16, Failure>, silent_since: Option<u64>) {
         let now = self.now();
         self.record(|streams| match ending {
             Ok(_) => {
@@ -99,8 +104,8 @@ impl<'s> EventTimes<'s> {
             Err(Failure { fault: RequestFault::GrpcStatus, .. }) => streams.error_status += 1,
             Err(_) => {
                 streams.cut += 1;
-                if self.first.is_some() {
-                    streams.record_silence(self.last, now);
+                if let Some(since) = silent_since {
+                    streams.record_silence(since, now);
                 }
             }
         });
@@ -169,7 +174,7 @@ impl<'s> StreamObserver<'s> {
             return ending;
         }
         let ending = ending.and_then(|status| self.incomplete().map_or(Ok(status), Err));
-        self.times.ended(&ending);
+        self.times.ended(&ending, self.times.last_event());
         ending
     }
 

@@ -55,6 +55,7 @@ impl Worker {
                 away: VecDeque::new(),
                 written: started,
                 last_message: started,
+                last_received: started,
                 longest_silence: 0,
                 closing: false,
             };
@@ -62,7 +63,7 @@ impl Worker {
             let ending = deadline.run_until(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| Err(socket.timeout()));
             if socket.is_open {
-                socket.times.ended(&ending);
+                socket.times.ended(&ending, socket.silent_since());
             }
             let pause = self.closed && ending.as_ref().is_err_and(|failure| failure.fault.wants_pause());
             session.end(&arrival, started, ending);
@@ -88,6 +89,8 @@ struct Socket<'a> {
     written: u64,
     /// When a message was last sent or received.
     last_message: u64,
+    /// When a message was last received.
+    last_received: u64,
     /// Longest time between two messages so far.
     longest_silence: u64,
     /// Whether the client has closed.
@@ -148,7 +151,7 @@ impl Socket<'_> {
         session: &TargetSession,
     ) -> Result<(), Failure> {
         let begun = self.times.now();
-        self.last_message = begun;
+        (self.last_message, self.last_received) = (begun, begun);
         let every = nanos(self.settings.every);
         let mut buffer = vec![0; READ_SIZE];
         let mut out = Vec::new();
@@ -218,8 +221,20 @@ impl Socket<'_> {
         }
     }
 
+    /// Since when the peer has been silent although something is expected: a message that is to come
+    /// back, or another event. However many messages are away, it is one silence.
+    fn silent_since(&self) -> Option<u64> {
+        let expected = self.away.front().map(|(_, due)| *due).or_else(|| self.times.last_event());
+        expected.map(|since| since.max(self.last_received))
+    }
+
     fn arrived(&mut self, content: &[u8]) {
         self.note_message();
+        let (since, now) = (self.silent_since(), self.last_message);
+        if let Some(since) = since {
+            self.times.record(|streams| streams.record_silence(since, now));
+        }
+        self.last_received = now;
         let number = content.strip_prefix(OWN).and_then(|rest| {
             let digits = rest.split(|byte| *byte == b' ').next()?;
             std::str::from_utf8(digits).ok()?.parse::<u32>().ok()
@@ -230,7 +245,6 @@ impl Socket<'_> {
         };
         let Some(place) = self.away.iter().position(|(sent, _)| *sent == number) else { return };
         if let Some((_, due)) = self.away.remove(place) {
-            let now = self.last_message;
             self.times.record(|streams| streams.record_round_trip(due, now));
         }
     }

@@ -21,6 +21,9 @@ use super::script::{SwitchReader, TickReader};
 /// Samples of the CPU clock per second and core. Not a divisor of usual timers, so that periodic
 /// work is not always or never sampled.
 const HZ: u32 = 499;
+/// Cores that may be busy at that rate for a profile of usual length within [`MAX_FILE`]. On more of them
+/// there are fewer samples per core, and as many in all.
+const CORES_AT_HZ: u32 = 3;
 /// Bytes of the user stack that are copied for each sample.
 const STACK_BYTES: u32 = 16_384;
 /// Largest file of a recording.
@@ -51,7 +54,8 @@ impl Event {
     fn arguments(self) -> Vec<String> {
         let words = match self {
             Self::CpuClock => {
-                vec![format!("-F{HZ}"), "-ecpu-clock".to_owned(), format!("--call-graph=dwarf,{STACK_BYTES}")]
+                let hz = samples_per_second();
+                vec![format!("-F{hz}"), "-ecpu-clock".to_owned(), format!("--call-graph=dwarf,{STACK_BYTES}")]
             }
             Self::SchedSwitch => ["-c1", "-esched:sched_switch", "--call-graph=fp", "--switch-events"]
                 .map(str::to_owned)
@@ -106,7 +110,7 @@ impl Recording {
     /// The reason why `perf` did not record.
     pub(super) fn stop(mut self) -> Result<PathBuf, String> {
         let failed = |error: std::io::Error| format!("`perf` cannot be ended: {error}");
-        // A recording that has ended before was not permitted.
+        // A recording that has ended before was not permitted, or its file is full.
         let early = self.child.try_wait().map_err(failed)?;
         if early.is_none()
             && let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
@@ -120,7 +124,7 @@ impl Recording {
             let _ = stderr.by_ref().take(1 << 16).read_to_string(&mut errors);
         }
         self.child.wait().map_err(failed)?;
-        if early.is_some() || !self.file.exists() {
+        if early.is_some_and(|status| !status.success()) || !self.file.exists() {
             return Err(format!("`perf record` said {}", reason(&errors)));
         }
         Ok(self.file.clone())
@@ -133,6 +137,14 @@ impl Drop for Recording {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Samples per second and core on this machine.
+fn samples_per_second() -> u32 {
+    let cores =
+        std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
+    // Odd, so that it divides no usual timer.
+    (HZ * CORES_AT_HZ / cores.max(CORES_AT_HZ)) | 1
 }
 
 /// The first line of an error that says something.
