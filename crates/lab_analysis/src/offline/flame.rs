@@ -20,7 +20,8 @@ pub(super) fn flame(title: String, profile: &StackProfile) -> Chart {
     let text = |share: f64, _: Option<f64>| {
         format!("{} of the time, {}", formatting::percent(share), formatting::time(share * whole))
     };
-    lay_out(&CallNode::of(profile), None, (0, 0.0), &text, &mut calls);
+    let tree = CallNode::of(profile);
+    lay_out(&tree, None, (0, 0.0, least_share(&tree)), &text, &mut calls);
     Chart::flame(title, calls)
 }
 
@@ -38,23 +39,41 @@ pub(super) fn difference_flame(title: String, a: &StackProfile, b: &StackProfile
         )
     };
     let former = CallNode::of(a);
-    lay_out(&CallNode::of(b), Some(&former), (0, 0.0), &text, &mut calls);
+    let tree = CallNode::of(b);
+    lay_out(&tree, Some(&former), (0, 0.0, least_share(&tree)), &text, &mut calls);
     Chart::flame(title, calls)
 }
 
-/// Adds the calls of a node. `former` is the same node of another profile; a node that only the other
+/// Least share of a call that is drawn, so that there are at most [`MAX_CALLS`]. What a function calls
+/// has no greater share than itself, so no call is drawn without those below it.
+fn least_share(node: &CallNode) -> f64 {
+    let mut shares = Vec::new();
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        let wide = node.calls.values().filter(|call| call.share >= MIN_SHARE);
+        open.extend(wide.inspect(|call| shares.push(call.share)));
+    }
+    if shares.len() <= MAX_CALLS {
+        return MIN_SHARE;
+    }
+    shares.sort_by(|a, b| b.total_cmp(a));
+    // Of several calls as wide as the last one there would be too many.
+    shares[MAX_CALLS - 1].max(shares[MAX_CALLS].next_up())
+}
+
+/// Adds the calls of a node, none of them with less than the `least` share. `former` is the same node of another profile; a node that only the other
 /// one has is empty there.
 fn lay_out(
     node: &CallNode,
     former: Option<&CallNode>,
-    (depth, from): (u32, f64),
+    (depth, from, least): (u32, f64, f64),
     text: &dyn Fn(f64, Option<f64>) -> String,
     calls: &mut Vec<FlameCall>,
 ) {
     let absent = CallNode::default();
     let mut at = from;
     for (name, call) in &node.calls {
-        if call.share >= MIN_SHARE && calls.len() < MAX_CALLS {
+        if call.share >= least {
             let before = former.map(|former| former.calls.get(name).unwrap_or(&absent));
             calls.push(FlameCall {
                 name: name.clone(),
@@ -64,8 +83,32 @@ fn lay_out(
                 text: text(call.share, before.map(|before| before.share)),
                 change: before.map(|before| difference(call.share, before.share)),
             });
-            lay_out(call, before, (depth + 1, at), text, calls);
+            lay_out(call, before, (depth + 1, at, least), text, calls);
         }
         at += call.share;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::StackSource;
+
+    /// A thread with more calls than are drawn does not hide another one where the time goes.
+    #[test]
+    fn the_widest_calls_are_drawn() {
+        let mut stacks = std::collections::BTreeMap::new();
+        for path in 0..25 {
+            let deep = (0..80).map(|depth| format!("f{path}_{depth}"));
+            stacks.insert(std::iter::once("a".to_owned()).chain(deep).collect(), 1.2);
+        }
+        stacks.insert(vec!["z".to_owned(), "work".to_owned()], 70.0);
+        let profile = StackProfile::of(StackSource::PerfCpuClock, 1000, stacks);
+        let tree = CallNode::of(&profile);
+        let mut calls = Vec::new();
+        lay_out(&tree, None, (0, 0.0, least_share(&tree)), &|_, _| String::new(), &mut calls);
+        assert!(calls.len() <= MAX_CALLS, "{}", calls.len());
+        let drawn = |name: &str| calls.iter().any(|call| call.name == name);
+        assert!(drawn("a") && drawn("z") && drawn("work"));
     }
 }

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 /// Most stacks of a profile that a record holds: the heaviest ones. The time of the others is summed.
 pub const MAX_STACKS: usize = 1000;
-/// Most frames of a stored stack, from the outermost one; deeper ones are cut.
+/// Most frames of a stored stack. Of a deeper one those in the middle are left out.
 pub const MAX_FRAMES: usize = 100;
+/// Name of the frame in place of those that are left out.
+const LEFT_OUT: &str = "[frames left out]";
 /// Longest stored name of a function, in characters.
 const MAX_NAME: usize = 160;
 
@@ -169,6 +171,17 @@ pub struct FoldedStack {
     pub us: f64,
 }
 
+/// Leaves out the middle of a stack that is too deep: where it begins says which thread it is, and
+/// where it ends is where the time goes.
+fn shortened(mut frames: Vec<String>) -> Vec<String> {
+    if frames.len() > MAX_FRAMES {
+        let more = frames.len() - (MAX_FRAMES - 1);
+        let from = MAX_FRAMES / 2;
+        frames.splice(from..from + more, [LEFT_OUT.to_owned()]);
+    }
+    frames
+}
+
 impl StackProfile {
     /// A profile of these stacks, each with its time in µs and its frames from the outermost on. Keeps
     /// the heaviest [`MAX_STACKS`].
@@ -180,7 +193,7 @@ impl StackProfile {
         let mut profile = Self { source, samples, names: Vec::new(), stacks: Vec::new(), other_us };
         let mut known: BTreeMap<String, u32> = BTreeMap::new();
         for (frames, us) in all {
-            let frames = frames.into_iter().take(MAX_FRAMES).map(|frame| {
+            let frames = shortened(frames).into_iter().map(|frame| {
                 let frame = bounded(frame);
                 *known.entry(frame).or_insert_with_key(|frame| {
                     profile.names.push(frame.clone());
@@ -268,6 +281,16 @@ mod tests {
 
     fn stack(frames: &[&str]) -> Vec<String> {
         frames.iter().map(|&frame| frame.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_innermost_frames_of_a_deep_stack_stay() {
+        let frames: Vec<String> = (0..120).map(|depth| format!("f{depth}")).collect();
+        let profile = StackProfile::of(StackSource::PerfCpuClock, 1, [(frames, 1.0)].into());
+        let seen: Vec<&str> = profile.frames(&profile.stacks[0]).collect();
+        assert_eq!(seen.len(), MAX_FRAMES);
+        assert_eq!((seen[0], seen[49], seen[50], seen[51], seen[99]), ("f0", "f49", LEFT_OUT, "f71", "f119"));
+        assert_eq!(profile.fault(), None);
     }
 
     #[test]

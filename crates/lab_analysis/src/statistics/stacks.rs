@@ -14,6 +14,8 @@ pub(crate) const OTHERS: &str = "[other stacks]";
 /// Standard errors from which a change of a share is not chance: of some hundred functions, hardly one
 /// reaches three by chance.
 const MIN_ERRORS: f64 = 3.0;
+/// Least change of a share of the switches that is listed.
+const MIN_SWITCH_CHANGE: f64 = 0.01;
 
 /// Time of one function.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,9 +92,10 @@ pub fn function_changes(a: &StackProfile, b: &StackProfile) -> Vec<FunctionChang
 /// Whether two shares differ by more than samples do by chance.
 fn is_beyond_chance(a: &StackProfile, b: &StackProfile, shares: [f64; 2]) -> bool {
     let change = difference(shares[1], shares[0]).abs();
-    // Every switch is recorded, so these are not samples.
+    // Every switch is recorded, so these are not samples, and nothing says how much two runs of one
+    // program differ.
     if [a, b].iter().all(|profile| profile.source == StackSource::PerfSchedSwitch) {
-        return change > 0.0;
+        return change >= MIN_SWITCH_CHANGE;
     }
     let variance = |(profile, share): (&StackProfile, f64)| {
         let samples = profile.samples.max(1) as f64;

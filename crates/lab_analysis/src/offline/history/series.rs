@@ -8,6 +8,7 @@
 //! 3. A group is ordered by the start of the runs.
 //! 4. Variants with the same name, components and load form a series for each of their figures.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::entry::{Conditions, HistoryEntry, KeyFigure, Reading, VariantReading};
@@ -98,7 +99,7 @@ pub(super) fn groups<'a>(
     margin: f64,
 ) -> (Vec<Group<'a>>, Vec<LeftOut>) {
     let mut sorted: Vec<&HistoryEntry> = entries.iter().collect();
-    sorted.sort_by(|a, b| a.path.cmp(&b.path));
+    sorted.sort_by(|a, b| in_order(&a.path, &b.path));
     let (mut kept, mut left_out): (Vec<&HistoryEntry>, Vec<LeftOut>) = (Vec::new(), Vec::new());
     for entry in sorted {
         let copy = kept.iter().find(|other| entry.is_copy_of(other));
@@ -128,6 +129,31 @@ pub(super) fn groups<'a>(
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.reports.len()));
     (groups, left_out)
+}
+
+/// Compares paths so that their numbers count: `build-9` comes before `build-10`.
+fn in_order(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a, b);
+    loop {
+        let number = |text: &str| text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+        let (digits_a, digits_b) = (&a[..number(a)], &b[..number(b)]);
+        let (value_a, value_b) = (digits_a.trim_start_matches('0'), digits_b.trim_start_matches('0'));
+        // Numbers of the same length are in the order of their digits.
+        let numbers = value_a.len().cmp(&value_b.len()).then_with(|| value_a.cmp(value_b));
+        let order = if digits_a.is_empty() || digits_b.is_empty() {
+            a.chars().next().cmp(&b.chars().next())
+        } else {
+            numbers.then_with(|| digits_a.len().cmp(&digits_b.len()))
+        };
+        if order.is_ne() || a.is_empty() {
+            return order;
+        }
+        let rest = |text: &str, digits: &str| {
+            let first = text.chars().next().map_or(0, char::len_utf8);
+            digits.len().max(first)
+        };
+        (a, b) = (&a[rest(a, digits_a)..], &b[rest(b, digits_b)..]);
+    }
 }
 
 /// Orders the reports of a group by their start. If none has one, their paths are the order. If
@@ -239,4 +265,19 @@ pub(super) fn other_changes(before: &HistoryEntry, after: &HistoryEntry) -> Vec<
         })
     };
     names.filter_map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_paths_count() {
+        let mut paths =
+            ["b/10.json", "b/9.json", "b/010.json", "a/2", "b/9a.json", "b/9", "b", "ä/1", "b/100.json"];
+        paths.sort_by(|a, b| in_order(a, b));
+        let expected =
+            ["a/2", "b", "b/9", "b/9.json", "b/9a.json", "b/10.json", "b/010.json", "b/100.json", "ä/1"];
+        assert_eq!(paths, expected);
+    }
 }

@@ -241,7 +241,7 @@ impl Sizing {
         self.cores().high.ceil().max(1.0)
     }
 
-    /// Price of a million requests on the provided cores; `None` without a price.
+    /// Price of a million requests by their share of the provided cores; `None` without a price.
     pub fn price_of_million(&self) -> Option<Amount> {
         let price = self.price?;
         // A million requests take as many seconds as one takes microseconds.
@@ -251,6 +251,11 @@ impl Sizing {
     /// Highest rate at which the path was measured.
     pub fn highest_measured_per_s(&self) -> f64 {
         self.loads.iter().map(|load| load.per_s).fold(0.0, f64::max)
+    }
+
+    /// Lowest rate at which the path was measured.
+    pub fn lowest_measured_per_s(&self) -> f64 {
+        self.loads.iter().map(|load| load.per_s).fold(f64::INFINITY, f64::min)
     }
 
     /// The plan as a sheet, with the findings about its base.

@@ -14,7 +14,7 @@ use crate::record::{Doubt, Finding};
 
 /// Hours of a month: 365 days in twelve parts.
 const HOURS_OF_MONTH: f64 = 730.0;
-/// Factor between the planned rate and the highest measured one from which the plan says so.
+/// Factor between the planned rate and the nearest measured one from which the plan says so.
 const FAR_BEYOND: f64 = 1.2;
 
 pub(super) fn sheet(plan: &Sizing, reports: &[MeasuredReport<'_>]) -> Sheet {
@@ -27,7 +27,7 @@ pub(super) fn sheet(plan: &Sizing, reports: &[MeasuredReport<'_>]) -> Sheet {
         ),
         ..Sheet::default()
     };
-    sheet.section(answer(plan));
+    sheet.section(answer(plan, reports));
     sheet.section(doubts(plan, reports));
     sheet.section(assumption(plan));
     sheet.section(not_included(plan));
@@ -64,7 +64,7 @@ fn whole(cores: f64) -> String {
     if cores > 1.0 { format!("{} cores", formatting::grouped(cores)) } else { "1 core".to_owned() }
 }
 
-fn answer(plan: &Sizing) -> Section {
+fn answer(plan: &Sizing, reports: &[MeasuredReport<'_>]) -> Section {
     let mut section = Section::new("Answer");
     let (busy, cores) = (plan.busy_cores(), plan.cores());
     section.text(format!(
@@ -83,9 +83,47 @@ fn answer(plan: &Sizing) -> Section {
         words.push("it covers every measured rate, because the cost depends on the rate".to_owned());
     }
     section.text(format!("The ranges: {}.", words.join("; ")));
+    for text in outside(plan).into_iter().chain(builds(reports)) {
+        section.text(text);
+    }
     section.table(amounts(plan));
     section.table(components(plan));
     section
+}
+
+/// Says that the planned rate is far from every measured one.
+fn outside(plan: &Sizing) -> Option<String> {
+    let (lowest, highest) = (plan.lowest_measured_per_s(), plan.highest_measured_per_s());
+    let times = |factor: f64| formatting::digits(factor);
+    if plan.rate_per_s > FAR_BEYOND * highest {
+        return Some(format!(
+            "The planned rate is {} times the highest measured one, {}: that more cores bring as much more throughput is assumed, not measured.",
+            times(plan.rate_per_s / highest.max(f64::MIN_POSITIVE)),
+            rate(plan, highest)
+        ));
+    }
+    (plan.rate_per_s * FAR_BEYOND < lowest).then(|| {
+        format!(
+            "The lowest measured rate, {}, is {} times the planned one. A program that is mostly idle costs more per {}, so the busy cores may be more than said. Measure it at the planned rate.",
+            rate(plan, lowest),
+            times(lowest / plan.rate_per_s),
+            plan.unit
+        )
+    })
+}
+
+/// Says that the reports are of several commits.
+fn builds(reports: &[MeasuredReport<'_>]) -> Option<String> {
+    let mut commits: Vec<&str> = reports.iter().filter_map(|one| one.record.run.commit.as_deref()).collect();
+    commits.sort_unstable();
+    commits.dedup();
+    (commits.len() > 1).then(|| {
+        format!(
+            "The reports are of {} commits ({}). What a request costs may differ between them, and the ranges cover all of them.",
+            commits.len(),
+            commits.join(", ")
+        )
+    })
 }
 
 /// Table of cores, CPU and prices.
@@ -99,8 +137,12 @@ fn amounts(plan: &Sizing) -> Table {
     if let (Some(price), Some(million)) = (plan.price, plan.price_of_million()) {
         let per_month = plan.whole_cores() * price * HOURS_OF_MONTH;
         table.row(vec![
-            format!("price of a million {}s at this rate, on the cores to provide", plan.unit),
+            format!("price of a million {}s, by their share of the cores to provide", plan.unit),
             cell(&million, formatting::digits),
+        ]);
+        table.row(vec![
+            format!("price of a million {}s at this rate, on {}", plan.unit, whole(plan.whole_cores())),
+            formatting::digits(plan.whole_cores() * price * 1e6 / (plan.rate_per_s * 3600.0)),
         ]);
         table.row(vec![
             format!(
@@ -193,14 +235,6 @@ fn assumption(plan: &Sizing) -> Section {
             formatting::factor(*factor)
         ),
     });
-    let highest = plan.highest_measured_per_s();
-    if plan.rate_per_s > FAR_BEYOND * highest {
-        section.text(format!(
-            "The planned rate is {} times the highest measured one, {}: that more cores bring as much more throughput is assumed, not measured.",
-            formatting::digits(plan.rate_per_s / highest.max(f64::MIN_POSITIVE)),
-            rate(plan, highest)
-        ));
-    }
     if let Some(cores) = plan.machine_cores.map(f64::from).filter(|cores| plan.whole_cores() > *cores) {
         section.text(format!(
             "The machine of the report has {}, and the plan has {}.",

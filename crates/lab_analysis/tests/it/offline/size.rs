@@ -65,9 +65,11 @@ fn a_price_is_that_of_the_cores_that_are_provided() {
     let half = SizeTerms { price: Some(0.6), headroom: 0.5, ..TERMS };
     let text = markdown(&record, &half);
     assert!(
-        text.contains("| price of a million requests at this rate, on the cores to provide | 0.1"),
+        text.contains("| price of a million requests, by their share of the cores to provide | 0.1"),
         "{text}"
     );
+    // The month and the million agree: 2 628 million requests for 438.
+    assert!(text.contains("| price of a million requests at this rate, on 1 core | 0.167 |"), "{text}");
     assert!(text.contains("| price of 1 core for a month, at 0.600 for a core and hour | 438 |"), "{text}");
 }
 
@@ -109,6 +111,35 @@ fn several_reports_are_one_plan_whose_range_covers_them() {
     let plan = plan(&all, &TERMS).unwrap();
     assert!((plan.cpu_us.point - 350.0).abs() < 8.0, "the median of the reports: {:?}", plan.cpu_us);
     assert!(plan.cpu_us.low < 345.0 && plan.cpu_us.high > 412.0, "{:?}", plan.cpu_us);
+}
+
+#[test]
+fn a_plan_far_from_what_was_measured_says_so_in_its_answer() {
+    let record = report(vec![
+        variant("fused/oidc/5000", 5_000.0, 40.0, 5),
+        variant("fused/oidc/9000", 9_000.0, 40.0, 5),
+    ]);
+    let terms = |rate_per_s| SizeTerms { rate_per_s, path: Some("fused/oidc/5000"), ..TERMS };
+    let answer = |rate_per_s| {
+        let text = markdown(&record, &terms(rate_per_s));
+        text.split("\n## ").find(|section| section.starts_with("Answer")).unwrap().to_owned()
+    };
+    let low = answer(50.0);
+    assert!(low.contains("The lowest measured rate, 5000 requests/s, is 100 times the planned one"), "{low}");
+    assert!(answer(90_000.0).contains("is 10.0 times the highest measured one"), "{}", answer(90_000.0));
+    for near in [4_500.0, 7_000.0, 10_000.0] {
+        assert!(!answer(near).contains("measured"), "{}", answer(near));
+    }
+}
+
+#[test]
+fn reports_of_several_builds_are_named() {
+    let (mut a, mut b) =
+        (report(vec![variant("fused", 200.0, 40.0, 5)]), report(vec![variant("fused", 200.0, 400.0, 5)]));
+    (a.run.commit, b.run.commit) = (Some("1111111".to_owned()), Some("2222222".to_owned()));
+    let reports = [("a.json", &a), ("b.json", &b)].map(|(file, record)| MeasuredReport { file, record });
+    let text = size(&reports, &TERMS).unwrap().sheet(&reports).markdown();
+    assert!(text.contains("The reports are of 2 commits (1111111, 2222222)."), "{text}");
 }
 
 #[test]
