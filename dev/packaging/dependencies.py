@@ -1,10 +1,11 @@
 """Writes what the program is made of: two SBOMs and the licences of all dependencies.
 
-    dependencies.py VERSION COMMIT FOLDER
+    dependencies.py VERSION COMMIT FEATURES FOLDER
 
 Files in FOLDER: postern.cdx.json (CycloneDX 1.6), postern.spdx.json (SPDX 2.3) and
 THIRD-PARTY-LICENSES.txt. Both SBOMs are validated against their schema. The dependencies are those
-that Cargo compiles for the program on this platform, without tests. Times are SOURCE_DATE_EPOCH.
+that Cargo compiles for the program with these features (kubernetes,lab) on this platform, without
+tests. Times are SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import uuid
@@ -52,11 +54,13 @@ class Crate:
     checksum: str | None
 
 
-def compiled() -> tuple[Crate, list[Crate], dict[str, list[str]]]:
+def compiled(features: str) -> tuple[Crate, list[Crate], dict[str, list[str]]]:
     """The program, its dependencies in order of their names, and who needs whom, by id."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM]
+    command += ["--features", ",".join(f"postern/{feature}" for feature in features.split(","))]
     data = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     packages = {package["id"]: package for package in data["packages"]}
+    chosen = compiled_names(features)
     nodes = {node["id"]: node for node in data["resolve"]["nodes"]}
     root = next(id for id, package in packages.items() if package["name"] == "postern")
     edges: dict[str, list[str]] = {}
@@ -66,12 +70,21 @@ def compiled() -> tuple[Crate, list[Crate], dict[str, list[str]]]:
         if id in edges:
             continue
         shipped = (dep for dep in nodes[id]["deps"] if any(kind["kind"] != "dev" for kind in dep["dep_kinds"]))
-        edges[id] = sorted(dep["pkg"] for dep in shipped)
+        # The metadata have the features that all programs of the workspace together need.
+        known = ((packages[dep["pkg"]]["name"], packages[dep["pkg"]]["version"], dep["pkg"]) for dep in shipped)
+        edges[id] = sorted(package for name, version, package in known if (name, version) in chosen)
         pending += edges[id]
     sums = checksums()
     crates = {id: crate(packages[id], sums) for id in edges}
     others = sorted((one for id, one in crates.items() if id != root), key=lambda one: (one.name, one.version))
     return crates[root], others, edges
+
+
+def compiled_names(features: str) -> set[tuple[str, str]]:
+    """Names and versions of what Cargo compiles for the program."""
+    command = ["cargo", "tree", "--locked", "-p", "postern", "--features", features, "-e", "normal,build", "--target", PLATFORM]
+    tree = subprocess.run([*command, "--prefix", "none"], check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r"^(\S+) v(\S+)", tree, re.M))
 
 
 def checksums() -> dict[tuple[str, str], str]:
@@ -186,10 +199,10 @@ def licenses(crates: list[Crate]) -> str:
 
 
 def main() -> None:
-    version, commit, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    version, commit, features, folder = *sys.argv[1:4], Path(sys.argv[4])
     now = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
-    root, crates, edges = compiled()
-    seed = f"https://postern.example/{version}/{commit}"
+    root, crates, edges = compiled(features)
+    seed = f"https://postern.example/{version}/{commit}/{features}"
     (folder / "postern.cdx.json").write_text(cyclonedx(root, crates, edges, now, seed) + "\n")
     spdx(root, crates, edges, now.replace(tzinfo=None), seed, folder / "postern.spdx.json")
     (folder / "THIRD-PARTY-LICENSES.txt").write_text(licenses(crates))
