@@ -47,6 +47,7 @@ VARIANTS = {
     "autoscaling and monitoring": ["autoscaling.enabled=true", "monitoring.serviceMonitor=true", "monitoring.rules=true", "monitoring.labels.release=prometheus"],
     "outside of the cluster": ["service.type=LoadBalancer", "networkPolicy.enabled=false", "image.digest=sha256:" + "0" * 64],
     "OpenShift": ["kubernetes.ask=true", "kubernetes.openshift=true", "podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "podSecurityContext.fsGroup=null"],
+    "volumes, environment, every node": ["extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=data", "extraVolumes[0].emptyDir.medium=Memory", "extraVolumeMounts[0].name=data", "extraVolumeMounts[0].mountPath=/var/lib/postern", "service.type=NodePort", "service.externalTrafficPolicy=Cluster"],
     "replaced with each change": ["restartOnChange=true", "podDisruptionBudget.enabled=false", "termination.sleepSeconds=0", "serviceAccount.name=existing", "priorityClassName=system-cluster-critical"],
 }
 # The same for one example alone.
@@ -63,6 +64,12 @@ FAULTS = {
     "a misspelt value": (["replcas=3"], "replcas"),
     "a port without a listener": (["service.ports[0].name=web", "service.ports[0].port=80", "service.ports[0].containerPort=8081"], "no listener of the configuration has it: the addresses are 0.0.0.0:8080"),
     "another admin port": (["admin.port=9999"], 'set admin.address = "0.0.0.0:9999"'),
+    "an admin port that no probe reaches": (["configuration=[admin]\naddress = '127.0.0.1:9911'\n"], "which no probe reaches in a pod: set admin.address = \"0.0.0.0:9911\""),
+    "a listener that nobody reaches": (["configuration=[admin]\naddress = '0.0.0.0:9911'\n[[listener]]\nname = 'web'\naddress = '127.0.0.1:8080'\n"], "which only the pod itself reaches: use \"0.0.0.0:8080\""),
+    "a drain that the kubelet cuts": (["configuration=[admin]\naddress = '0.0.0.0:9911'\n[server]\ndrain_timeout = '5m'\n[[listener]]\nname = 'web'\naddress = '0.0.0.0:8080'\n"], "Set it to 300"),
+    "Gateways with a ConfigMap of its own": (["gatewayApi.enabled=true", "existingConfigMap=own"], "exclude each other"),
+    "a Secret inside the configuration": (["secrets[0].name=a", "secrets[0].path=/etc/postern/secrets"], "secrets"),
+    "a port with the name of the probes": (["service.ports[0].name=admin", "service.ports[0].port=80", "service.ports[0].containerPort=8080"], "service"),
     "no configuration": (["configuration="], "set `configuration`, or `existingConfigMap`"),
     "no TOML": (["configuration=[listener"], "is not TOML"),
     "neither a port nor Gateways": (["service.ports=null"], "set `service.ports`"),
@@ -198,6 +205,9 @@ class Chart:
             equal("the selector", after["spec"]["selector"], before["spec"]["selector"])
             configuration = self.cluster.expect("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/postern")
             expect("[kubernetes]" in configuration["data"]["postern.toml"], "the configuration is the former one")
+        with self.report.check("helm: switching to autoscaling keeps the number of pods"):
+            self.succeed("upgrade", *words, "--values", self.values("gateway"), "--set", "autoscaling.enabled=true")
+            equal("the replicas", replicas(), 3)
         with self.report.check("helm: a faulty upgrade changes nothing"):
             code, _, _ = self.call("upgrade", *words, "--set", "admin.port=9999", "--set", "replicas=7")
             expect(code != 0, "it was accepted")

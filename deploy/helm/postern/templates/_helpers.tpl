@@ -76,10 +76,18 @@ there. */}}
 {{- append .Values.gatewayApi.namespaces .Release.Namespace | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
+{{/* Whether an address is reached from the same pod only. */}}
+{{- define "postern.isLoopback" -}}
+{{- if regexMatch "^(127\\.|\\[::1\\]|localhost:)" . }}true{{ end -}}
+{{- end -}}
+
 {{/* Compares the ports of the values with the configuration, so that a mistake is an error now. */}}
 {{- define "postern.check" -}}
 {{- if and (not .Values.existingConfigMap) (not (trim .Values.configuration)) -}}
 {{- fail "set `configuration`, or `existingConfigMap`" -}}
+{{- end -}}
+{{- if and .Values.existingConfigMap .Values.gatewayApi.enabled -}}
+{{- fail "`existingConfigMap` and `gatewayApi.enabled` exclude each other: the chart writes the table `[gateway_api]` into `configuration`" -}}
 {{- end -}}
 {{- if and (not .Values.service.ports) (not .Values.gatewayApi.enabled) -}}
 {{- fail "set `service.ports`: without `gatewayApi.enabled` nothing else leads to Postern" -}}
@@ -108,13 +116,30 @@ there. */}}
 {{- if not (hasSuffix (printf ":%v" .Values.admin.port) $admin) -}}
 {{- fail (printf "the configuration's admin.address is %q, and probes go to port %v: set admin.address = \"0.0.0.0:%v\" there, or `admin.port` here" $admin .Values.admin.port .Values.admin.port) -}}
 {{- end -}}
+{{- if include "postern.isLoopback" $admin -}}
+{{- fail (printf "the configuration's admin.address is %q, which no probe reaches in a pod: set admin.address = \"0.0.0.0:%v\"" $admin .Values.admin.port) -}}
+{{- end -}}
+{{- $drain := dig "server" "drain_timeout" "30s" $toml -}}
+{{- $second := get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[a-z]+$" $drain) | default 0 -}}
+{{- $seconds := mul $second (regexFind "^[0-9]+" $drain | int) -}}
+{{- if gt (int $seconds) (int .Values.termination.drainSeconds) -}}
+{{- fail (printf "the configuration's server.drain_timeout is %q, and `termination.drainSeconds` is %v: the kubelet would end the pod before. Set it to %v" $drain .Values.termination.drainSeconds $seconds) -}}
+{{- end -}}
 {{- $addresses := list -}}
 {{- range (default list $toml.listener) -}}{{- $addresses = append $addresses .address -}}{{- end -}}
 {{- with $toml.provider -}}{{- $addresses = append $addresses .address -}}{{- end -}}
 {{- range .Values.service.ports -}}
 {{- $port := .containerPort -}}
 {{- $found := false -}}
-{{- range $addresses -}}{{- if hasSuffix (printf ":%v" $port) . -}}{{- $found = true -}}{{- end -}}{{- end -}}
+{{- $loopback := "" -}}
+{{- range $addresses -}}
+{{- if hasSuffix (printf ":%v" $port) . -}}
+{{- if include "postern.isLoopback" . -}}{{- $loopback = . -}}{{- else -}}{{- $found = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not $found) $loopback -}}
+{{- fail (printf "service port %q goes to containerPort %v, and its listener has the address %q, which only the pod itself reaches: use \"0.0.0.0:%v\"" .name $port $loopback $port) -}}
+{{- end -}}
 {{- if not $found -}}
 {{- fail (printf "service port %q goes to containerPort %v, and no listener of the configuration has it: the addresses are %s" .name $port (join ", " $addresses)) -}}
 {{- end -}}
