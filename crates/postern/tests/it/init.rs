@@ -75,6 +75,37 @@ fn every_provider_and_every_caller_gets_a_sound_configuration() {
     assert_eq!(count, 2 * (7 * 3 + 1));
 }
 
+/// What `postern init` writes, whatever its check finds: the files of a pod are not here.
+fn written(folder: &Folder, out: &str, words: &[&str]) -> String {
+    let words = [words, &["--upstream", "http://127.0.0.1:3000", "--out", out]].concat();
+    let output = init(folder, &words);
+    let text = std::fs::read_to_string(folder.0.join(out).join("postern.toml"));
+    text.unwrap_or_else(|error| panic!("{error}: {}", output_text(&output)))
+}
+
+#[test]
+fn it_listens_where_its_clients_come_from() {
+    let folder = Folder::new("init-places");
+    with_cluster_files(&folder);
+    let addresses = |text: &str| -> Vec<String> {
+        let all = text.lines().filter_map(|line| line.strip_prefix("address = "));
+        all.map(|address| address.trim_matches('"').to_owned()).collect()
+    };
+    let cluster = ["--for", "kubernetes"];
+    let in_pod = written(&folder, "pod", &cluster);
+    assert_eq!(addresses(&in_pod), ["0.0.0.0:9911", "0.0.0.0:8080"]);
+    let outside = [&cluster[..], &["--ca", "../ca.crt", "--token-file", "../token"]].concat();
+    assert_eq!(addresses(&written(&folder, "outside", &outside)), ["127.0.0.1:9901", "127.0.0.1:8080"]);
+    let own = ["--for", "own", "--callers", "programs"];
+    let of_others = [&own[..], &["--url", "http://api.internal:3100", "--issuer", "http://id.internal:3200"]];
+    let of_others = written(&folder, "others", &of_others.concat());
+    assert_eq!(addresses(&of_others), ["127.0.0.1:9901", "0.0.0.0:3100", "0.0.0.0:3200"]);
+    let behind_a_proxy = [&own[..], &["--url", "https://api.example", "--issuer", "https://id.example"]];
+    let behind_a_proxy = written(&folder, "proxy", &behind_a_proxy.concat());
+    assert_eq!(addresses(&behind_a_proxy), ["127.0.0.1:9901", "127.0.0.1:8080", "127.0.0.1:9000"]);
+    assert!(behind_a_proxy.contains("database = \"sqlite://provider.db?mode=rwc\""), "{behind_a_proxy}");
+}
+
 #[test]
 fn secrets_are_for_the_owner_and_no_file_is_replaced() {
     let folder = Folder::new("init-twice");

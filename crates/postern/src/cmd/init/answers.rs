@@ -9,6 +9,9 @@ use http_engine::url::Url;
 use super::{Arguments, Callers, ProviderKind};
 use crate::exit::Failure;
 
+/// Folder of the files that a pod has for its account.
+const POD_FILES: &str = "/var/run/secrets/kubernetes.io/";
+
 /// Everything that the configuration is made of.
 #[derive(Debug)]
 pub(super) struct Answers {
@@ -19,9 +22,13 @@ pub(super) struct Answers {
     pub(super) url: String,
     /// Address to listen on.
     pub(super) address: String,
+    /// Address of the admin listener.
+    pub(super) admin_address: &'static str,
     pub(super) issuer: String,
     /// Address of the provider in this process.
     pub(super) provider_address: String,
+    /// Folder of the provider's database, with its final slash; empty: that of the configuration.
+    pub(super) database_folder: &'static str,
     pub(super) client_id: String,
     /// File with the client's secret, as the configuration names it.
     pub(super) secret_file: String,
@@ -76,7 +83,10 @@ impl Answers {
         let upstream = origin(&upstream, "--upstream")?.0;
         let url = arguments.url.as_deref().unwrap_or("http://localhost:8080");
         let place = origin(url, "--url")?;
-        let address = listen_address(&place, 8080);
+        // In a pod, the service of the cluster and the kubelet come from outside.
+        let is_in_pod = matches!(provider, ProviderKind::Kubernetes | ProviderKind::Openshift)
+            && arguments.token_file.starts_with(POD_FILES);
+        let address = listen_address(&place, 8080, is_in_pod);
         let (url, _, is_local) = place;
         if callers.has_people() && url.starts_with("http://") && !is_local {
             return Err(Failure::usage(format!(
@@ -92,7 +102,7 @@ impl Answers {
         };
         Url::parse(&issuer).map_err(|error| Failure::usage(format!("--issuer {issuer}: {error}")))?;
         let provider_address = match provider {
-            ProviderKind::Own => listen_address(&origin(&issuer, "--issuer")?, 9000),
+            ProviderKind::Own => listen_address(&origin(&issuer, "--issuer")?, 9000, false),
             _ => String::new(),
         };
         let (client_id, secret_file) = client(arguments, provider, callers)?;
@@ -102,9 +112,11 @@ impl Answers {
             callers,
             upstream,
             address,
+            admin_address: if is_in_pod { "0.0.0.0:9911" } else { "127.0.0.1:9901" },
             url,
             issuer,
             provider_address,
+            database_folder: database_folder(&arguments.out),
             client_id,
             secret_file,
             audience,
@@ -166,10 +178,24 @@ fn origin(text: &str, flag: &str) -> Result<(String, u16, bool), Failure> {
     Ok((format!("{scheme}://{authority}"), port, is_local))
 }
 
-/// Where to listen for an origin: at its port, or at another one behind the proxy that ends TLS.
-fn listen_address((url, port, _): &(String, u16, bool), behind_a_proxy: u16) -> String {
-    let port = if url.starts_with("http://") { *port } else { behind_a_proxy };
-    format!("127.0.0.1:{port}")
+/// Where to listen for an origin: at its port, or at another one behind the proxy that ends TLS. That
+/// proxy is on this machine, unless Postern is in a pod.
+fn listen_address(
+    (url, port, is_local): &(String, u16, bool),
+    behind_a_proxy: u16,
+    is_in_pod: bool,
+) -> String {
+    let is_plain = url.starts_with("http://");
+    let port = if is_plain && !is_in_pod { *port } else { behind_a_proxy };
+    let host = if is_in_pod || (is_plain && !is_local) { "0.0.0.0" } else { "127.0.0.1" };
+    format!("{host}:{port}")
+}
+
+/// Folder of a database beside a configuration in `folder`. Services write to no folder of `/etc`:
+/// theirs is the one of the packages.
+fn database_folder(folder: &Path) -> &'static str {
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    if folder.starts_with("/etc") { "/var/lib/postern/" } else { "" }
 }
 
 /// The value of a flag, or the answer to its question.

@@ -97,7 +97,7 @@ pub(super) fn configuration(answers: &Answers) -> String {
          \n\
          # Probes and metrics, for you.\n\
          [admin]\n\
-         address = \"127.0.0.1:9901\"\n\
+         address = {admin}\n\
          \n\
          [[listener]]\n\
          name = \"web\"\n\
@@ -105,6 +105,7 @@ pub(super) fn configuration(answers: &Answers) -> String {
         upstream = answers.upstream,
         title = about.title,
         page = about.page,
+        admin = quoted(answers.admin_address),
         address = quoted(&answers.address),
     );
     if answers.url.starts_with("https://") {
@@ -216,7 +217,7 @@ fn provider(text: &mut String, answers: &Answers) {
          [provider]\n\
          issuer = {quoted_issuer}\n\
          address = {address}\n\
-         database = \"sqlite://provider.db?mode=rwc\"\n\
+         database = {database}\n\
          audiences = [{audience}]\n\
          \n\
          [[provider.client]]\n\
@@ -225,6 +226,7 @@ fn provider(text: &mut String, answers: &Answers) {
         issuer = answers.issuer,
         quoted_issuer = quoted(&answers.issuer),
         address = quoted(&answers.provider_address),
+        database = quoted(&format!("sqlite://{}provider.db?mode=rwc", answers.database_folder)),
         audience = quoted(&answers.audience),
         id = quoted(&answers.client_id),
     );
@@ -285,9 +287,11 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
         let _ =
             writeln!(text, "  at the provider, register the redirect URI {}/oauth2/callback", answers.url);
     }
-    let _ = writeln!(text, "  postern serve {path}");
+    // The database belongs to the user of the service.
+    let user = if answers.database_folder.is_empty() { "" } else { "runuser -u postern -- " };
+    let _ = writeln!(text, "  {user}postern serve {path}");
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(text, "  postern admin {path} user add YOU --generate-password");
+        let _ = writeln!(text, "  {user}postern admin {path} user add YOU --generate-password");
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
