@@ -42,7 +42,7 @@ impl RetryState {
         route: Option<&Arc<RouteRetries>>,
     ) -> Option<Self> {
         let retries = pool.config.retries.as_ref()?;
-        let idempotent = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE");
+        let idempotent = matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE");
         if !idempotent || framing != Framing::Length(0) {
             return None;
         }

@@ -78,7 +78,7 @@ pub struct GatewayApi {
     /// hints are not used then. Not allowed with `zone`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_file: Option<PathBuf>,
-    /// Which routes have metrics of their own, beside those of their listeners.
+    /// Which routes have metrics of their own, beside those of their listeners. Default: `labeled`.
     #[serde(skip_serializing_if = "is_default")]
     pub route_metrics: RouteMetrics,
     /// Settings of all listeners of Gateways.

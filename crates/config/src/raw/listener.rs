@@ -142,8 +142,8 @@ pub struct Authorization {
     /// credential is followed here, the response also states which revocations end it. Another
     /// Postern then drops it. A response by a rule with `time` is cached at most until the rule may
     /// change its result. Responses for a route with access reviews or a rule with `addresses`, or
-    /// based on a session of `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
-    /// `http`.
+    /// based on a session of `[login]` or a user name and a password, may never be cached. At least
+    /// 1s. Default: no response may be cached. Needs `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Timespan>,
     /// Prefix that Envoy's `path_prefix` adds to the path of the original request. Needs

@@ -23,7 +23,8 @@ pub struct ListenerTls {
     /// clients. Two with the same names and different kinds of keys (RSA, ECDSA) are possible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<ServerCertificate>,
-    /// Versions, cipher suites and groups, as Mozilla recommends. The keys below replace its parts.
+    /// Versions, cipher suites and groups, as Mozilla recommends. Default: `intermediate`.
+    /// `min_version`, `cipher_suites` and `groups` replace its parts.
     #[serde(skip_serializing_if = "is_default")]
     pub profile: TlsProfile,
     /// Lowest version of TLS. Default: that of the profile.

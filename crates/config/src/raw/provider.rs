@@ -390,7 +390,7 @@ pub struct Client {
     /// `provider.claim` with the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim: Vec<ProviderClaim>,
-    /// Which `sub` the client receives for a user.
+    /// Which `sub` the client receives for a user. Default: `public`.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub subject: SubjectType,
     /// Name of the sector of pairwise subjects, such as `shop.example`. Clients with the same sector

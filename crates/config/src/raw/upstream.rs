@@ -52,8 +52,8 @@ pub struct Upstream {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
     /// Retries of requests that failed. Only requests with an idempotent method (`GET`, `HEAD`,
-    /// `OPTIONS`, `TRACE`, `PUT`, `DELETE`) and without a body are sent again, and only while the
-    /// client has received nothing.
+    /// `OPTIONS`, `PUT`, `DELETE`) and without a body are sent again, and only while the client has
+    /// received nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<Retries>,
 }
