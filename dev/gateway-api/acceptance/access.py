@@ -187,6 +187,9 @@ class Access:
             took = watch.until("the second one", lambda: presented(self._address, "secure.test") == renewed, 1)
             print(f"      presented {took:.0f} ms after it was written")
 
+    def _pods_that_answer(self) -> int:
+        return len({fetch(self._address, "steady.test").pod for _ in range(60)})
+
     def _endpoints(self) -> None:
         api = self._api
         with self._report.check("endpoints: pods come and go, and no request fails"):
@@ -200,8 +203,8 @@ class Access:
                     wanted["spec"]["replicas"] = replicas
                     api("PUT", scale, wanted)
                     until(f"{replicas} pods", lambda replicas=replicas: self._echo_pods() == replicas)
-                    seen = {fetch(self._address, "steady.test").pod for _ in range(60)}
-                    equal("pods that answer", len(seen), replicas)
+                    # The pods are ready before the gateway hears of it.
+                    until(f"{replicas} pods answer", lambda replicas=replicas: self._pods_that_answer() == replicas)
             print(f"      {traffic.all_passed()}")
 
     def _echo_pods(self) -> int:
