@@ -235,7 +235,7 @@ impl Default for GatewayListener {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayTls {
-    /// Versions, cipher suites and groups, as Mozilla recommends.
+    /// Versions, cipher suites and groups, as Mozilla recommends. Default: `intermediate`.
     #[serde(skip_serializing_if = "is_default")]
     pub profile: TlsProfile,
     /// Lowest version of TLS. Default: that of the profile.
