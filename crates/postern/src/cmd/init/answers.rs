@@ -12,6 +12,15 @@ use crate::exit::Failure;
 /// Folder of the files that a pod has for its account.
 const POD_FILES: &str = "/var/run/secrets/kubernetes.io/";
 
+/// Where Postern will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A proxy in front of it may be on the same machine.
+    Machine,
+    /// Clients and the kubelet come from outside.
+    Pod,
+}
+
 /// Everything that the configuration is made of.
 #[derive(Debug)]
 pub(super) struct Answers {
@@ -27,7 +36,8 @@ pub(super) struct Answers {
     pub(super) issuer: String,
     /// Address of the provider in this process.
     pub(super) provider_address: String,
-    /// Folder of the provider's database, with its final slash; empty: that of the configuration.
+    /// Folder of the database of the provider in this process, with its final slash; empty: that of the
+    /// configuration.
     pub(super) database_folder: &'static str,
     pub(super) client_id: String,
     /// File with the client's secret, as the configuration names it.
@@ -83,10 +93,13 @@ impl Answers {
         let upstream = origin(&upstream, "--upstream")?.0;
         let url = arguments.url.as_deref().unwrap_or("http://localhost:8080");
         let place = origin(url, "--url")?;
-        // In a pod, the service of the cluster and the kubelet come from outside.
-        let is_in_pod = matches!(provider, ProviderKind::Kubernetes | ProviderKind::Openshift)
-            && arguments.token_file.starts_with(POD_FILES);
-        let address = listen_address(&place, 8080, is_in_pod);
+        let of_cluster = matches!(provider, ProviderKind::Kubernetes | ProviderKind::Openshift);
+        let runs_in = if of_cluster && arguments.token_file.starts_with(POD_FILES) {
+            Place::Pod
+        } else {
+            Place::Machine
+        };
+        let address = listen_address(&place, 8080, runs_in);
         let (url, _, is_local) = place;
         if callers.has_people() && url.starts_with("http://") && !is_local {
             return Err(Failure::usage(format!(
@@ -102,7 +115,7 @@ impl Answers {
         };
         Url::parse(&issuer).map_err(|error| Failure::usage(format!("--issuer {issuer}: {error}")))?;
         let provider_address = match provider {
-            ProviderKind::Own => listen_address(&origin(&issuer, "--issuer")?, 9000, false),
+            ProviderKind::Own => listen_address(&origin(&issuer, "--issuer")?, 9000, Place::Machine),
             _ => String::new(),
         };
         let (client_id, secret_file) = client(arguments, provider, callers)?;
@@ -112,11 +125,14 @@ impl Answers {
             callers,
             upstream,
             address,
-            admin_address: if is_in_pod { "0.0.0.0:9911" } else { "127.0.0.1:9901" },
+            admin_address: match runs_in {
+                Place::Machine => "127.0.0.1:9901",
+                Place::Pod => "0.0.0.0:9911",
+            },
             url,
             issuer,
             provider_address,
-            database_folder: database_folder(&arguments.out),
+            database_folder: if provider == ProviderKind::Own { database_folder(&arguments.out) } else { "" },
             client_id,
             secret_file,
             audience,
@@ -178,17 +194,18 @@ fn origin(text: &str, flag: &str) -> Result<(String, u16, bool), Failure> {
     Ok((format!("{scheme}://{authority}"), port, is_local))
 }
 
-/// Where to listen for an origin: at its port, or at another one behind the proxy that ends TLS. That
-/// proxy is on this machine, unless Postern is in a pod.
+/// Where to listen for an origin: at its port, or at another one behind the proxy that ends TLS.
 fn listen_address(
     (url, port, is_local): &(String, u16, bool),
     behind_a_proxy: u16,
-    is_in_pod: bool,
+    runs_in: Place,
 ) -> String {
-    let is_plain = url.starts_with("http://");
-    let port = if is_plain && !is_in_pod { *port } else { behind_a_proxy };
-    let host = if is_in_pod || (is_plain && !is_local) { "0.0.0.0" } else { "127.0.0.1" };
-    format!("{host}:{port}")
+    match (runs_in, url.starts_with("http://"), is_local) {
+        (Place::Pod, ..) => format!("0.0.0.0:{behind_a_proxy}"),
+        (Place::Machine, true, true) => format!("127.0.0.1:{port}"),
+        (Place::Machine, true, false) => format!("0.0.0.0:{port}"),
+        (Place::Machine, false, _) => format!("127.0.0.1:{behind_a_proxy}"),
+    }
 }
 
 /// Folder of a database beside a configuration in `folder`. Services write to no folder of `/etc`:
@@ -255,5 +272,18 @@ mod tests {
         assert!(
             origin("app.example", "--upstream").unwrap_err().to_string().contains("--upstream app.example")
         );
+    }
+
+    #[test]
+    fn services_keep_no_database_below_etc() {
+        for (folder, expected) in [
+            ("/etc/postern", "/var/lib/postern/"),
+            ("/etc/postern/own", "/var/lib/postern/"),
+            ("/etcetera", ""),
+            ("/srv/etc", ""),
+            ("own", ""),
+        ] {
+            assert_eq!(database_folder(Path::new(folder)), expected, "{folder}");
+        }
     }
 }

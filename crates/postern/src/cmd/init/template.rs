@@ -280,6 +280,7 @@ fn service(text: &mut String, answers: &Answers) {
 
 /// What to do next.
 pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
+    let folder = path.parent().unwrap_or(Path::new(".")).display();
     let (path, mut text) = (path.display(), String::from("\nnext:\n"));
     if answers.callers.has_people()
         && !matches!(answers.provider, ProviderKind::Own | ProviderKind::Openshift)
@@ -287,8 +288,11 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
         let _ =
             writeln!(text, "  at the provider, register the redirect URI {}/oauth2/callback", answers.url);
     }
-    // The database belongs to the user of the service.
+    // The database belongs to the user of the service, who has to read the files.
     let user = if answers.database_folder.is_empty() { "" } else { "runuser -u postern -- " };
+    if !user.is_empty() {
+        let _ = writeln!(text, "  chgrp postern {folder} {folder}/* && chmod g+rX {folder} {folder}/*");
+    }
     let _ = writeln!(text, "  {user}postern serve {path}");
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
         let _ = writeln!(text, "  {user}postern admin {path} user add YOU --generate-password");
