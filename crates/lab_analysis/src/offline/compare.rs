@@ -43,6 +43,19 @@ pub struct Terms {
     pub margin: f64,
 }
 
+/// Whether the iterations of both sides ran next to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    One,
+    Separate,
+}
+
+impl Runs {
+    fn of(a: Side<'_>, b: Side<'_>) -> Self {
+        if std::ptr::eq(a.record, b.record) { Self::One } else { Self::Separate }
+    }
+}
+
 /// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CompareError {
@@ -152,7 +165,7 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
 /// Creates the sheet of a comparison.
 pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareError> {
     let pairs = variants(a, b)?;
-    let same_run = std::ptr::eq(a.record, b.record);
+    let runs = Runs::of(a, b);
     let mut count = 0;
     let mut sheet = Sheet {
         title: format!("{} and {}", a.name, b.name),
@@ -172,7 +185,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
             format!("{} and {}", left.name, right.name)
         };
         let mut section = Section::new(&title);
-        let overview = overview(left, right, terms, same_run);
+        let overview = overview(left, right, terms, runs);
         count += overview.rows.len();
         section.table(overview);
         for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
@@ -187,7 +200,10 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         profile_difference::add(&mut section, left, right);
         sheet.section(section);
     }
-    sheet.section(if same_run { reading(terms, count) } else { reading_of_runs(terms) });
+    sheet.section(match runs {
+        Runs::One => reading(terms, count),
+        Runs::Separate => reading_of_runs(terms),
+    });
     sheet.section(what_ran(a, b));
     Ok(sheet)
 }
@@ -295,13 +311,16 @@ fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Varian
 
 /// Section with other differences between the sides, and the findings of each side's record.
 fn caveats(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
-    let same_run = std::ptr::eq(a.record, b.record);
-    let mut all = differences(a, b, pairs, same_run);
+    let runs = Runs::of(a, b);
+    let mut all = differences(a, b, pairs, runs);
     let judged: Vec<&String> = pairs.iter().flat_map(|(left, right)| [&left.name, &right.name]).collect();
     let concerns = |finding: &Finding| {
         finding.variants.is_empty() || finding.variants.iter().any(|name| judged.contains(&name))
     };
-    let sides = if same_run { vec![("A and B", a)] } else { vec![("A", a), ("B", b)] };
+    let sides = match runs {
+        Runs::One => vec![("A and B", a)],
+        Runs::Separate => vec![("A", a), ("B", b)],
+    };
     for (name, side) in sides {
         let mut findings = diagnose::findings(side.record);
         findings.retain(concerns);
@@ -317,7 +336,7 @@ fn caveats(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section 
 }
 
 /// Warnings about differences besides those that are compared.
-fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_run: bool) -> Vec<Warning> {
+fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], runs: Runs) -> Vec<Warning> {
     let warning = |weight, name: &str, cases: Vec<Case>, remedy: &str| Warning {
         weight,
         name: name.to_owned(),
@@ -330,7 +349,9 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
         evidence: evidence.to_owned(),
     };
     let mut warnings = Vec::new();
-    if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
+    if runs == Runs::Separate
+        && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty())
+    {
         warnings.push(warning(
             Weight::Invalid,
             "other-machine",
@@ -354,7 +375,7 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
         let remedy = "the load may cause the difference: compare runs under the same load";
         warnings.push(warning(Weight::Invalid, "other-load", loads, remedy));
     }
-    if !same_run {
+    if runs == Runs::Separate {
         warnings.push(warning(
             Weight::Careful,
             "not-interleaved",
@@ -381,7 +402,7 @@ fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     all
 }
 
-fn overview(a: &Variant, b: &Variant, terms: Terms, same_run: bool) -> Table {
+fn overview(a: &Variant, b: &Variant, terms: Terms, runs: Runs) -> Table {
     let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
     for figure in shared_figures(a, b) {
         let Some(comparison) = compare_figure(a, b, &figure, terms) else {
@@ -397,7 +418,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms, same_run: bool) -> Table {
         };
         let own = |variant: &Variant| interval(&figures(variant, &figure));
         let (of_difference, of_ratio) =
-            if same_run { (comparison.difference, comparison.ratio) } else { (None, None) };
+            if runs == Runs::One { (comparison.difference, comparison.ratio) } else { (None, None) };
         let difference = of_difference.map_or(String::new(), |of| {
             format!("{} … {}", display::difference(&figure, of.low), display::difference(&figure, of.high))
         });
@@ -418,7 +439,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms, same_run: bool) -> Table {
                 display::difference(&figure, units::difference(comparison.b, comparison.a))
             ),
             format!("{ratio}\n{ratio_between}"),
-            verdict(&comparison, [a, b], terms, same_run),
+            verdict(&comparison, [a, b], terms, runs),
         ]);
     }
     table
@@ -445,7 +466,7 @@ fn unmeasured_row(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<Strin
 
 /// Formats a verdict. Without any error on either side, in any iteration, there is no margin for
 /// shares of errors.
-fn verdict(comparison: &Compared, sides: [&Variant; 2], terms: Terms, same_run: bool) -> String {
+fn verdict(comparison: &Compared, sides: [&Variant; 2], terms: Terms, runs: Runs) -> String {
     let none =
         || sides.iter().all(|side| figures(side, &comparison.figure).iter().all(|share| *share <= 0.0));
     let counts_what_went_wrong = matches!(
@@ -455,7 +476,7 @@ fn verdict(comparison: &Compared, sides: [&Variant; 2], terms: Terms, same_run: 
     if counts_what_went_wrong && none() {
         return "none in either".to_owned();
     }
-    if !same_run {
+    if runs == Runs::Separate {
         return verdict_of_runs(comparison, sides, terms);
     }
     let verdict = display::verdict(&comparison.figure, &comparison.verdict);

@@ -45,7 +45,7 @@ pub(super) fn difference_flame(title: String, a: &StackProfile, b: &StackProfile
 }
 
 /// Least share of a call that is drawn, so that there are at most [`MAX_CALLS`]. What a function calls
-/// has no greater share than itself, so no call is drawn without those below it.
+/// has no greater share than itself, so no call is drawn without its callers.
 fn least_share(node: &CallNode) -> f64 {
     let mut shares = Vec::new();
     let mut open = vec![node];
@@ -61,8 +61,8 @@ fn least_share(node: &CallNode) -> f64 {
     shares[MAX_CALLS - 1].max(shares[MAX_CALLS].next_up())
 }
 
-/// Adds the calls of a node, none of them with less than the `least` share. `former` is the same node of another profile; a node that only the other
-/// one has is empty there.
+/// Adds the calls of a node, none of them with less than the `least` share. `former` is the same node
+/// of another profile; a node that only one of them has is empty there.
 fn lay_out(
     node: &CallNode,
     former: Option<&CallNode>,
