@@ -148,13 +148,16 @@ fn peers(scenario: &Scenario, place: &Workdir) -> Vec<Peer> {
             if !found.contains_key(program)
                 && let Ok(path) = place.programs().find(component, program, table)
             {
-                found.insert(program.to_owned(), ProgramFinder::version(program, &path, table));
+                let optimization = place.programs().optimization_of(&path);
+                let version = ProgramFinder::version(program, &path, table);
+                found.insert(program.to_owned(), (version, optimization));
             }
         }
     }
-    let peer = |(name, version): (String, Option<String>)| Peer {
+    let peer = |(name, (version, optimization)): (String, (Option<String>, _))| Peer {
         name,
         version: version.unwrap_or_else(|| "unknown".to_owned()),
+        optimization,
     };
     found.into_iter().map(peer).collect()
 }

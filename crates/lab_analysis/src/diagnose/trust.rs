@@ -15,7 +15,11 @@ const LITTLE_TOLERANCE: f64 = 0.1;
 /// before sending is as long as the flight.
 const MIN_DIFFERENCE: f64 = 0.5;
 
-/// Findings about the whole run: stopped early, shortened, or imported.
+/// Level of optimization of a build whose figures are those of a release.
+const FULL_OPTIMIZATION: &str = "3";
+
+/// Findings about the whole run: stopped early, shortened, of a program that is not optimized, or
+/// imported.
 pub(super) fn about_run(record: &Record) -> Vec<Finding> {
     let about = |name: &str, evidence: &str, remedy: &str| Finding {
         name: name.to_owned(),
@@ -38,6 +42,15 @@ pub(super) fn about_run(record: &Record) -> Vec<Finding> {
             "the scenario ran in its short form",
             "use it for a first impression only: run the scenario in full before a decision",
         ));
+    }
+    for peer in &record.run.peers {
+        if let Some(level) = peer.optimization.as_deref().filter(|level| *level != FULL_OPTIMIZATION) {
+            findings.push(about(
+                "not-optimized",
+                &format!("`{}` was built with optimization level {level}", peer.name),
+                "a release needs less CPU, a build without optimization several times as much: measure one of the profile `dist`",
+            ));
+        }
     }
     if let Origin::Import { notes, .. } = &record.run.origin {
         findings

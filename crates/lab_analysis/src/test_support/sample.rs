@@ -315,7 +315,7 @@ fn run() -> Run {
             memory_bytes: 24 << 30,
             cgroup: Some(Cgroup { version: 2, cpu_limit_cores: None, memory_limit_bytes: Some(24 << 30) }),
         }],
-        peers: vec![Peer { name: "envoy".to_owned(), version: "1.34".to_owned() }],
+        peers: vec![Peer { name: "envoy".to_owned(), version: "1.34".to_owned(), optimization: None }],
         counting: BTreeMap::from([("compiler".to_owned(), "rustc version 1.95.0".to_owned())]),
     }
 }

@@ -82,7 +82,10 @@ fn a_scenario_is_measured_and_reported() {
     let version = output_text(&postern(&["--version"]));
     let version = version.trim();
     assert!(version.starts_with(concat!("postern ", env!("CARGO_PKG_VERSION"), " (")), "{version}");
-    assert_eq!(record["run"]["peers"], serde_json::json!([{ "name": "postern", "version": version }]));
+    assert_eq!(
+        record["run"]["peers"],
+        serde_json::json!([{ "name": "postern", "version": version, "optimization": env!("POSTERN_OPT_LEVEL") }])
+    );
     for variant in variants {
         for iteration in variant["iterations"].as_array().unwrap() {
             let classes = iteration["classes"].as_array().unwrap();

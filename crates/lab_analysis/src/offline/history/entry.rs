@@ -41,8 +41,8 @@ pub(super) struct Conditions {
     /// The tool that measured.
     pub(super) tool: String,
     pub(super) quick: bool,
-    /// Level of optimization of the counted program; absent where nothing was counted. One level
-    /// needs several times the instructions of another.
+    /// Level of optimization of the measured program; absent when unknown. One level needs several
+    /// times the instructions of another.
     pub(super) optimization: Option<String>,
     /// Machines with their roles; empty when unknown.
     pub(super) machines: String,
@@ -114,7 +114,7 @@ impl HistoryEntry {
                 scenario: run.scenario.clone().unwrap_or_else(|| run.title.clone()),
                 tool: tool(&run.origin),
                 quick: run.quick,
-                optimization: run.counting.get(OPTIMIZATION).cloned(),
+                optimization: optimization(record),
                 machines: run.machines.iter().map(machine).collect::<Vec<_>>().join("; "),
             },
             environment: environment(record),
@@ -225,6 +225,13 @@ fn installed_memory(visible_bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     let step = if visible_bytes < 4 * GIB { GIB / 4 } else { GIB };
     formatting::bytes((visible_bytes.div_ceil(step) * step) as f64)
+}
+
+/// Level of optimization of the counted program, or else of the programs that took part.
+fn optimization(record: &Record) -> Option<String> {
+    let run = &record.run;
+    let levels = || run.peers.iter().find_map(|peer| peer.optimization.clone());
+    run.counting.get(OPTIMIZATION).cloned().or_else(levels)
 }
 
 fn environment(record: &Record) -> Vec<(String, String)> {

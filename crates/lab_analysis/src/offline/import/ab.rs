@@ -1,7 +1,7 @@
 //! Import of ab (`ApacheBench`): its text report, and its file for gnuplot with every request.
 
 use super::{
-    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule,
+    Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, Span,
     count_only, from_first_start,
 };
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
@@ -32,16 +32,15 @@ pub(super) fn tsv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         let wanted = "`starttime seconds ctime dtime ttime wait`, separated by tabs";
         rows.push(row.ok_or_else(|| at.line(number, format!("`{line}` is not {wanted}")))?);
     }
-    let first = rows.iter().map(|(start, _)| *start).min().unwrap_or(0);
     let request = |(start, ms): (u64, u64)| Request {
-        ended_s: (start - first) as f64 + ms as f64 / 1e3,
+        ended_s: start as f64 + ms as f64 / 1e3,
         nanos: ms.saturating_mul(1_000_000),
         outcome: Outcome::Ok,
         status: None,
         why: EndReason::Plain,
     };
     let mut requests: Vec<Request> = rows.into_iter().map(request).collect();
-    let seconds = from_first_start(&mut requests);
+    let Span { started_s, seconds } = from_first_start(&mut requests);
     if seconds < MIN_SECONDS && !requests.is_empty() {
         return Err(at.whole(format!(
             "covers {seconds:.0} s, and has starts in whole seconds: its rate would be wrong; import ab's text report, or measure for {MIN_SECONDS} s and more"
@@ -56,6 +55,7 @@ pub(super) fn tsv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         tool: "ab",
         content: Content::Untimed(requests, Examples::default(), Rule::exact(RULE, percentile)),
         seconds,
+        started_unix_s: started_s,
         load: ParsedLoad::closed(None),
         notes,
     })
@@ -121,6 +121,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         tool: "ab",
         content: Content::Summary(classes, stated),
         seconds,
+        started_unix_s: None,
         load: ParsedLoad::closed(report.concurrency),
         notes,
     })

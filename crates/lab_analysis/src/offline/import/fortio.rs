@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, count_only, ending_of_grpc, outcome_of,
+    Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, clock, count_only, ending_of_grpc, outcome_of,
 };
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
@@ -21,6 +21,8 @@ const UNPACED: &str = "max";
 struct Report {
     #[serde(default)]
     run_type: String,
+    /// As RFC 3339 writes it.
+    start_time: Option<String>,
     /// Number, or `max`.
     #[serde(rename = "RequestedQPS")]
     requested_qps: String,
@@ -79,6 +81,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         tool: "Fortio",
         content: Content::Summary(classes, stated),
         seconds: (report.actual_duration as f64 / 1e9).max(1e-6),
+        started_unix_s: report.start_time.as_deref().and_then(clock::rfc3339),
         load,
         notes,
     })

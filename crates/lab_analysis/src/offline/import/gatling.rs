@@ -92,11 +92,12 @@ pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
             LogLine::Other => {}
         }
     }
-    let seconds = from_first_start(&mut requests).max(1e-3);
+    let span = from_first_start(&mut requests);
     Ok(ParsedFile {
         tool: "Gatling",
         content: Content::Requests(requests, examples, Rule::digest()),
-        seconds,
+        seconds: span.seconds.max(1e-3),
+        started_unix_s: span.started_s,
         load: ParsedLoad::unknown(most_users(users)),
         notes: vec![
             "Gatling keeps whole milliseconds, and statuses only of failed checks".to_owned(),
@@ -219,6 +220,7 @@ pub(super) fn stats(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
         tool: "Gatling",
         content: Content::Summary(classes, stated),
         seconds: all / per_s,
+        started_unix_s: None,
         load: ParsedLoad::unknown(None),
         notes,
     })

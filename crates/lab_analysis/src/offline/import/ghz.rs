@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{
-    Content, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, clock,
+    Content, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, Span, clock,
     ending_of_grpc, from_first_start,
 };
 use crate::record::Outcome;
@@ -88,7 +88,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         }
         requests.push(request);
     }
-    let last = from_first_start(&mut requests);
+    let Span { started_s, seconds: last } = from_first_start(&mut requests);
     let seconds = (report.total as f64 / 1e9).max(last).max(1e-6);
     let of_all = report.options.count_errors;
     let counted = if of_all { "all calls" } else { "the calls that succeeded" };
@@ -105,7 +105,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     let rule = Rule { successes_only: !of_all, ..Rule::exact(text, percentile) };
     let load = load(&report.options, &mut notes);
     let content = Content::Requests(requests, examples, rule);
-    Ok(ParsedFile { tool: "ghz", content, seconds, load, notes })
+    Ok(ParsedFile { tool: "ghz", content, seconds, started_unix_s: started_s, load, notes })
 }
 
 fn load(options: &Options, notes: &mut Vec<String>) -> ParsedLoad {

@@ -32,7 +32,8 @@ pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         };
         rows.push((start, status, micros));
     }
-    let first = rows.iter().map(|(start, ..)| *start).min().unwrap_or(0);
+    let started = rows.iter().map(|(start, ..)| *start).min();
+    let first = started.unwrap_or(0);
     let request = |(start, status, micros): (i64, i64, i64)| {
         // h2load writes -1 for a request without a response.
         let status = u16::try_from(status).unwrap_or(0);
@@ -50,6 +51,7 @@ pub(super) fn log(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         tool: "h2load",
         content: Content::Requests(requests, Examples::default(), Rule::exact(LOG_RULE, percentile)),
         seconds,
+        started_unix_s: started.map(|micros| micros as f64 / 1e6),
         load: ParsedLoad::closed(None),
         notes: Vec::new(),
     })
@@ -87,6 +89,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         tool: "h2load",
         content: Content::Summary(classes, stated),
         seconds,
+        started_unix_s: None,
         load: ParsedLoad::closed(report.clients),
         notes: vec!["h2load's report has no percentiles; with --log-file it keeps every request".to_owned()],
     })

@@ -64,6 +64,7 @@ pub(super) fn csv(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, Im
         tool: "hey",
         content: Content::Requests(requests, Examples::default(), Rule::exact(RULE, percentile)),
         seconds,
+        started_unix_s: None,
         load: ParsedLoad::closed(None),
         notes,
     })
@@ -135,6 +136,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         tool: "hey",
         content: Content::Summary(classes, stated),
         seconds,
+        started_unix_s: None,
         load: ParsedLoad::closed(None),
         notes,
     })

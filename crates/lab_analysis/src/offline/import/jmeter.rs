@@ -364,13 +364,20 @@ impl ParsedRows {
                 "{left_out} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted"
             ));
         }
-        let seconds = from_first_start(&mut requests).max(1e-3);
+        let span = from_first_start(&mut requests);
         let rule = Rule::exact(RULE, percentile);
         let content = if coarse {
             Content::Untimed(requests, examples, rule)
         } else {
             Content::Requests(requests, examples, rule)
         };
-        ParsedFile { tool: "JMeter", content, seconds, load: ParsedLoad::unknown(threads), notes }
+        ParsedFile {
+            tool: "JMeter",
+            content,
+            seconds: span.seconds.max(1e-3),
+            started_unix_s: span.started_s,
+            load: ParsedLoad::unknown(threads),
+            notes,
+        }
     }
 }

@@ -73,14 +73,15 @@ pub(super) fn lines(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
             _ => {}
         }
     }
-    let seconds = from_first_start(&mut requests).max(1e-6);
+    let span = from_first_start(&mut requests);
     let mut notes =
         vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()];
     notes.extend(failed_checks_note(failed_checks));
     Ok(ParsedFile {
         tool: "k6",
         content: Content::Requests(requests, examples, Rule::exact(RULE, percentile)),
-        seconds,
+        seconds: span.seconds.max(1e-6),
+        started_unix_s: span.started_s,
         // Its output does not name its arrival-rate executors.
         load: ParsedLoad::unknown(users.map(workers)),
         notes,
@@ -178,6 +179,7 @@ pub(super) fn summary(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile
         tool: "k6",
         content: Content::Summary(classes, stated),
         seconds: count / rate,
+        started_unix_s: None,
         load: ParsedLoad::unknown(users),
         notes,
     })

@@ -108,6 +108,7 @@ pub(super) fn totals(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile,
         content: Content::Summary(classes(counts), stated(times, Some(per_s), percentiles)),
         // Locust divides by the time from its start to the last response.
         seconds: counts.0 as f64 / per_s,
+        started_unix_s: None,
         load: ParsedLoad::unknown(None),
         notes: notes(counts.1),
     })
@@ -193,6 +194,7 @@ pub(super) fn history(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile
         tool: "Locust",
         content: Content::Course(classes(counts), stated, timeline(&moments)),
         seconds,
+        started_unix_s: Some(first.at as f64),
         load: ParsedLoad::unknown(users),
         notes,
     })

@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 
 pub use recognise::{decode, recognise};
 use request::{
-    EndReason, Ending, Examples, Request, Rule, count_only, ending_of, ending_of_grpc, from_first_start,
-    line_of, nanos_of, outcome_of,
+    EndReason, Ending, Examples, Request, Rule, Span, count_only, ending_of, ending_of_grpc,
+    from_first_start, line_of, nanos_of, outcome_of,
 };
 pub use tool::Tool;
 
@@ -107,6 +107,8 @@ struct ParsedFile {
     tool: &'static str,
     content: Content,
     seconds: f64,
+    /// Start of the first request, seconds since 1970; absent where the file does not say.
+    started_unix_s: Option<f64>,
     load: ParsedLoad,
     notes: Vec<String>,
 }
@@ -227,7 +229,7 @@ fn record(read: ParsedFile, options: &ImportOptions) -> Result<Record, ImportErr
         title: format!("{tool}: {}", options.variant),
         scenario: None,
         origin: Origin::Import { tool: tool.to_owned(), file: options.file.clone(), notes },
-        started_unix_s: None,
+        started_unix_s: read.started_unix_s,
         commit: None,
         configuration: None,
         seed: None,

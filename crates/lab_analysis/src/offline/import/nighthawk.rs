@@ -110,7 +110,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     ];
     let load = load(&output.options, u32::try_from(workers).unwrap_or(u32::MAX).max(1), &mut notes);
     let content = Content::Summary(classes, stated);
-    Ok(ParsedFile { tool: "Nighthawk", content, seconds, load, notes })
+    Ok(ParsedFile { tool: "Nighthawk", content, seconds, started_unix_s: None, load, notes })
 }
 
 fn stated(all: &WorkerResult, per_s: f64, at: &ErrorContext<'_>) -> Result<StatedFigures, ImportError> {

@@ -79,6 +79,7 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         tool: "oha",
         content: Content::Summary(classes, stated),
         seconds: summary.total,
+        started_unix_s: None,
         load: ParsedLoad::closed(None),
         notes,
     })

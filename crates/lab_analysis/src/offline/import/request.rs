@@ -179,16 +179,26 @@ fn between_centres(sorted: &[u64], share: f64) -> f64 {
     from as f64 + (to as f64 - from as f64) * place.fract()
 }
 
-/// Makes ends relative to the start of the first request. Returns the seconds until the last end.
-pub(super) fn from_first_start(requests: &mut [Request]) -> f64 {
-    let begin =
-        requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
-    let mut last: f64 = 0.0;
+/// When the requests of a file ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    /// Start of the first request, on the clock of the ends that were given; absent without a
+    /// request.
+    pub(super) started_s: Option<f64>,
+    /// Time from the start of the first request to the end of the last, seconds.
+    pub(super) seconds: f64,
+}
+
+/// Makes ends relative to the start of the first request.
+pub(super) fn from_first_start(requests: &mut [Request]) -> Span {
+    let start = |request: &Request| request.ended_s - request.nanos as f64 / 1e9;
+    let started_s = requests.iter().map(start).reduce(f64::min);
+    let mut seconds: f64 = 0.0;
     for request in requests {
-        request.ended_s -= begin;
-        last = last.max(request.ended_s);
+        request.ended_s -= started_s.unwrap_or_default();
+        seconds = seconds.max(request.ended_s);
     }
-    last
+    Span { started_s, seconds }
 }
 
 /// Number of the line on which a CSV row begins, from 1.
@@ -284,8 +294,9 @@ mod tests {
             why: EndReason::Plain,
         };
         let mut requests = [one(1000.5, 500_000_000), one(1000.25, 100_000_000)];
-        assert!((from_first_start(&mut requests) - 0.5).abs() < 1e-9);
+        let span = from_first_start(&mut requests);
+        assert_eq!(span, Span { started_s: Some(1000.0), seconds: 0.5 });
         assert!((requests[1].ended_s - 0.25).abs() < 1e-9);
-        assert!(from_first_start(&mut []).abs() < 1e-9);
+        assert_eq!(from_first_start(&mut []), Span { started_s: None, seconds: 0.0 });
     }
 }

@@ -112,11 +112,12 @@ impl ParsedRows {
 
     fn read(self) -> ParsedFile {
         let Self { mut requests, examples } = self;
-        let seconds = from_first_start(&mut requests).max(1e-6);
+        let span = from_first_start(&mut requests);
         ParsedFile {
             tool: "vegeta",
             content: Content::Requests(requests, examples, Rule::digest()),
-            seconds,
+            seconds: span.seconds.max(1e-6),
+            started_unix_s: span.started_s,
             load: ParsedLoad::unknown(None),
             notes: vec![ARRIVALS.to_owned()],
         }
@@ -195,6 +196,7 @@ pub(super) fn report(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile,
         tool: "vegeta",
         content: Content::Summary(classes, stated),
         seconds: seconds.max(1e-6),
+        started_unix_s: None,
         load: ParsedLoad::unknown(None),
         notes,
     })

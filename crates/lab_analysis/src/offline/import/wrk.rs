@@ -68,7 +68,7 @@ pub(super) fn text(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
         sent_percentiles: report.sent_percentiles,
     };
     let content = Content::Summary(classes, stated);
-    Ok(ParsedFile { tool, content, seconds, load, notes })
+    Ok(ParsedFile { tool, content, seconds, started_unix_s: None, load, notes })
 }
 
 #[derive(Default)]

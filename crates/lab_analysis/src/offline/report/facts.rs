@@ -87,7 +87,10 @@ pub(in crate::offline) fn of_run(record: &Record) -> Vec<(String, String)> {
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.unwrap_or_else(|| "not known".to_owned())))
     .collect();
-    facts.extend(run.peers.iter().map(|peer| (peer.name.clone(), peer.version.clone())));
+    facts.extend(run.peers.iter().map(|peer| {
+        let level = peer.optimization.as_ref().map(|level| format!(", optimization level {level}"));
+        (peer.name.clone(), format!("{}{}", peer.version, level.unwrap_or_default()))
+    }));
     facts
 }
 

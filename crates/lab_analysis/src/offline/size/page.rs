@@ -83,7 +83,7 @@ fn answer(plan: &Sizing, reports: &[MeasuredReport<'_>]) -> Section {
         words.push("it covers every measured rate, because the cost depends on the rate".to_owned());
     }
     section.text(format!("The ranges: {}.", words.join("; ")));
-    for text in outside(plan).into_iter().chain(builds(reports)) {
+    for text in outside(plan).into_iter().chain(builds(plan, reports)) {
         section.text(text);
     }
     section.table(amounts(plan));
@@ -113,15 +113,16 @@ fn outside(plan: &Sizing) -> Option<String> {
 }
 
 /// Says that the reports are of several commits.
-fn builds(reports: &[MeasuredReport<'_>]) -> Option<String> {
+fn builds(plan: &Sizing, reports: &[MeasuredReport<'_>]) -> Option<String> {
     let mut commits: Vec<&str> = reports.iter().filter_map(|one| one.record.run.commit.as_deref()).collect();
     commits.sort_unstable();
     commits.dedup();
     (commits.len() > 1).then(|| {
         format!(
-            "The reports are of {} commits ({}). What a request costs may differ between them, and the ranges cover all of them.",
+            "The reports are of {} commits ({}). What a {} costs may differ between them, and the ranges cover all of them.",
             commits.len(),
-            commits.join(", ")
+            commits.join(", "),
+            plan.unit
         )
     })
 }

@@ -149,6 +149,21 @@ fn builds_of_another_optimization_are_kept_apart() {
 }
 
 #[test]
+fn builds_are_kept_apart_where_nothing_is_counted() {
+    let mut records = reports(&[500.0; 4]);
+    for (number, record) in records.iter_mut().enumerate() {
+        let level = if number == 2 { "0" } else { "3" };
+        record.run.peers.push(Peer {
+            name: "postern".to_owned(),
+            version: "0.1.0".to_owned(),
+            optimization: Some(level.to_owned()),
+        });
+    }
+    let text = shown(&records).sheet.markdown();
+    assert!(text.contains("| paths | full, optimization 0 | the lab |"), "{text}");
+}
+
+#[test]
 fn rates_that_differ_a_little_are_one_load() {
     let mut records = reports(&step());
     for (number, record) in records.iter_mut().enumerate() {
@@ -188,7 +203,8 @@ fn what_else_changed_stands_beside_the_change() {
     let mut records = reports(&step());
     for (number, record) in records.iter_mut().enumerate() {
         let version = if number < 11 { "1.34" } else { "1.35" };
-        record.run.peers = vec![Peer { name: "envoy".to_owned(), version: version.to_owned() }];
+        record.run.peers =
+            vec![Peer { name: "envoy".to_owned(), version: version.to_owned(), optimization: None }];
     }
     let text = shown(&records).sheet.markdown();
     let row = text.lines().find(|line| line.starts_with("| P50 of `gateway`")).unwrap();

@@ -9,6 +9,7 @@ mod ab;
 mod fortio;
 mod gatling;
 mod ghz;
+mod hey;
 mod jmeter;
 mod locust;
 mod nighthawk;
@@ -17,7 +18,6 @@ mod vegeta;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use lab_analysis::diagnose::findings;
 use lab_analysis::offline::import::{ImportOptions, Tool, import, recognise};
 use lab_analysis::offline::report::sheet;
 use lab_analysis::record::{Arrivals, Iteration, Origin, Outcome, Record};
@@ -112,90 +112,31 @@ fn every_form_is_recognised() {
 }
 
 #[test]
-fn hey_csv_has_heys_percentiles() {
-    let record = read("hey.csv");
-    let of = iteration(&record);
-    let mut compared = 0;
-    for line in fixture("hey.csv.printed").lines().filter(|line| line.contains("% in ")) {
-        let (share, rest) = line.split_once("% in ").unwrap();
-        let (share, seconds): (f64, &str) =
-            (share.parse::<f64>().unwrap() / 100.0, rest.split(' ').next().unwrap());
-        assert_eq!(format!("{:.4}", stated(of, share) / 1e6), seconds, "{line}");
-        histogram_is_near(of, share);
-        compared += 1;
+fn the_start_of_the_run_is_read_where_a_file_has_it() {
+    let files = [
+        ("ab.tsv", 1_795_950_584.0),
+        ("fortio.json", 1_795_950_938.5),
+        ("gatling.log", 1_795_950_568.1),
+        ("ghz.json", 1_795_951_092.7),
+        ("h2load.log", 1_795_457_943.2),
+        ("jmeter-xml.jtl", 1_795_393_319.1),
+        ("jmeter.jtl", 1_795_393_319.1),
+        ("k6.ndjson", 1_795_393_510.6),
+        ("locust_stats_history.csv", 1_795_950_635.0),
+        ("vegeta.csv", 1_795_950_581.0),
+        ("vegeta.ndjson", 1_795_950_581.0),
+    ];
+    for (name, start) in files {
+        let read = read(name).run.started_unix_s.unwrap();
+        assert!((read - start).abs() < 0.06, "{name}: {read}");
     }
-    assert_eq!(compared, 7);
-    assert_eq!(of.classes.iter().map(|class| class.count).sum::<u64>(), 198);
-    assert!(of.classes.iter().any(|class| class.status == Some(503)) && of.count(Outcome::Ok) > 150);
-    // The tool prints 0.0038 s; the requests in the file have four decimals too.
-    let mean = of.stated.as_ref().unwrap().mean_us.unwrap();
-    assert_eq!(format!("{:.4}", mean / 1e6), "0.0038");
-}
-
-#[test]
-fn heys_text_is_taken_as_it_is() {
-    let record = read("hey.txt");
-    let of = iteration(&record);
-    for line in fixture("hey.txt").lines().filter(|line| line.contains("% in ")) {
-        let (share, rest) = line.trim().split_once("% in ").unwrap();
-        let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
-        assert!((stated(of, share.parse::<f64>().unwrap() / 100.0) - seconds * 1e6).abs() < 1e-6, "{line}");
+    for name in ["ab.txt", "hey.csv", "hey.txt", "locust_stats.csv", "oha.json", "wrk.txt"] {
+        assert_eq!(read(name).run.started_unix_s, None, "{name}");
     }
-    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (109, 11));
-    assert!(of.latency(Outcome::Ok).is_none() && of.timeline.is_empty(), "no histogram is made up");
-    assert_eq!(Figure::P99.value(of), Some(35_400.0));
-    assert_eq!(Figure::Percentile(99_900).value(of), None);
-    assert!(findings(&record).iter().any(|finding| finding.name == "summary-only"));
-}
-
-#[test]
-fn hey_counts_requests_without_an_answer() {
-    let text = fixture("hey.txt").replace(
-        "Status code distribution:",
-        "Error distribution:\n  [7]\tGet \"http://127.0.0.1/\": EOF\n\nStatus code distribution:",
-    );
-    let record = import(&text, None, &told("hey.txt")).unwrap();
-    let failed = iteration(&record).classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
-    assert_eq!((failed.count, failed.example.as_deref()), (7, Some("Get \"http://127.0.0.1/\": EOF")));
 }
 
 /// hey counts every request for its rate, but keeps statuses and times of only the first million
 /// responses.
-#[test]
-fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
-    // 2 500 requests/s for 1 000 s, of which 20 000 had no response.
-    let long = |answered: &str, per_s: &str| {
-        let text = fixture("hey.txt")
-            .replace("0.2085 secs", "1000.0000 secs")
-            .replace("575.4611", per_s)
-            .replace("[200]\t109", &format!("[200]\t{answered}"))
-            .replace(
-                "Status code distribution:",
-                "Error distribution:\n  [20000]\tEOF\n\nStatus code distribution:",
-            );
-        import(&text, None, &told("hey.txt")).unwrap()
-    };
-    let record = long("999989", "2500.0000");
-    let of = iteration(&record);
-    assert!((of.seconds - 1e6 / 2480.0).abs() < 1e-6, "{}", of.seconds);
-    let failed = of.classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
-    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused), failed.count), (999_989, 11, 8065));
-    assert_eq!(Figure::PerSecond.value(of).map(f64::round), Some(2480.0));
-    let stated = of.stated.as_ref().unwrap();
-    assert_eq!((stated.mean_us, stated.per_s), (None, Some(2500.0)));
-    let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
-    assert!(
-        notes.iter().any(|note| note.contains("of the first 40") && note.contains("average")),
-        "{notes:?}"
-    );
-    // Below the limit nothing is missing, apart from the rounding of the rate.
-    for (answered, per_s) in [("999989", "1020.1"), ("699989", "2500.0000")] {
-        let record = long(answered, per_s);
-        let of = iteration(&record);
-        assert!((of.seconds - 1000.0).abs() < 1e-9 && of.stated.as_ref().unwrap().mean_us.is_some());
-    }
-}
-
 /// A time as k6 prints it, in µs, and its largest rounding error.
 fn k6_time(text: &str) -> (f64, f64) {
     let at = text.find(|letter: char| letter.is_alphabetic() || letter == 'µ').unwrap();
@@ -259,15 +200,6 @@ fn k6_lines_of_what_has_no_tags_are_passed_over() {
     let users = "{\"type\":\"Point\",\"metric\":\"vus\",\"data\":{\"time\":\"2026-01-01T00:00:00Z\",\"value\":2,\"tags\":null}}\n";
     let with = import(&format!("{}{users}", fixture("k6.ndjson")), None, &told("k6.ndjson")).unwrap();
     assert_eq!(iteration(&with).count(Outcome::Ok), 24);
-}
-
-#[test]
-fn hey_that_got_no_answer_at_all_has_no_figures() {
-    let text = "\nSummary:\n  Total:\t0.0021 secs\n  Slowest:\t0.0000 secs\n  Fastest:\t0.0000 secs\n  Average:\tNaN secs\n  \
-                Requests/sec:\t4761.9\n\nStatus code distribution:\n\nError distribution:\n  [10]\tGet \"http://127.0.0.1/\": EOF\n";
-    let record = import(text, None, &told("hey.txt")).unwrap();
-    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (0, 10));
-    assert_eq!(iteration(&record).stated.as_ref().and_then(|stated| stated.mean_us), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use lab_analysis::diagnose::findings;
 use lab_analysis::offline::render::html;
 use lab_analysis::offline::report::sheet;
-use lab_analysis::record::{Arrivals, Comparison, Doubt, Finding, Origin, Record, Stage};
+use lab_analysis::record::{Arrivals, Comparison, Doubt, Finding, Origin, Peer, Record, Stage};
 use lab_analysis::statistics::{Figure, figures, median};
 use lab_analysis::test_support::sample;
 
@@ -144,6 +144,18 @@ fn what_makes_figures_doubtful_is_found() {
     bound.variants[0].iterations[1].generator.as_mut().unwrap().limited = true;
     bound.run.quick = true;
     assert_eq!(names(&bound), ["generator-bound", "quick"], "the graver one first");
+
+    let mut debug = healthy();
+    let own = |level: &str| Peer {
+        name: "postern".to_owned(),
+        version: "0.1.0".to_owned(),
+        optimization: Some(level.to_owned()),
+    };
+    debug.run.peers.push(own("0"));
+    assert_eq!(names(&debug), ["not-optimized"]);
+    assert_eq!(findings(&debug)[0].evidence, "`postern` was built with optimization level 0");
+    *debug.run.peers.last_mut().unwrap() = own("3");
+    assert_eq!(names(&debug), Vec::<String>::new());
 
     let mut few = healthy();
     few.variants[1].iterations.truncate(3);
