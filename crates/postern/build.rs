@@ -13,10 +13,14 @@ fn main() {
     for variable in ["POSTERN_COMMIT", "POSTERN_COMMIT_DATE"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    let level = var("OPT_LEVEL").unwrap_or_default();
-    println!("cargo::rustc-env=POSTERN_OPT_LEVEL={level}");
     let named = var("POSTERN_COMMIT").ok().zip(var("POSTERN_COMMIT_DATE").ok());
     let is_optimized = var("PROFILE").is_ok_and(|profile| profile == "release");
+    let level = match var("OPT_LEVEL").unwrap_or_default() {
+        // The profile `release` optimizes the crates that a request passes, and not this one.
+        level if is_optimized && level == "0" => "partial".to_owned(),
+        level => level,
+    };
+    println!("cargo::rustc-env=POSTERN_OPT_LEVEL={level}");
     let source = named.or_else(|| if is_optimized { of_repository() } else { None });
     let version = var("CARGO_PKG_VERSION").unwrap_or_default();
     let described = match &source {

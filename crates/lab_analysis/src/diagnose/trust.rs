@@ -15,8 +15,10 @@ const LITTLE_TOLERANCE: f64 = 0.1;
 /// before sending is as long as the flight.
 const MIN_DIFFERENCE: f64 = 0.5;
 
-/// Level of optimization of a build whose figures are those of a release.
+/// Levels of optimization of a build whose figures are those of the packages, and of one of which
+/// some crates were not optimized.
 const FULL_OPTIMIZATION: &str = "3";
+const PARTIAL_OPTIMIZATION: &str = "partial";
 
 /// Findings about the whole run: stopped early, shortened, of a program that is not optimized, or
 /// imported.
@@ -45,10 +47,15 @@ pub(super) fn about_run(record: &Record) -> Vec<Finding> {
     }
     for peer in &record.run.peers {
         if let Some(level) = peer.optimization.as_deref().filter(|level| *level != FULL_OPTIMIZATION) {
+            let how = if level == PARTIAL_OPTIMIZATION {
+                "optimized in part".to_owned()
+            } else {
+                format!("built with optimization level {level}")
+            };
             findings.push(about(
                 "not-optimized",
-                &format!("`{}` was built with optimization level {level}", peer.name),
-                "a release needs less CPU, a build without optimization several times as much: measure one of the profile `dist`",
+                &format!("`{}` was {how}", peer.name),
+                "the packages need less CPU, or several times less: measure a build of the profile `dist`",
             ));
         }
     }

@@ -105,8 +105,9 @@ pub struct Peer {
     pub name: String,
     /// Version that the program reports.
     pub version: String,
-    /// Level of optimization with which the compiler built it, `0` to `3`; absent when unknown. It
-    /// is known for the program that contains the lab.
+    /// Level of optimization with which the compiler built it, `0` to `3`, or `partial` where some
+    /// crates were not optimized; absent when unknown. It is known for the program that contains
+    /// the lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimization: Option<String>,
 }

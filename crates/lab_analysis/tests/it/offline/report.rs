@@ -154,6 +154,8 @@ fn what_makes_figures_doubtful_is_found() {
     debug.run.peers.push(own("0"));
     assert_eq!(names(&debug), ["not-optimized"]);
     assert_eq!(findings(&debug)[0].evidence, "`postern` was built with optimization level 0");
+    *debug.run.peers.last_mut().unwrap() = own("partial");
+    assert_eq!(findings(&debug)[0].evidence, "`postern` was optimized in part");
     *debug.run.peers.last_mut().unwrap() = own("3");
     assert_eq!(names(&debug), Vec::<String>::new());
 
