@@ -47,7 +47,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener>
         .collect()
 }
 
-/// Refuses two listeners on one address. The kernel would distribute the connections between them.
+/// Refuses two listeners on one address, and one on a port that a Gateway may get. The kernel would
+/// distribute the connections between them, and a network policy for Gateways would open the port.
 fn check_addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
     let admin = &sound.file.admin;
     let admin = admin.enabled.then(|| (KeyPath::top_level("admin"), ListenAddress::Ip(admin.address.0)));
@@ -62,6 +63,22 @@ fn check_addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], con
                 ListenAddress::Ip(_) => "give each its own port",
                 ListenAddress::Unix(_) => "give each its own path",
             };
+            context.faults.add(&path.key("address"), message, hint);
+        }
+    }
+    let service = sound.file.gateway_api.as_ref().and_then(|table| table.service.as_ref());
+    let Some(service) = service else { return };
+    for (path, address) in &all {
+        if let ListenAddress::Ip(address) = address
+            && (service.first_port..=service.last_port).contains(&address.port())
+        {
+            let message = format!(
+                "port {} is one of those that Gateways get ({} to {})",
+                address.port(),
+                service.first_port,
+                service.last_port
+            );
+            let hint = "write another port, or another range in `gateway_api.service`";
             context.faults.add(&path.key("address"), message, hint);
         }
     }
