@@ -36,7 +36,7 @@ fn every_provider_and_every_caller_gets_a_sound_configuration() {
         ("dex", &["--issuer", "https://dex.example"]),
         ("openshift", CLUSTER),
         ("kubernetes", CLUSTER),
-        ("own", &[]),
+        ("own", &["--issuer", "https://login.example"]),
     ];
     let folder = Folder::new("init");
     with_cluster_files(&folder);
@@ -104,6 +104,17 @@ fn it_listens_where_its_clients_come_from() {
     let behind_a_proxy = written(&folder, "proxy", &behind_a_proxy.concat());
     assert_eq!(addresses(&behind_a_proxy), ["127.0.0.1:9901", "127.0.0.1:8080", "127.0.0.1:9000"]);
     assert!(behind_a_proxy.contains("database = \"sqlite://provider.db?mode=rwc\""), "{behind_a_proxy}");
+}
+
+#[test]
+fn a_provider_for_other_machines_has_a_url_that_they_reach() {
+    let folder = Folder::new("init-issuer");
+    let words = ["--for", "own", "--upstream", "http://127.0.0.1:3000", "--out", "own"];
+    let output = init(&folder, &[&words[..], &["--url", "https://app.example"]].concat());
+    let said = output_text(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--issuer") && said.contains("https://login.example"), "{said}");
+    assert!(!folder.0.join("own").exists());
 }
 
 #[test]

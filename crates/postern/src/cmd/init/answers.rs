@@ -36,9 +36,8 @@ pub(super) struct Answers {
     pub(super) issuer: String,
     /// Address of the provider in this process.
     pub(super) provider_address: String,
-    /// Folder of the database of the provider in this process, with its final slash; empty: that of the
-    /// configuration.
-    pub(super) database_folder: &'static str,
+    /// Whether it is for the service of the packages: services have their configuration below `/etc`.
+    pub(super) is_for_service: bool,
     pub(super) client_id: String,
     /// File with the client's secret, as the configuration names it.
     pub(super) secret_file: String,
@@ -107,6 +106,12 @@ impl Answers {
             )));
         }
         let issuer = match provider.issuer() {
+            // Browsers of other machines do not reach it there.
+            Ok(_) if provider == ProviderKind::Own && !is_local => {
+                let question = "URL under which callers reach the provider, on another host than --url, such as \
+                                https://login.example";
+                asked(arguments.issuer.as_deref(), "--issuer", question, None)?
+            }
             Ok(known) => arguments.issuer.clone().unwrap_or_else(|| known.to_owned()),
             Err(example) => {
                 let question = format!("URL of the provider, such as {example}");
@@ -132,7 +137,7 @@ impl Answers {
             url,
             issuer,
             provider_address,
-            database_folder: if provider == ProviderKind::Own { database_folder(&arguments.out) } else { "" },
+            is_for_service: is_below_etc(&arguments.out),
             client_id,
             secret_file,
             audience,
@@ -208,11 +213,8 @@ fn listen_address(
     }
 }
 
-/// Folder of a database beside a configuration in `folder`. Services write to no folder of `/etc`:
-/// theirs is the one of the packages.
-fn database_folder(folder: &Path) -> &'static str {
-    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    if folder.starts_with("/etc") { "/var/lib/postern/" } else { "" }
+fn is_below_etc(folder: &Path) -> bool {
+    std::path::absolute(folder).is_ok_and(|folder| folder.starts_with("/etc"))
 }
 
 /// The value of a flag, or the answer to its question.
@@ -275,15 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn services_keep_no_database_below_etc() {
+    fn services_have_their_configuration_below_etc() {
         for (folder, expected) in [
-            ("/etc/postern", "/var/lib/postern/"),
-            ("/etc/postern/own", "/var/lib/postern/"),
-            ("/etcetera", ""),
-            ("/srv/etc", ""),
-            ("own", ""),
+            ("/etc/postern", true),
+            ("/etc/postern/own", true),
+            ("/etcetera", false),
+            ("/srv/etc", false),
+            ("own", false),
         ] {
-            assert_eq!(database_folder(Path::new(folder)), expected, "{folder}");
+            assert_eq!(is_below_etc(Path::new(folder)), expected, "{folder}");
         }
     }
 }

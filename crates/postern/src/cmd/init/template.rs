@@ -6,6 +6,9 @@ use std::path::Path;
 use super::answers::Answers;
 use super::{Callers, ProviderKind};
 
+/// The configuration of the service that the packages install.
+const SERVICE_CONFIGURATION: &str = "/etc/postern/postern.toml";
+
 /// What the provider needs beside URL and client, for logins and for tokens.
 struct Particulars {
     /// Name in the configuration, by which rules know it.
@@ -211,13 +214,15 @@ fn tokens(text: &mut String, answers: &Answers, about: &Particulars) {
 }
 
 fn provider(text: &mut String, answers: &Answers) {
+    // Services write to no folder of `/etc`: theirs is the one of the packages.
+    let database_folder = if answers.is_for_service { "/var/lib/postern/" } else { "" };
     let _ = write!(
         text,
         "\n# The OpenID provider in this process. Its pages are at {issuer}.\n\
          [provider]\n\
          issuer = {quoted_issuer}\n\
          address = {address}\n\
-         database = {database}\n\
+         {proxy}database = {database}\n\
          audiences = [{audience}]\n\
          \n\
          [[provider.client]]\n\
@@ -226,7 +231,14 @@ fn provider(text: &mut String, answers: &Answers) {
         issuer = answers.issuer,
         quoted_issuer = quoted(&answers.issuer),
         address = quoted(&answers.provider_address),
-        database = quoted(&format!("sqlite://{}provider.db?mode=rwc", answers.database_folder)),
+        // Without it, wrong passwords of all clients would count for one.
+        proxy = if answers.issuer.starts_with("https://") {
+            "# The proxy on this machine, where TLS ends, adds its client to X-Forwarded-For.\n\
+             trusted_proxies = [\"127.0.0.1/32\"]\n"
+        } else {
+            ""
+        },
+        database = quoted(&format!("sqlite://{database_folder}provider.db?mode=rwc")),
         audience = quoted(&answers.audience),
         id = quoted(&answers.client_id),
     );
@@ -280,26 +292,92 @@ fn service(text: &mut String, answers: &Answers) {
 
 /// What to do next.
 pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
-    let folder = path.parent().unwrap_or(Path::new(".")).display();
-    let (path, mut text) = (path.display(), String::from("\nnext:\n"));
+    let mut text = String::from("\nnext:\n");
     if answers.callers.has_people()
         && !matches!(answers.provider, ProviderKind::Own | ProviderKind::Openshift)
     {
         let _ =
             writeln!(text, "  at the provider, register the redirect URI {}/oauth2/callback", answers.url);
     }
-    // The database belongs to the user of the service, who has to read the files.
-    let user = if answers.database_folder.is_empty() { "" } else { "runuser -u postern -- " };
-    if !user.is_empty() {
-        let _ = writeln!(text, "  chgrp postern {folder} {folder}/* && chmod g+rX {folder} {folder}/*");
-    }
-    let _ = writeln!(text, "  {user}postern serve {path}");
+    // Below /etc it is for the service of the packages. That may run already, with the configuration
+    // that it came with, and the database belongs to its user.
+    let (user, used) = if answers.is_for_service {
+        let (service, folder) = (Path::new(SERVICE_CONFIGURATION), path.parent().unwrap_or(Path::new(".")));
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        let files = folder.display();
+        let _ = if service.parent() == Some(&folder) {
+            writeln!(text, "  chgrp postern {files}/* && chmod g+r {files}/*")
+        } else {
+            writeln!(text, "  install -g postern -m 0640 {files}/* /etc/postern")
+        };
+        let _ = writeln!(text, "  systemctl restart postern");
+        ("runuser -u postern -- ", service)
+    } else {
+        let _ = writeln!(text, "  postern serve {}", path.display());
+        ("", path)
+    };
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(text, "  {user}postern admin {path} user add YOU --generate-password");
+        let _ = writeln!(text, "  {user}postern admin {} user add YOU --generate-password", used.display());
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
         _ => writeln!(text, "  open {}/ in a browser", answers.url),
     };
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(is_for_service: bool) -> Answers {
+        let text = String::new;
+        Answers {
+            provider: ProviderKind::Own,
+            callers: Callers::People,
+            upstream: "http://127.0.0.1:3000".to_owned(),
+            url: "http://localhost:8080".to_owned(),
+            address: "127.0.0.1:8080".to_owned(),
+            admin_address: "127.0.0.1:9901",
+            issuer: "http://127.0.0.1:9000".to_owned(),
+            provider_address: "127.0.0.1:9000".to_owned(),
+            is_for_service,
+            client_id: "app".to_owned(),
+            secret_file: "client.secret".to_owned(),
+            audience: "app".to_owned(),
+            group: None,
+            ca: text(),
+            token_file: text(),
+        }
+    }
+
+    #[test]
+    fn services_keep_no_database_below_etc() {
+        let database = |answers: &Answers| {
+            let text = configuration(answers);
+            text.lines().find(|line| line.starts_with("database = ")).unwrap_or_default().to_owned()
+        };
+        assert_eq!(database(&answers(true)), "database = \"sqlite:///var/lib/postern/provider.db?mode=rwc\"");
+        assert_eq!(database(&answers(false)), "database = \"sqlite://provider.db?mode=rwc\"");
+    }
+
+    #[test]
+    fn the_service_of_the_packages_gets_the_files_and_is_restarted() {
+        let steps = |is_for_service, path: &str| next_steps(&answers(is_for_service), Path::new(path));
+        let elsewhere = steps(true, "/etc/postern/first/postern.toml");
+        let expected = "\nnext:\n\
+                        \x20 install -g postern -m 0640 /etc/postern/first/* /etc/postern\n\
+                        \x20 systemctl restart postern\n\
+                        \x20 runuser -u postern -- postern admin /etc/postern/postern.toml user add YOU --generate-password\n\
+                        \x20 open http://localhost:8080/ in a browser\n";
+        assert_eq!(elsewhere, expected);
+        let in_place = steps(true, "/etc/postern/postern.toml");
+        assert!(
+            in_place.contains("\n  chgrp postern /etc/postern/* && chmod g+r /etc/postern/*\n"),
+            "{in_place}"
+        );
+        let by_hand = steps(false, "first/postern.toml");
+        assert!(by_hand.contains("\n  postern serve first/postern.toml\n"), "{by_hand}");
+        assert!(!by_hand.contains("systemctl"), "{by_hand}");
+    }
 }
