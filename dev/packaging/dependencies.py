@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cyclonedx.contrib.hash.factories import HashTypeFactory
 from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import ExternalReference, ExternalReferenceType, XsUri
+from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -94,6 +94,11 @@ def checksums() -> dict[tuple[str, str], str]:
     return {(one["name"], one["version"]): one["checksum"] for one in lock["package"] if "checksum" in one}
 
 
+def compiler() -> str:
+    """Name and version of the compiler, with its commit."""
+    return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def crate(package: dict, sums: dict[tuple[str, str], str]) -> Crate:
     # An older form of "OR".
     license = (package["license"] or "NOASSERTION").replace("/", " OR ")
@@ -123,6 +128,7 @@ def cyclonedx(root: Crate, crates: list[Crate], edges: dict[str, list[str]], now
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, seed))
     bom.metadata.timestamp = now
     program = component(root, ComponentType.APPLICATION)
+    program.properties.add(Property(name="postern:compiler", value=compiler()))
     bom.metadata.component = program
     by_id = {root.id: program} | {crate.id: component(crate, ComponentType.LIBRARY) for crate in crates}
     for crate in crates:
@@ -156,6 +162,7 @@ def spdx(root: Crate, crates: list[Crate], edges: dict[str, list[str]], now: dat
         spdx_version="SPDX-2.3", spdx_id="SPDXRef-DOCUMENT", name=f"postern-{root.version}", data_license="CC0-1.0",
         document_namespace=f"https://postern.example/spdx/{uuid.uuid5(uuid.NAMESPACE_URL, seed)}",
         creators=[Actor(ActorType.ORGANIZATION, "Postern maintainers")], created=now,
+        creator_comment=f"Compiler: {compiler()}",
     )  # fmt: skip
     by_id = {crate.id: crate for crate in [root, *crates]}
     relations = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, reference(root))]

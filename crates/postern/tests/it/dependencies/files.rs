@@ -46,6 +46,23 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "over {MOST_LINES} lines, split by meaning:\n{}", long.join("\n"));
 }
 
+/// The chart deploys the image of its version, and a release publishes both.
+#[test]
+fn the_chart_and_the_release_are_of_this_version() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let has = |text: &str, line: &str| text.lines().any(|one| one == line);
+    let (chart, version) = (read("deploy/helm/postern/Chart.yaml"), env!("CARGO_PKG_VERSION"));
+    assert!(has(&chart, &format!("version: {version}")), "{chart}");
+    assert!(has(&chart, &format!("appVersion: \"{version}\"")), "{chart}");
+    // The workflow writes the published image in place of this one.
+    assert!(has(&read("deploy/helm/postern/values.yaml"), "  repository: postern"));
+    let release = read(".github/workflows/release.yaml");
+    let compiler = release.lines().find_map(|line| line.trim().strip_prefix("RUST: ")).unwrap();
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    assert!(compiler == oldest || compiler.starts_with(&format!("{oldest}.")), "{compiler}, not {oldest}");
+}
+
 /// A dependency that nobody uses any more still costs time to build and care to keep.
 #[test]
 fn every_dependency_is_used() {
