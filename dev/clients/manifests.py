@@ -211,6 +211,8 @@ def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) ->
     text = text.replace("[kubernetes]\n", f'[kubernetes]\nurl = "{cluster.base}"\n')
     # Listeners of Gateways, as those of the file above.
     text = text.replace("[gateway_api]\n", '[gateway_api]\nbind = "127.0.0.1"\n')
+    # The stage's ports begin at 21000, which Gateways would get.
+    text = text.replace("first_port = 20000\nlast_port = 29999\n", "first_port = 10000\nlast_port = 19999\n")
     text = re.sub(r'endpoints = \["[^"]+"\]', f'endpoints = ["http://127.0.0.1:{stage.port("echo")}"]', text)
     for place in (POD_FILES, SECRET_FILES, POD_LABELS):
         text = text.replace(place, f"{folder}/")

@@ -172,7 +172,8 @@ pub struct GatewayService {
     /// Labels of the pods of this process.
     #[schemars(length(min = 1))]
     pub selector: BTreeMap<String, String>,
-    /// First port of the pods that may serve a Gateway.
+    /// First port of the pods that may serve a Gateway. No listener, nor the admin listener or the
+    /// provider, may have a port of this range.
     #[serde(default = "first_port")]
     #[schemars(range(min = 1024))]
     pub first_port: u16,
