@@ -301,7 +301,7 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
     }
     // Below /etc it is for the service of the packages. That may run already, with the configuration
     // that it came with, and the database belongs to its user.
-    let (user, used) = if answers.is_for_service {
+    let (prefix, file) = if answers.is_for_service {
         let (service, folder) = (Path::new(SERVICE_CONFIGURATION), path.parent().unwrap_or(Path::new(".")));
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let files = folder.display();
@@ -317,7 +317,7 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
         ("", path)
     };
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(text, "  {user}postern admin {} user add YOU --generate-password", used.display());
+        let _ = writeln!(text, "  {prefix}postern admin {} user add YOU --generate-password", file.display());
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
