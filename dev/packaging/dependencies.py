@@ -5,12 +5,13 @@
 Files in FOLDER: postern.cdx.json (CycloneDX 1.6), postern.spdx.json (SPDX 2.3) and
 THIRD-PARTY-LICENSES.txt. Both SBOMs are validated against their schema. The dependencies are those
 that Cargo compiles for the program with these features (kubernetes,lab) on this platform, without
-tests. Times are SOURCE_DATE_EPOCH.
+tests, and the standard library of Rust, which the compiler brings. Times are SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 import platform
@@ -94,9 +95,28 @@ def checksums() -> dict[tuple[str, str], str]:
     return {(one["name"], one["version"]): one["checksum"] for one in lock["package"] if "checksum" in one}
 
 
+def rustc(*arguments: str) -> str:
+    return subprocess.run(["rustc", *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def compiler() -> str:
     """Name and version of the compiler, with its commit."""
-    return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    return rustc("--version")
+
+
+def standard_library() -> Crate:
+    version = compiler().split()[1]
+    return Crate("std", "std", version, "Apache-2.0 OR MIT", "https://github.com/rust-lang/rust", Path(rustc("--print", "sysroot")), None)
+
+
+def standard_licenses() -> str:
+    """Copyright notices of the standard library and of what is built into it, without their markup."""
+    page = Path(rustc("--print", "sysroot")) / "share/doc/rust/COPYRIGHT-library.html"
+    if not page.exists():
+        sys.exit(f"{page} is missing: install the component `rustc` of the toolchain whole")
+    body = re.sub(r"(?s)<(head|style|script)\b.*?</\1>", "", page.read_text())
+    lines = html.unescape(re.sub(r"<[^>]*>", "", body)).splitlines()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip()
 
 
 def crate(package: dict, sums: dict[tuple[str, str], str]) -> Crate:
@@ -194,14 +214,21 @@ def licenses(crates: list[Crate]) -> str:
         if not is_foreign(crate):
             continue
         found = license_texts(crate)
-        note = "" if found else " (the package has no licence file; the text is that of the licence)"
+        note = ""
+        if not found:
+            # The text of that licence is there anyway.
+            if "Apache-2.0" not in crate.license:
+                sys.exit(f"{crate.name} {crate.version} has no licence file, and {crate.license} has no text here: add it")
+            note = " (it has no licence file; used under Apache-2.0, as Postern itself)"
         lines.append(f"{crate.name} {crate.version}: {crate.license}{note}")
         for place, text in found:
             digest = hashlib.sha256(" ".join(text.split()).encode()).hexdigest()
             texts.setdefault(digest, text)
             users.setdefault(digest, []).append(f"{crate.name} {crate.version} ({place})")
+    lines.append(f"std {standard_library().version}: {standard_library().license}")
     for digest, text in texts.items():
         lines += ["", "=" * 100, *users[digest], "-" * 100, text]
+    lines += ["", "=" * 100, f"std {standard_library().version} (COPYRIGHT-library.html)", "-" * 100, standard_licenses()]
     return "\n".join(lines) + "\n"
 
 
@@ -209,6 +236,9 @@ def main() -> None:
     version, commit, features, folder = *sys.argv[1:4], Path(sys.argv[4])
     now = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
     root, crates, edges = compiled(features)
+    library = standard_library()
+    crates = sorted([*crates, library], key=lambda one: (one.name, one.version))
+    edges = edges | {root.id: [*edges[root.id], library.id], library.id: []}
     seed = f"https://postern.example/{version}/{commit}/{features}"
     (folder / "postern.cdx.json").write_text(cyclonedx(root, crates, edges, now, seed) + "\n")
     spdx(root, crates, edges, now.replace(tzinfo=None), seed, folder / "postern.spdx.json")

@@ -332,7 +332,7 @@ fn markdown() -> Vec<PathBuf> {
         }
     }
     let root = repository().canonicalize().unwrap();
-    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
     let mut found: Vec<PathBuf> = names.map(|name| root.join(name)).into();
     for folder in ["docs", "deploy", "examples"] {
         below(&root.join(folder), &mut found);
