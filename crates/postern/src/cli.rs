@@ -1,5 +1,7 @@
 //! Command line: the commands and their exit codes.
 
+mod file_argument;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -70,8 +72,8 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => cmd::check::run(&arguments),
         Command::Health(arguments) => cmd::health::run(&arguments),
         Command::Crd(arguments) => cmd::crd::run(&arguments),
-        Command::Completions(arguments) => cmd::completions::run(&arguments, Cli::command()),
-        Command::Man(arguments) => cmd::man::run(&arguments, Cli::command()),
+        Command::Completions(arguments) => cmd::completions::run(&arguments, for_completions()),
+        Command::Man(arguments) => cmd::man::run(&arguments, for_pages()),
         Command::Migrate(arguments) => cmd::migrate::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),
@@ -89,22 +91,26 @@ pub fn main() -> ExitCode {
 
 /// Parses the command line. An invalid one ends the process with a message.
 fn parse(arguments: Vec<OsString>) -> Cli {
-    let matches = with_global_options_once(Cli::command()).get_matches_from(with_file_option(arguments));
+    let command = for_terminal();
+    let arguments = file_argument::with_option(arguments, &command);
+    let matches = command.get_matches_from(arguments);
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// `postern admin FILE …` means `postern admin --config FILE …`. The parser would take a misspelt
-/// command for the file, and then complain about the next word. A path has a dot or a slash, and no
-/// command has one.
-fn with_file_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_path = |word: &OsString| {
-        let word = word.to_string_lossy();
-        !word.starts_with('-') && word.contains(['.', '/'])
-    };
-    if arguments.get(1).is_some_and(|command| command == "admin") && arguments.get(2).is_some_and(is_path) {
-        arguments.insert(2, "--config".into());
-    }
-    arguments
+/// The command line, as it is parsed and as `--help` shows it.
+fn for_terminal() -> clap::Command {
+    with_global_options_once(file_argument::with_positional(Cli::command()))
+}
+
+/// The command line of the manual pages: that of `--help`, without the commands `help`, which need
+/// no page.
+fn for_pages() -> clap::Command {
+    with_global_options_once(file_argument::with_positional(Cli::command().disable_help_subcommand(true)))
+}
+
+/// The command line that shells complete: a global option is completed wherever it is accepted.
+fn for_completions() -> clap::Command {
+    file_argument::with_positional(Cli::command())
 }
 
 /// Hides global options in the help of the commands that inherit them: the command that has them
@@ -135,31 +141,17 @@ fn hide_inherited(command: &mut clap::Command) {
 mod parsing {
     use super::*;
 
-    fn words(text: &str) -> Vec<OsString> {
-        text.split(' ').map(Into::into).collect()
-    }
-
-    #[test]
-    fn a_file_may_follow_admin() {
-        let same = |given: &str, meant: &str| assert_eq!(with_file_option(words(given)), words(meant));
-        same("postern admin postern.toml user list", "postern admin --config postern.toml user list");
-        same("postern admin ./user user list", "postern admin --config ./user user list");
-        for unchanged in
-            ["postern admin --config a.toml user list", "postern admin usr list", "postern serve a.toml"]
-        {
-            same(unchanged, unchanged);
-        }
-    }
-
     #[test]
     fn global_options_are_explained_once() {
-        let mut command = with_global_options_once(Cli::command());
+        let mut command = for_terminal();
         let admin = command.find_subcommand_mut("admin").unwrap();
         assert!(admin.render_help().to_string().contains("--operator"));
         let add = admin.find_subcommand_mut("user").unwrap().find_subcommand_mut("add").unwrap();
         let help = add.render_help().to_string();
         assert!(help.contains("--email") && !help.contains("--operator"), "{help}");
-        let parsed = parse(words("postern admin user add ada --operator me --config a.toml"));
+        let parsed = parse(
+            "postern admin user add ada --operator me --config a.toml".split(' ').map(Into::into).collect(),
+        );
         assert!(matches!(parsed.command, Command::Admin(_)));
     }
 }
@@ -229,6 +221,7 @@ mod tests {
     fn commands_in_the_documents_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let (mut count, mut faults) = (0, Vec::new());
+        let command = for_terminal();
         for document in documents(&root) {
             for words in commands(&fs::read_to_string(&document).unwrap()) {
                 count += 1;
@@ -241,7 +234,8 @@ mod tests {
                 // `postern COMMAND --help` and arrows are no commands.
                 let is_command = |word: &String| word.starts_with(|first: char| first.is_ascii_lowercase());
                 if words.get(1).is_some_and(is_command)
-                    && let Err(error) = Cli::try_parse_from(with_file_option(arguments))
+                    && let Err(error) =
+                        command.clone().try_get_matches_from(file_argument::with_option(arguments, &command))
                     && unknown.contains(&error.kind())
                 {
                     faults.push(format!("{}: {}\n{error}", document.display(), words.join(" ")));

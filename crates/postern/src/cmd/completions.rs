@@ -15,7 +15,9 @@ Examples:
   postern completions zsh > _postern         for /usr/local/share/zsh/site-functions
   postern completions fish > postern.fish    for ~/.config/fish/completions
 
-The packages for Debian and Red Hat install them.")]
+The packages for Debian and Red Hat install them.
+
+Exit codes: 0 success, 2 the command line is invalid, 3 standard output cannot be written.")]
 pub struct Arguments {
     /// The shell.
     #[arg(value_name = "SHELL")]

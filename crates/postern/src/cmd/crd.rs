@@ -11,7 +11,9 @@ Example:
   postern crd > accesspolicies.yaml     then: kubectl apply --server-side -f accesspolicies.yaml
 
 The definitions of the Gateway API are not part of it. `kubectl explain accesspolicy.spec.defaults`
-shows the fields of a policy.")]
+shows the fields of a policy.
+
+Exit codes: 0 success, 2 the command line is invalid, 3 standard output cannot be written.")]
 pub struct Arguments {}
 
 /// Runs `postern crd`.

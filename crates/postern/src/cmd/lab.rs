@@ -39,3 +39,26 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         CommandOutcome::Negative => Outcome::Negative,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cmd::documented::assert_row_has_members_of;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn remarks_of_an_audit_have_the_documented_members() {
+        let program = Program::try_parse_from(["lab", "audit", "--json"]).unwrap();
+        let mut out = Vec::new();
+        lab::cli::run(&program.arguments, &ProgramFinder::default(), &mut out).unwrap();
+        let remarks: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_row_has_members_of("lab audit --json", &remarks);
+    }
+}

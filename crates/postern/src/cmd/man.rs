@@ -13,7 +13,9 @@ use crate::exit::{Failure, Outcome};
 Example:
   postern man pages     then: man -l pages/postern-serve.1
 
-For `man postern-serve` the folder is one of MANPATH, such as /usr/local/share/man/man1.")]
+For `man postern-serve` the folder is one of MANPATH, such as /usr/local/share/man/man1.
+
+Exit codes: 0 success, 2 the command line is invalid, 3 a page cannot be written.")]
 pub struct Arguments {
     /// Folder for the pages. It is created if necessary; existing pages are replaced.
     #[arg(value_name = "DIR")]

@@ -26,9 +26,23 @@ const CONFIGURATION: &str = "postern.toml";
 /// Name of the report.
 const REPORT: &str = "migration.md";
 
+/// Last part of the help of translators that take what another one takes.
+const FORK_HELP: &str = "\
+The options are those of `postern migrate oauth2-proxy`, whose help has examples.
+
+Exit codes: 0 written, 2 the command line is invalid, 3 the settings cannot be read, or the result
+cannot be written.";
+
 /// Arguments of `postern migrate`.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(
+    arg_required_else_help = true,
+    after_long_help = "\
+The help of each translator has examples.
+
+Exit codes: 0 written or imported, 1 an import is refused, or its configuration is faulty, 2 the command
+line is invalid, 3 the settings cannot be read, or the result cannot be written."
+)]
 pub struct Arguments {
     #[command(subcommand)]
     program: Program,
@@ -46,7 +60,10 @@ Examples:
   postern migrate kube-rbac-proxy --manifest deployment.yaml --out new
   postern migrate kube-rbac-proxy --out here -- --secure-listen-address=:8443 \\
       --upstream=http://127.0.0.1:8080/ --tls-cert-file=cert.pem \\
-      --tls-private-key-file=key.pem")]
+      --tls-private-key-file=key.pem
+
+Exit codes: 0 written, 2 the command line is invalid, 3 the settings cannot be read, or the result
+cannot be written.")]
     KubeRbacProxy(Source),
     /// Translate the arguments, the environment and the configuration file of oauth2-proxy.
     #[command(
@@ -62,23 +79,34 @@ Examples:
       --oidc-issuer-url=https://id.example --client-id=app \\
       --client-secret=change-me --email-domain='*' \\
       --redirect-url=https://app.example/oauth2/callback \\
-      --upstream=http://127.0.0.1:8080/"
+      --upstream=http://127.0.0.1:8080/
+
+Exit codes: 0 written, 2 the command line is invalid, 3 the settings cannot be read, or the result
+cannot be written."
     )]
     Oauth2Proxy(Source),
     /// Translate the same of kube-auth-proxy, the fork of Open Data Hub.
+    #[command(after_long_help = FORK_HELP)]
     KubeAuthProxy(Source),
     /// Translate the arguments, the environment and the file of `OpenShift`'s oauth-proxy.
+    #[command(after_long_help = FORK_HELP)]
     OauthProxy(Source),
     /// Translate Istio's `RequestAuthentication` and `AuthorizationPolicy` objects of one workload.
     #[command(after_long_help = "\
 Examples:
   postern migrate istio --manifest policies.yaml \\
-      --upstream http://127.0.0.1:8080 --out mesh")]
+      --upstream http://127.0.0.1:8080 --out mesh
+
+Exit codes: 0 written, 2 the command line is invalid, 3 the settings cannot be read, or the result
+cannot be written.")]
     Istio(IstioSource),
     /// Translate the static listeners, routes and clusters of Envoy, with the filters `jwt_authn` and `ext_authz`.
     #[command(after_long_help = "\
 Example:
-  postern migrate envoy envoy.yaml --out edge")]
+  postern migrate envoy envoy.yaml --out edge
+
+Exit codes: 0 written, 2 the command line is invalid, 3 the settings cannot be read, or the result
+cannot be written.")]
     Envoy(EnvoySource),
     /// Translate a realm of Keycloak, and import its people with their passwords.
     #[command(after_long_help = "\
@@ -96,7 +124,8 @@ The import is one transaction: all people or none. Ids (`sub`) and password
 hashes are kept. People with a second factor are imported disabled, unless
 --drop-second-factors is given.
 
-Exit codes: 0 success, 1 refused, 2 the command line is invalid, 3 failure.")]
+Exit codes: 0 written or imported, 1 the import is refused, or its configuration is faulty, 2 the
+command line is invalid, 3 the export cannot be read, or the result cannot be written.")]
     Keycloak(keycloak::KeycloakSource),
 }
 

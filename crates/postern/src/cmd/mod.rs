@@ -5,6 +5,8 @@ pub mod check;
 pub mod completions;
 pub mod crd;
 pub mod demo;
+#[cfg(test)]
+mod documented;
 pub mod echo;
 pub mod health;
 pub mod init;

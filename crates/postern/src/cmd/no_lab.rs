@@ -10,7 +10,14 @@ use crate::exit::{Failure, Outcome};
 
 /// Any arguments, because none is read.
 #[derive(Debug, Args)]
-#[command(after_help = "This binary was built without the lab.")]
+#[command(
+    after_help = "This binary was built without the lab.",
+    after_long_help = "\
+This binary was built without the lab. To build one that has it:
+  cargo build --profile dist -p postern --features lab
+
+Exit codes: 3, always."
+)]
 pub struct Arguments {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     ignored: Vec<OsString>,
@@ -25,7 +32,7 @@ pub fn run(_: &Arguments) -> Result<Outcome, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory as _, Parser};
 
     use super::{Arguments, run};
 
@@ -42,5 +49,11 @@ mod tests {
             let failure = run(&program.arguments).unwrap_err();
             assert!(failure.to_string().contains("--features lab"), "{failure}");
         }
+    }
+
+    #[test]
+    fn the_long_help_has_the_exit_codes() {
+        let help = Program::command().render_long_help().to_string();
+        assert!(help.contains("--features lab") && help.contains("Exit codes: 3"), "{help}");
     }
 }

@@ -514,3 +514,31 @@ fn links_are_mailed_if_there_is_a_mail_server() {
     let line = serving.wait_for("dependency unavailable");
     assert!(line.contains(&format!("mail server {server}")) && line.contains("sent later"), "{line}");
 }
+
+#[test]
+fn the_file_stands_before_the_noun() {
+    let place = Place::new("file");
+    place.configure("configuration", "postern.db", "secret_file = \"provider.secret\"");
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postern"));
+        command.current_dir(&place.folder.0).arg("admin").args(words).output().unwrap()
+    };
+    for words in [
+        &["postern.toml", "user", "list"][..],
+        &["--operator", "grace", "--wait", "postern.toml", "user", "list"],
+        &["--wait", "./postern.toml", "user", "list"],
+        &["configuration", "user", "list"],
+        &["--output", "json", "configuration", "user", "list"],
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", output_text(&output));
+    }
+    for (words, expected) in [
+        (&["--wait", "usr", "list"][..], "unrecognized subcommand 'usr'"),
+        (&["postern.toml", "--config", "postern.toml", "user", "list"], "cannot be used multiple times"),
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output_text(&output).contains(expected), "{words:?}: {}", output_text(&output));
+    }
+}

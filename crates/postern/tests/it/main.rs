@@ -13,6 +13,7 @@
 mod addresses;
 mod admin;
 mod check;
+mod commands;
 mod crd;
 mod demo;
 mod dependencies;
@@ -27,6 +28,7 @@ mod former;
 #[cfg(feature = "lab")]
 mod help;
 mod init;
+mod init_terminal;
 #[cfg(feature = "lab")]
 mod lab;
 mod login;

@@ -45,7 +45,7 @@ A generated password or secret is printed once, alone on standard output. Report
 
 Exit codes: 0 success, 1 refused or not found, 2 the command line is invalid, 3 failure.")]
 pub struct Arguments {
-    /// The configuration file with the provider. The same as `postern admin FILE COMMAND`.
+    /// The configuration file with the provider. The same as FILE before the command.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Tables for people, or JSON for programs.

@@ -149,3 +149,29 @@ fn text(status: &Status) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::documented::assert_row_has_members_of;
+    use crate::revocation::Mode;
+
+    #[test]
+    fn a_status_has_the_documented_members() {
+        let consumer = FollowerView { name: "gateway".into(), behind: Some(1), lease: 2.0, heard: 0.5 };
+        let issuer = FollowedIssuerStatus {
+            issuer: "https://id.example".into(),
+            mode: Mode::Leased,
+            lease_left: Some(1.5),
+            applied: 7,
+            lag: 0,
+            denials: 2,
+            transport: "up".into(),
+        };
+        let status = Status {
+            followers: Some(FollowerList { head: 7, items: vec![consumer], next: None }),
+            following: Some(vec![issuer]),
+        };
+        assert_row_has_members_of("admin revocation status --output json", &status);
+    }
+}

@@ -30,9 +30,13 @@ use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, SUCCESS};
 
+/// Last part of the help.
+const EXIT_CODES: &str = "\
+Exit codes: 0 stopped by a signal, 2 the command line is invalid, 3 the address cannot be listened on.";
+
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_long_help = format!("{}\n\n{}", behaviours::HELP, model::HELP))]
+#[command(after_long_help = format!("{}\n\n{}\n\n{EXIT_CODES}", behaviours::HELP, model::HELP))]
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub struct Arguments {
     /// IP address and port to listen on; port 0 takes a free one.

@@ -87,8 +87,7 @@ impl Answers {
             let why = "people do not sign in at the API server: use --for openshift, or the provider of your cluster";
             return Err(Failure::usage(why));
         }
-        let upstream =
-            asked(arguments.upstream.as_deref(), "--upstream", "URL of the service to protect", None)?;
+        let upstream = asked(arguments.upstream.as_deref(), "--upstream", "URL of the service to protect")?;
         let upstream = origin(&upstream, "--upstream")?.0;
         let url = arguments.url.as_deref().unwrap_or("http://localhost:8080");
         let place = origin(url, "--url")?;
@@ -110,12 +109,12 @@ impl Answers {
             Ok(_) if provider == ProviderKind::Own && !is_local => {
                 let question = "URL under which callers reach the provider, on another host than --url, such as \
                                 https://login.example";
-                asked(arguments.issuer.as_deref(), "--issuer", question, None)?
+                asked(arguments.issuer.as_deref(), "--issuer", question)?
             }
             Ok(known) => arguments.issuer.clone().unwrap_or_else(|| known.to_owned()),
             Err(example) => {
                 let question = format!("URL of the provider, such as {example}");
-                asked(arguments.issuer.as_deref(), "--issuer", &question, None)?
+                asked(arguments.issuer.as_deref(), "--issuer", &question)?
             }
         };
         Url::parse(&issuer).map_err(|error| Failure::usage(format!("--issuer {issuer}: {error}")))?;
@@ -165,12 +164,12 @@ fn client(
         ProviderKind::Openshift => "the service account of Postern: system:serviceaccount:NAMESPACE:NAME",
         _ => "id of the client that is registered at the provider",
     };
-    let id = asked(arguments.client_id.as_deref(), "--client-id", question, None)?;
+    let id = asked(arguments.client_id.as_deref(), "--client-id", question)?;
     if provider == ProviderKind::Openshift {
         return Ok((id, arguments.token_file.clone()));
     }
     let given = arguments.client_secret_file.as_ref().map(|path| path.display().to_string());
-    let file = asked(given.as_deref(), "--client-secret-file", "file with the secret of that client", None)?;
+    let file = asked(given.as_deref(), "--client-secret-file", "file with the secret of that client")?;
     let path = Path::new(&file);
     if !path.is_file() {
         return Err(Failure::usage(format!(
@@ -217,8 +216,8 @@ fn is_below_etc(folder: &Path) -> bool {
     std::path::absolute(folder).is_ok_and(|folder| folder.starts_with("/etc"))
 }
 
-/// The value of a flag, or the answer to its question.
-fn asked(given: Option<&str>, flag: &str, question: &str, default: Option<&str>) -> Result<String, Failure> {
+/// The value of a flag, or the answer to its question. An empty answer repeats the question.
+fn asked(given: Option<&str>, flag: &str, question: &str) -> Result<String, Failure> {
     if let Some(given) = given.map(str::trim) {
         return match given {
             "" => Err(Failure::usage(format!("{flag} is empty: give the {question}"))),
@@ -229,18 +228,18 @@ fn asked(given: Option<&str>, flag: &str, question: &str, default: Option<&str>)
         return Err(Failure::usage(format!("give {flag}: {question}")));
     }
     loop {
-        let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
-        anstream::eprint!("{question}{shown}: ");
+        anstream::eprint!("{question}: ");
         let failed = |error: io::Error| Failure::new(format!("cannot read the answer: {error}"));
         io::stderr().flush().map_err(failed)?;
         let mut line = String::new();
         if io::stdin().lock().read_line(&mut line).map_err(failed)? == 0 {
+            // The terminal is still in the line of the question.
+            anstream::eprintln!();
             return Err(Failure::usage(format!("give {flag}: {question}")));
         }
-        match (line.trim(), default) {
-            ("", Some(default)) => return Ok(default.to_owned()),
-            ("", None) => {}
-            (answer, _) => return Ok(answer.to_owned()),
+        let answer = line.trim();
+        if !answer.is_empty() {
+            return Ok(answer.to_owned());
         }
     }
 }
@@ -250,7 +249,7 @@ fn chosen(flag: &str, question: &str) -> Result<ProviderKind, Failure> {
         .iter()
         .filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()))
         .collect();
-    let answer = asked(None, flag, &format!("{question} ({})", names.join(", ")), None)?;
+    let answer = asked(None, flag, &format!("{question} ({})", names.join(", ")))?;
     ProviderKind::from_str(&answer, true)
         .map_err(|_| Failure::usage(format!("{flag} {answer}: it is one of {}", names.join(", "))))
 }

@@ -19,7 +19,7 @@ use crate::terminal::{BOLD, Findings};
 /// Arguments of `postern init`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-What is not given is asked for, if standard input is a terminal. `--for own` sets up an OpenID provider
+What is neither given nor has a default is asked for, if standard input is a terminal. `--for own` sets up an OpenID provider
 in the same process.
 
 Examples:

@@ -211,3 +211,25 @@ impl Display for Counts {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cmd::documented::assert_row_has_members_of;
+
+    #[test]
+    fn a_report_has_the_documented_members() {
+        let notes = [PeopleNote { text: "keep their id".into(), count: 1, names: vec!["ada".into()] }];
+        let refused = Refused { path: "name".into(), reason: "in use".into() };
+        let outcomes = [
+            Told::Imported(ImportCounts::default()),
+            Told::Refused(Listed { total: 1, first: vec![refused] }),
+            Told::Conflicts(Listed { total: 1, first: vec!["ada".into()] }),
+        ];
+        let reports = outcomes.iter().map(|told| json!(ImportReport::new(told, &notes, false)));
+        let reports: Vec<_> = reports.collect();
+        assert_row_has_members_of("migrate keycloak --import --output json", &reports);
+    }
+}
