@@ -3,6 +3,11 @@
 //! Owns: the text that holds it, and the keys that are derived from it: for tags, for messages, and
 //! for requests over HTTP. Does not own: where it comes from.
 //!
+//! The text is a line for each generation: both halves in base64, a dot, its number, a dot, and a
+//! check value in hexadecimal. With another half for tags, a consumer would be heard and would
+//! follow, and would find none of its tokens revoked: so a line that was damaged must not be read.
+//! Lines without a check value, as a version before wrote them, are read too.
+//!
 //! A holder of the secret can follow an authority. It can pretend that something was revoked or, to
 //! consumers that receive nothing else, that nothing was. It can neither sign a token nor read one.
 
@@ -19,6 +24,9 @@ use crate::wire::Keys;
 /// Length of each half, in bytes.
 const HALF_BYTES: usize = 32;
 
+/// Length of the check value of a line: one damaged line in four thousand million is read.
+const CHECK_DIGITS: usize = 8;
+
 /// Most generations that are accepted at the same time.
 pub const MAX_GENERATIONS: usize = 4;
 
@@ -26,8 +34,11 @@ pub const MAX_GENERATIONS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The text has another form.
-    #[error("not a revocation secret: expected lines of {} bytes in base64, a dot and a number, as `postern admin revocation secret` prints", 2 * HALF_BYTES)]
+    #[error("not a revocation secret: expected lines of {} bytes in base64, a number and a check value, separated by dots, as `postern admin revocation secret` prints", 2 * HALF_BYTES)]
     Malformed,
+    /// A line is not as it was printed.
+    #[error("a character of a line was changed or lost: copy what `postern admin revocation secret` prints")]
+    Damaged,
     /// The bytes are not random.
     #[error("not a random secret: its bytes repeat or count up")]
     NotRandom,
@@ -73,11 +84,16 @@ impl SharedSecret {
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let (mut tags, mut roots) = (None, Vec::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let (secret, number) = line.split_once('.').ok_or(SecretError::Malformed)?;
+            let (secret, rest) = line.split_once('.').ok_or(SecretError::Malformed)?;
+            let (number, shown) =
+                rest.split_once('.').map_or((rest, None), |(number, shown)| (number, Some(shown)));
             let number = number.parse().map_err(|_| SecretError::Malformed)?;
             let bytes = Zeroizing::new(STANDARD.decode(secret).map_err(|_| SecretError::Malformed)?);
             let (own, root) = bytes.split_first_chunk::<HALF_BYTES>().ok_or(SecretError::Malformed)?;
             let root: [u8; HALF_BYTES] = root.try_into().map_err(|_| SecretError::Malformed)?;
+            if shown.is_some_and(|shown| shown != check(own, &root, number)) {
+                return Err(SecretError::Damaged);
+            }
             if looks_non_random(own) || looks_non_random(&root) {
                 return Err(SecretError::NotRandom);
             }
@@ -92,7 +108,9 @@ impl SharedSecret {
     /// The secret as text, a line for each generation.
     pub fn to_text(&self) -> Zeroizing<String> {
         let line = |(number, root): &(u8, Zeroizing<[u8; HALF_BYTES]>)| {
-            Zeroizing::new(format!("{}.{number}", STANDARD.encode([&self.tags[..], &root[..]].concat())))
+            let halves = Zeroizing::new([&self.tags[..], &root[..]].concat());
+            let check = check(&self.tags, root, *number);
+            Zeroizing::new(format!("{}.{number}.{check}", STANDARD.encode(&halves)))
         };
         let lines: Vec<_> = self.roots.iter().map(line).collect();
         Zeroizing::new(lines.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n"))
@@ -147,6 +165,14 @@ pub fn looks_non_random(secret: &[u8]) -> bool {
     let mut steps = secret.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     let first = steps.next();
     different < MIN_DISTINCT_BYTES || steps.all(|step| Some(step) == first)
+}
+
+/// Check value of a line: it differs for another number, and for any other byte of either half.
+fn check(tags: &[u8; HALF_BYTES], root: &[u8; HALF_BYTES], number: u8) -> String {
+    let purpose = Zeroizing::new([&b"check"[..], &[number], tags].concat());
+    let derived = derive(root, &purpose);
+    let first = u32::from_be_bytes([derived[0], derived[1], derived[2], derived[3]]);
+    format!("{first:0CHECK_DIGITS$x}")
 }
 
 fn bearer(root: &[u8; HALF_BYTES]) -> Zeroizing<String> {
@@ -223,6 +249,22 @@ mod tests {
             assert_eq!(SharedSecret::parse(text), Err(SecretError::Malformed), "{text:?}");
         }
         assert_eq!(SharedSecret::parse(&format!("{0}\n{0}", line(64))), Err(SecretError::Generations));
+    }
+
+    #[test]
+    fn a_line_in_which_one_character_changed_is_refused() {
+        let text = secret(1, &[7]).to_text();
+        assert_eq!(text.rsplit('.').next().map(str::len), Some(CHECK_DIGITS));
+        for (at, was) in text.char_indices() {
+            let other = if was == 'A' { "B" } else { "A" };
+            let damaged = [&text[..at], other, &text[at + 1..]].concat();
+            let read = SharedSecret::parse(&damaged);
+            assert!(matches!(read, Err(SecretError::Damaged | SecretError::Malformed)), "{at}: {read:?}");
+        }
+        assert_eq!(SharedSecret::parse(&text.replace(".7.", ".8.")), Err(SecretError::Damaged));
+        // As a version before wrote it.
+        let former = text.rsplit_once('.').expect("a check value").0;
+        assert_eq!(SharedSecret::parse(former), Ok(secret(1, &[7])));
     }
 
     #[test]
