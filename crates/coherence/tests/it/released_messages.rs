@@ -1,11 +1,11 @@
 //! Messages of released versions. Nodes of two versions run side by side during an upgrade, so each
 //! must read what the other writes.
 //!
-//! `released_messages.txt` has a group for each release that wrote another form than the release before
-//! it, oldest first. A group is a line `release VERSION-COMMIT` and then each message, in base64, in the
-//! order of [`messages`]. A form that no release has written yet is the last group, `release next`. All
-//! other groups stay as they are. A new kind of message is added at the end of [`messages`], so an older
-//! group has fewer lines.
+//! `released_messages.txt` has a group for each release that wrote another form than the release
+//! before it, oldest first. A group is a line `release VERSION-COMMIT` and then each message, in
+//! base64, in the order of [`messages`]. A form that no release has written yet is the last group,
+//! `release next`. All other groups stay as they are. A new kind of message is added at the end of
+//! [`messages`], so an older group has fewer lines.
 
 use std::time::Duration;
 

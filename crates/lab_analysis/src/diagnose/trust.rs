@@ -55,7 +55,7 @@ pub(super) fn about_run(record: &Record) -> Vec<Finding> {
             findings.push(about(
                 "not-optimized",
                 &format!("`{}` was {how}", peer.name),
-                "the packages need less CPU, or several times less: measure a build of the profile `dist`",
+                "it needs more CPU than the packages do: measure a build of the profile `dist`, as they are",
             ));
         }
     }

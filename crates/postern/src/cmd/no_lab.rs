@@ -8,26 +8,24 @@ use clap::Args;
 
 use crate::exit::{Failure, Outcome};
 
+/// Where there is a binary with the lab.
+const REMEDY: &str = "take the tarball or the image `postern-lab`, or build one: \
+                      cargo build --profile dist -p postern --features lab";
+
 /// Any arguments, because none is read.
 #[derive(Debug, Args)]
 #[command(
     after_help = "This binary was built without the lab.",
-    after_long_help = "\
-This binary was built without the lab. To build one that has it:
-  cargo build --profile dist -p postern --features lab
-
-Exit codes: 3, always."
+    after_long_help = format!("This binary was built without the lab: {REMEDY}\n\nExit codes: 3, always.")
 )]
 pub struct Arguments {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     ignored: Vec<OsString>,
 }
 
-/// Fails, and names the command that builds a binary with the lab.
+/// Fails, and says where there is a binary with the lab.
 pub fn run(_: &Arguments) -> Result<Outcome, Failure> {
-    Err(Failure::new(
-        "this binary was built without the lab; build one with it: cargo build --profile dist -p postern --features lab",
-    ))
+    Err(Failure::new(format!("this binary was built without the lab; {REMEDY}")))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use crate::terminal::{BOLD, Findings};
 /// Arguments of `postern init`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-What is neither given nor has a default is asked for, if standard input is a terminal. `--for own` sets up an OpenID provider
-in the same process.
+What is neither given nor has a default is asked for, if standard input is a terminal. `--for own` sets
+up an OpenID provider in the same process.
 
 Examples:
   postern init --for keycloak --issuer https://sso.example/realms/staff --client-id notebooks \\
