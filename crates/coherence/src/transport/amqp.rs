@@ -325,7 +325,7 @@ struct ActiveConnection {
     session: SessionHandle<()>,
     connection: ConnectionHandle<()>,
     /// Last, so that the socket still exists while the other fields are dropped.
-    _hold: SocketGuard,
+    hold: SocketGuard,
 }
 
 /// The transport was dropped.
@@ -458,7 +458,7 @@ async fn open(
     };
     let (links, receiving) = (JoinSet::new(), HashSet::new());
     let mut live =
-        ActiveConnection { broker: address.to_owned(), links, receiving, session, connection, _hold: hold };
+        ActiveConnection { broker: address.to_owned(), links, receiving, session, connection, hold };
     for topic in shared.subscribers.topics() {
         live.attach(LinkRequest::Receiver(topic), settings, shared).await?;
     }
@@ -544,7 +544,11 @@ impl ActiveConnection {
         shared: &Arc<Shared>,
     ) -> Result<(), Option<String>> {
         let broker = Broker { address: &self.broker, login: &settings.login };
-        let context = link::Context { broker: self.broker.clone(), settings: settings.clone() };
+        let context = link::Context {
+            broker: self.broker.clone(),
+            settings: settings.clone(),
+            last_read: self.hold.last_read.clone(),
+        };
         match request {
             LinkRequest::Sender(topic, queue) => {
                 let address = settings.addressing.address(&topic);

@@ -5,6 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fe2o3_amqp::link::builder::{Builder, WithName, WithSource, WithTarget};
@@ -14,8 +15,8 @@ use fe2o3_amqp::types::definitions::SenderSettleMode;
 use fe2o3_amqp::types::messaging::{Body, Data, Header, Message, Source, Target, TerminusExpiryPolicy};
 use fe2o3_amqp::types::primitives::{Binary, Symbol, Value};
 use fe2o3_amqp::{Delivery, Sendable};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
 
 use super::socket::IDLE_TIMEOUT;
 use super::{AmqpSettings, CLOSE_TIMEOUT, Shared, TIME_TO_LIVE};
@@ -30,6 +31,10 @@ const CREDIT: u32 = 1000;
 /// exceeds the wire format's limit is dropped alone.
 const MAX_MESSAGE: u64 = 1 << 20;
 
+/// A broker that sent something this short a time ago is not silent: it is asked to do so every
+/// half of the limit.
+const RECENT: Duration = IDLE_TIMEOUT.saturating_sub(Duration::from_secs(1));
+
 /// Capability of the requested address: a topic, not a queue.
 const TOPIC_CAPABILITY: &str = "topic";
 
@@ -43,16 +48,29 @@ pub(super) enum LinkEnd {
     Broken(Option<String>),
 }
 
-/// What a link needs to explain its end.
+/// What a link needs to explain its end, or why it is stuck.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) broker: String,
     pub(super) settings: Arc<AmqpSettings>,
+    /// When the broker last sent something.
+    pub(super) last_read: watch::Receiver<Instant>,
 }
 
 impl Context {
     fn broker(&self) -> Broker<'_> {
         Broker { address: &self.broker, login: &self.settings.login }
+    }
+
+    /// Waits until a message that is sent now has waited for too long at a broker that still sends.
+    /// One that sends nothing is silent, which ends the connection and is the better explanation.
+    async fn wait_stuck(&self) {
+        tokio::time::sleep(IDLE_TIMEOUT).await;
+        let mut last_read = self.last_read.clone();
+        if last_read.wait_for(|at| at.elapsed() < RECENT).await.is_err() {
+            // The socket is gone: the link ends.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -114,9 +132,10 @@ pub(super) async fn send(
         // The queue was replaced: this link ends with its connection, and a new one follows.
         let Some(message) = message else { return std::future::pending().await };
         let mut sending = pin!(sender.send(envelope(&message)));
-        let sent = match timeout(IDLE_TIMEOUT, &mut sending).await {
-            Ok(sent) => sent,
-            Err(_) => {
+        let sent = tokio::select! {
+            biased;
+            sent = &mut sending => sent,
+            () = context.wait_stuck() => {
                 let _stuck = shared.mark_stuck(context.broker().no_credit(&address));
                 sending.await
             }
@@ -168,4 +187,30 @@ fn content(delivery: Delivery<Body<Value>>) -> Option<Bytes> {
     let mut sections = delivery.into_body().try_into_data().ok()?;
     let (first, second) = (sections.next()?, sections.next());
     (second.is_none() && first.len() <= wire::MAX_MESSAGE).then(|| Bytes::from(first.into_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Addressing, AmqpLogin};
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_broker_that_still_sends_counts_as_accepting_nothing() {
+        let (heard, last_read) = watch::channel(Instant::now());
+        let (brokers, login, addressing) = (Vec::new(), AmqpLogin::Anonymous, Addressing::Plain);
+        let settings = Arc::new(AmqpSettings { brokers, tls: None, login, addressing, seed: 0 });
+        let context = Context { broker: "127.0.0.1:5672".to_owned(), settings, last_read };
+        // The last data arrives just after the message was sent, and is read late.
+        let mut stuck = pin!(context.wait_stuck());
+        assert!(timeout(IDLE_TIMEOUT / 10, &mut stuck).await.is_err());
+        heard.send_replace(Instant::now());
+        assert!(timeout(IDLE_TIMEOUT * 2, &mut stuck).await.is_err(), "it is silent");
+        heard.send_replace(Instant::now());
+        assert!(timeout(IDLE_TIMEOUT / 10, stuck).await.is_ok(), "it sends, and accepts nothing");
+
+        let mut stuck = pin!(context.wait_stuck());
+        assert!(timeout(IDLE_TIMEOUT * 3 / 4, &mut stuck).await.is_err(), "too early");
+        heard.send_replace(Instant::now());
+        assert!(timeout(IDLE_TIMEOUT / 2, stuck).await.is_ok(), "its heartbeats arrive");
+    }
 }

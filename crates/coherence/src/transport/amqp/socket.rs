@@ -1,6 +1,7 @@
 //! AMQP socket: fails when nothing is read for a while, or when its owner drops it.
 //!
-//! Owns: the options of a socket, and when it is given up. Does not own: the protocol on it.
+//! Owns: the options of a socket, when it was last read from, and when it is given up. Does not own:
+//! the protocol on it.
 //!
 //! The AMQP engine is a task of the library, and it may wait for a peer that never answers: while
 //! it writes into a full buffer, or for the peer's close. It never waits on a socket that has
@@ -15,7 +16,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep};
 
 /// Time without data after which the peer counts as gone. The peer is asked to send something every
@@ -27,15 +28,19 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 pub(super) struct Socket {
     tcp: TcpStream,
     silence: Pin<Box<Sleep>>,
+    last_read: watch::Sender<Instant>,
     owner: oneshot::Receiver<Infallible>,
     ended: Option<io::ErrorKind>,
 }
 
 /// Ends its socket when it is dropped.
 #[derive(Debug)]
-pub(super) struct SocketGuard(
-    #[expect(dead_code, reason = "its end is the message")] oneshot::Sender<Infallible>,
-);
+pub(super) struct SocketGuard {
+    #[expect(dead_code, reason = "its end is the message")]
+    owner: oneshot::Sender<Infallible>,
+    /// When the socket was last read from.
+    pub(super) last_read: watch::Receiver<Instant>,
+}
 
 impl Socket {
     pub(super) fn new(tcp: TcpStream) -> io::Result<(Self, SocketGuard)> {
@@ -43,9 +48,11 @@ impl Socket {
         // Unacknowledged bytes end it too: the network may be cut in one direction only.
         #[cfg(target_os = "linux")]
         SockRef::from(&tcp).set_tcp_user_timeout(Some(IDLE_TIMEOUT))?;
-        let (holder, hold) = oneshot::channel();
+        let (guarded, owner) = oneshot::channel();
+        let (last_read, readers) = watch::channel(Instant::now());
         let silence = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
-        Ok((Self { tcp, silence, owner: hold, ended: None }, SocketGuard(holder)))
+        let guard = SocketGuard { owner: guarded, last_read: readers };
+        Ok((Self { tcp, silence, last_read, owner, ended: None }, guard))
     }
 
     /// Fails once the socket has ended.
@@ -65,7 +72,9 @@ impl Socket {
 
     /// Notes that something was read.
     fn data_read(&mut self) {
-        self.silence.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
+        let now = Instant::now();
+        self.silence.as_mut().reset(now + IDLE_TIMEOUT);
+        self.last_read.send_replace(now);
         // A broker that leaves Nagle's algorithm on sends the second of two small frames when the
         // first is acknowledged. The kernel delays that by 40 ms. The kernel resets this option now
         // and then, so it is set each time.

@@ -306,7 +306,7 @@ async fn artemis() {
 async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let mut broker = Broker::start(Kind::Artemis);
     broker.kill();
-    broker.configure_artemis(1, "BLOCK");
+    broker.configure_artemis(0, "BLOCK");
     broker.run();
     let way = Amqp::start(settings(&broker.address(), Addressing::Plain));
     up(&way).await;
