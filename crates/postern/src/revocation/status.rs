@@ -19,7 +19,7 @@ pub struct FollowedIssuerStatus {
     /// Number of denied tags.
     pub denials: u64,
     /// State of the transport: `up`, `starting`, or `down` with its cause.
-    #[serde(rename = "way")]
+    #[serde(alias = "way")]
     pub transport: String,
 }
 
@@ -32,7 +32,7 @@ pub enum Mode {
     /// By local state, while the lease lasts.
     Leased,
     /// By a query to the issuer for each token.
-    #[serde(rename = "asking")]
+    #[serde(alias = "asking")]
     Querying,
 }
 
@@ -43,5 +43,20 @@ impl std::fmt::Display for Mode {
             Self::Leased => "leased",
             Self::Querying => "querying",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_former_versions_are_read() {
+        let former = r#"{"issuer":"https://id.example","mode":"asking","lease_left":null,"applied":7,"lag":0,
+            "denials":1,"way":"up"}"#;
+        let status: FollowedIssuerStatus = serde_json::from_str(former).unwrap();
+        assert_eq!((status.mode, status.transport.as_str()), (Mode::Querying, "up"));
+        let written = serde_json::to_value(&status).unwrap();
+        assert_eq!((written["mode"].as_str(), written["transport"].as_str()), (Some("querying"), Some("up")));
     }
 }

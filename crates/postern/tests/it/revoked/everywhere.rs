@@ -260,7 +260,7 @@ fn the_status_tells_both_ends() {
     let status = town.json(&elsewhere.file, &["revocation", "status"]);
     assert_eq!(status["followers"], Value::Null, "it has no provider");
     let one = &status["following"][0];
-    assert_eq!([&one["mode"], &one["way"]], ["leased", "up"], "{status}");
+    assert_eq!([&one["mode"], &one["transport"]], ["leased", "up"], "{status}");
     assert_eq!([&one["applied"], &one["lag"]], [1, 0], "{status}");
 }
 
