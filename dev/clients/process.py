@@ -70,6 +70,7 @@ class Server:
     port: int
     log: Path
     environment: dict[str, str] | None = None
+    cwd: Path | None = None
     process: subprocess.Popen | None = field(default=None, repr=False)
 
     def start(self) -> "Server":
@@ -89,7 +90,7 @@ class Server:
         # A separate session, so that Ctrl-C reaches only this script, which then stops its servers
         # in order.
         self.process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            self.command, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
         )
         log.close()
         return self

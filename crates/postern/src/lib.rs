@@ -20,4 +20,5 @@ mod readiness;
 pub mod revocation;
 pub mod service_manager;
 pub mod sessions;
+pub mod shell;
 pub mod terminal;

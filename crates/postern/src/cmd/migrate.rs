@@ -20,6 +20,7 @@ use migrate::oauth2_proxy::{self, Oauth2ProxyKind};
 use migrate::{Migration, envoy, istio, kube_rbac_proxy, manifest, oauth_proxy};
 
 use crate::exit::{Failure, Outcome};
+use crate::shell;
 
 /// Name of the configuration in the folder of the result.
 const CONFIGURATION: &str = "postern.toml";
@@ -323,7 +324,8 @@ fn write(out: &Path, program: &str, migration: &Migration) -> Result<Outcome, Fa
     anstream::print!("{}", migration.report);
     let names: Vec<String> = files.iter().map(|(name, ..)| out.join(name).display().to_string()).collect();
     anstream::println!("\nwritten: {}", names.join(", "));
-    anstream::println!("next: postern check {}", out.join(CONFIGURATION).display());
+    let written = shell::quote(&out.join(CONFIGURATION).display().to_string());
+    anstream::println!("next: {} check {written}", shell::program());
     Ok(Outcome::Success)
 }
 

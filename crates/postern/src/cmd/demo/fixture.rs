@@ -13,6 +13,7 @@ use crate::cmd::echo::{Echo, EchoAddress, EchoAnswer, Hint, Way};
 use crate::exit::Failure;
 use crate::logging;
 use crate::process::Process;
+use crate::shell;
 
 /// All parts of the demo.
 pub(super) struct Fixture {
@@ -75,7 +76,7 @@ impl Fixture {
 
     /// Shell command that gets a token.
     pub(super) fn token_command(&self) -> String {
-        let (program, provider, secret) = (program(), self.provider(), self.files.reader.expose());
+        let (program, provider, secret) = (shell::program(), self.provider(), self.files.reader.expose());
         format!("{program} token --issuer {provider} --client-id {READER} --client-secret {secret}")
     }
 
@@ -94,7 +95,7 @@ impl Fixture {
 }
 
 fn disable_command(config: &Path) -> String {
-    format!("{} admin {} user disable {BEN}", program(), for_shell(&config.display().to_string()))
+    format!("{} admin {} user disable {BEN}", shell::program(), shell::quote(&config.display().to_string()))
 }
 
 /// What the service's page suggests.
@@ -109,32 +110,4 @@ fn hints(config: &Path, addresses: Addresses) -> Vec<Hint> {
         page("Your account at the provider: end this session there, in another tab", &account),
         page("Sign out", "/oauth2/sign_out"),
     ]
-}
-
-/// How to call this program from the current folder.
-pub(super) fn program() -> String {
-    let Ok(path) = std::env::current_exe() else { return "postern".into() };
-    let folder = std::env::current_dir().ok();
-    let path = folder.and_then(|folder| path.strip_prefix(folder).ok().map(Path::to_owned)).unwrap_or(path);
-    let path = path.display().to_string();
-    // A shell looks a name without a slash up in PATH.
-    for_shell(&if path.contains('/') { path } else { format!("./{path}") })
-}
-
-/// Quotes a path for a shell.
-pub(super) fn for_shell(path: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
-    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_quoted_as_a_shell_needs_it() {
-        assert_eq!(for_shell("target/release/postern"), "target/release/postern");
-        assert_eq!(for_shell("/opt/my tools/postern"), "'/opt/my tools/postern'");
-        assert_eq!(for_shell("it's/postern"), r"'it'\''s/postern'");
-    }
 }

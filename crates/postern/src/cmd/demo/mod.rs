@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, Color, Table};
 use files::DemoFiles;
-use fixture::{Fixture, for_shell, program};
+use fixture::Fixture;
 use ports::{Addresses, Ports, Wanted};
 
 use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
+use crate::shell;
 use crate::terminal::{BOLD, DIM, SUCCESS, WARNING};
 
 /// Default port of the gateway.
@@ -90,7 +91,7 @@ fn write(folder: &Path, port: u16) -> Result<Outcome, Failure> {
     }
     let addresses = Addresses::from_port(port)?;
     let (files, _) = DemoFiles::write(folder, addresses)?;
-    let (program, config) = (program(), for_shell(&files.config.display().to_string()));
+    let (program, config) = (shell::program(), shell::quote(&files.config.display().to_string()));
     anstream::println!(
         "{BOLD}written{BOLD:#}: {}, its secrets, the provider's database\n",
         files.config.display()

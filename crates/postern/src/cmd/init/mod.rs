@@ -14,6 +14,7 @@ use http_engine::clock::{Clock as _, SystemClock};
 use self::answers::Answers;
 use super::new_files::{self, NewFile, random_key};
 use crate::exit::{Failure, Outcome};
+use crate::shell;
 use crate::terminal::{BOLD, Findings};
 
 /// Arguments of `postern init`.
@@ -130,10 +131,11 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Err(refused) => {
             anstream::print!("{}", Findings(&refused.report));
             let faults = refused.report.count(Severity::Fault);
-            anstream::println!("{faults} to correct in {}, then: postern check {0}", path.display());
+            let (file, program) = (shell::quote(&path.display().to_string()), shell::program());
+            anstream::println!("{faults} to correct in {}, then: {program} check {file}", path.display());
             Outcome::Negative
         }
     };
-    anstream::print!("{}", template::next_steps(&answers, &path));
+    anstream::print!("{}", template::next_steps(&answers, &path, &shell::program()));
     Ok(outcome)
 }

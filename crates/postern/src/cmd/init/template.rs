@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::answers::Answers;
 use super::{Callers, ProviderKind};
+use crate::shell;
 
 /// The configuration of the service that the packages install.
 const SERVICE_CONFIGURATION: &str = "/etc/postern/postern.toml";
@@ -290,8 +291,8 @@ fn service(text: &mut String, answers: &Answers) {
     };
 }
 
-/// What to do next.
-pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
+/// What to do next, with `program` as the command that runs this program.
+pub(super) fn next_steps(answers: &Answers, path: &Path, program: &str) -> String {
     let mut text = String::from("\nnext:\n");
     if answers.callers.has_people()
         && !matches!(answers.provider, ProviderKind::Own | ProviderKind::Openshift)
@@ -301,7 +302,7 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
     }
     // Below /etc it is for the service of the packages. That may run already, with the configuration
     // that it came with, and the database belongs to its user.
-    let (prefix, file) = if answers.is_for_service {
+    let (program, file) = if answers.is_for_service {
         let (service, folder) = (Path::new(SERVICE_CONFIGURATION), path.parent().unwrap_or(Path::new(".")));
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let files = folder.display();
@@ -311,13 +312,14 @@ pub(super) fn next_steps(answers: &Answers, path: &Path) -> String {
             writeln!(text, "  install -g postern -m 0640 {files}/* /etc/postern")
         };
         let _ = writeln!(text, "  systemctl restart postern");
-        ("runuser -u postern -- ", service)
+        ("runuser -u postern -- postern", shell::quote(SERVICE_CONFIGURATION))
     } else {
-        let _ = writeln!(text, "  postern serve {}", path.display());
-        ("", path)
+        let file = shell::quote(&path.display().to_string());
+        let _ = writeln!(text, "  {program} serve {file}");
+        (program, file)
     };
     if answers.provider == ProviderKind::Own && answers.callers.has_people() {
-        let _ = writeln!(text, "  {prefix}postern admin {} user add YOU --generate-password", file.display());
+        let _ = writeln!(text, "  {program} admin {file} user add YOU --generate-password");
     }
     let _ = match answers.callers {
         Callers::Programs => writeln!(text, "  curl -H \"Authorization: Bearer TOKEN\" {}/", answers.url),
@@ -363,7 +365,8 @@ mod tests {
 
     #[test]
     fn the_service_of_the_packages_gets_the_files_and_is_restarted() {
-        let steps = |is_for_service, path: &str| next_steps(&answers(is_for_service), Path::new(path));
+        let steps =
+            |is_for_service, path: &str| next_steps(&answers(is_for_service), Path::new(path), "bin/postern");
         let elsewhere = steps(true, "/etc/postern/first/postern.toml");
         let expected = "\nnext:\n\
                         \x20 install -g postern -m 0640 /etc/postern/first/* /etc/postern\n\
@@ -377,7 +380,7 @@ mod tests {
             "{in_place}"
         );
         let by_hand = steps(false, "first/postern.toml");
-        assert!(by_hand.contains("\n  postern serve first/postern.toml\n"), "{by_hand}");
+        assert!(by_hand.contains("\n  bin/postern serve first/postern.toml\n"), "{by_hand}");
         assert!(!by_hand.contains("systemctl"), "{by_hand}");
     }
 }
