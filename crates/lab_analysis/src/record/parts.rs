@@ -16,7 +16,7 @@ use super::changes::{Changes, Scrapes};
 use super::distribution::Distribution;
 use super::profile::ProfileRound;
 use super::run::LoadShape;
-use super::streams::Streams;
+use super::streams::{StreamKind, Streams};
 
 /// One arrangement under test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -462,6 +462,11 @@ impl Variant {
             }
         }
         names
+    }
+
+    /// Kind of the streams that its load opened; `None` where the load is of requests.
+    pub fn stream_kind(&self) -> Option<StreamKind> {
+        self.iterations.iter().find_map(|iteration| Some(iteration.streams.as_ref()?.kind))
     }
 
     /// Components that a request passes before the service; the service when it is the only one.

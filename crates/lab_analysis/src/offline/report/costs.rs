@@ -15,10 +15,13 @@ use crate::statistics::{
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
 
-/// Section with the cost per hop of every ladder.
+/// Section with the cost per hop of every ladder, except those of streams: the service decides how
+/// long these take, and their section has what a hop adds to them.
 pub(super) fn ladders(record: &Record) -> Section {
     let mut section = Section::new("Cost per hop");
-    for ladder in &record.ladders {
+    let has_streams = |name: &str| record.variant(name).and_then(Variant::stream_kind).is_some();
+    for ladder in record.ladders.iter().filter(|one| !one.rungs.iter().any(|rung| has_streams(&rung.variant)))
+    {
         for figure in [Figure::P50, Figure::P99] {
             let Some(attribution) = attribute(&rungs(record, ladder, &figure)) else { continue };
             hops(&mut section, &ladder.name, &figure, &attribution);

@@ -105,7 +105,7 @@ fn cell(variant: &Variant, figure: &Figure) -> String {
 /// Table and picture of what each hop of a ladder adds; nothing if its variants have no streams.
 fn costs(section: &mut Section, record: &Record, ladder: &Ladder) {
     let variant = ladder.rungs.first().and_then(|rung| record.variant(&rung.variant));
-    let Some(kind) = variant.and_then(|variant| Some(seen(variant).first()?.kind)) else { return };
+    let Some(kind) = variant.and_then(Variant::stream_kind) else { return };
     let columns = if kind == StreamKind::Websocket { WEBSOCKET_COSTS } else { STREAM_COSTS };
     let all = columns.map(|(title, figure)| {
         let figure = Figure::Stream(figure);

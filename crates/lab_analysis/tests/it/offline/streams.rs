@@ -72,6 +72,21 @@ fn the_report_says_what_each_hop_adds_to_streams() {
 }
 
 #[test]
+fn the_verdict_is_about_the_time_that_a_stream_is_waited_for() {
+    let text = sheet(&record(StreamKind::Sse)).markdown();
+    let verdict = text.split("\n## ").find(|part| part.starts_with("Verdict")).unwrap();
+    let waits = "P50 of the time to the first event at 900/s: `direct` 50.";
+    assert!(verdict.contains(waits), "{verdict}");
+    let hops = "Hop by hop, over 8 rounds, the P50 of the time to the first event of service is 50.";
+    assert!(verdict.contains(hops) && verdict.contains("gateway adds 1.00 ms"), "{verdict}");
+    assert!(verdict.contains("The time to the first event, by variant"), "{verdict}");
+    // How long a whole stream takes is decided by the service.
+    assert!(!text.contains("\n## Cost per hop"), "{text}");
+    let sockets = sheet(&record(StreamKind::Websocket)).markdown();
+    assert!(sockets.contains("P50 of the time to open a WebSocket at 900/s: `direct` 25."), "{sockets}");
+}
+
+#[test]
 fn figures_of_streams_are_values_for_targets_and_files() {
     let record = record(StreamKind::Websocket);
     let added =

@@ -228,6 +228,15 @@ fn the_largest_set_of_one_load_is_compared_and_open_arrivals_are_preferred() {
 }
 
 #[test]
+fn what_another_generator_sent_is_not_compared() {
+    let of = [("a", 500.0, 40.0), ("b", 800.0, 90.0), ("c", 300.0, 20.0)];
+    let mut record = sample::measured(variants(&of, 5), 2);
+    record.variants[2].labels.insert("generator".to_owned(), "wrk".to_owned());
+    let latency = answer(&record, "P50 at 900/s: `a` ");
+    assert!(latency.contains("`b` ") && !latency.contains("`c`"), "{latency}");
+}
+
+#[test]
 fn a_limit_of_the_compared_variants_comes_first() {
     let mut record = sample::measured(variants(&[("a", 500.0, 40.0), ("b", 600.0, 60.0)], 5), 2);
     let mut other = variants(&[("c", 500.0, 40.0)], 5);

@@ -16,7 +16,7 @@ use crate::offline::targets::{TargetResult, TargetVerdict, judge};
 use crate::offline::warnings::warnings;
 use crate::record::{Arrivals, Doubt, Finding, Ladder, Outcome, Record, Variant};
 use crate::statistics::{
-    Attribution, Figure, HeldMemory, HopCost, attribute, display, find_knee, staleness_by_scope,
+    Attribution, HeldMemory, HopCost, attribute, display, find_knee, staleness_by_scope,
 };
 
 /// Findings that name what limits a run, the most direct cause first.
@@ -135,19 +135,21 @@ fn hops(record: &Record, paths: &Paths<'_>) -> Option<String> {
     if ladder.rungs.iter().filter_map(|rung| record.variant(&rung.variant)).any(is_invalid) {
         return None;
     }
-    let Attribution { shares, rounds, .. } = attribute(&rungs(record, ladder, &Figure::P50))?;
+    let [usual, ..] = &paths.wait.percentiles;
+    let Attribution { shares, rounds, .. } = attribute(&rungs(record, ladder, usual))?;
     let (service, added) = shares.split_first()?;
     let hop = |cost: &HopCost| {
         let how = match (cost.interval, cost.certain) {
             (None, _) => "not certain".to_owned(),
-            (Some(of), true) => display::interval(&Figure::P50, &of),
-            (Some(_), false) => "may be 0".to_owned(),
+            (Some(of), true) => display::interval(usual, &of),
+            (Some(of), false) => format!("{}, may be 0", display::interval(usual, &of)),
         };
-        let adds = display::difference(&Figure::P50, cost.adds);
+        let adds = display::difference(usual, cost.adds);
         format!("{} adds {} ({how})", cost.hop, adds.trim_start_matches('+'))
     };
     Some(format!(
-        "Hop by hop, over {rounds} rounds, the P50 of {} is {}; {}.",
+        "Hop by hop, over {rounds} rounds, the P50{} of {} is {}; {}.",
+        paths.wait.suffix(),
         service.hop,
         formatting::time(service.adds),
         added.iter().map(hop).collect::<Vec<_>>().join(", ")

@@ -40,7 +40,8 @@ fn title(about: &str, rows: usize) -> String {
 
 fn latency(paths: &Paths<'_>) -> Option<Chart> {
     let row = |variant: &&Variant| {
-        let values: Vec<Option<f64>> = LATENCIES.iter().map(|figure| usual(variant, figure)).collect();
+        let values: Vec<Option<f64>> =
+            paths.wait.percentiles.iter().map(|figure| usual(variant, figure)).collect();
         let known: Vec<String> = values.iter().flatten().map(|value| formatting::time(*value)).collect();
         (!known.is_empty()).then(|| Range {
             name: row_name(paths, variant, true),
@@ -49,7 +50,11 @@ fn latency(paths: &Paths<'_>) -> Option<Chart> {
         })
     };
     let mut rows: Vec<Range> = paths.variants.iter().filter_map(row).collect();
-    let title = title("Latency by variant: medians over iterations", rows.len());
+    let about = match paths.wait.name {
+        None => "Latency by variant: medians over iterations".to_owned(),
+        Some(name) => format!("The {name}, by variant: medians over iterations"),
+    };
+    let title = title(&about, rows.len());
     rows.truncate(MAX_ROWS);
     let marks = LATENCIES.iter().map(ToString::to_string).collect();
     (!rows.is_empty()).then(|| Chart::ranges(title, marks, rows, Unit::TimeLog))

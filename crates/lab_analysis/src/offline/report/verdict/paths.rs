@@ -1,12 +1,13 @@
 //! Paths: the variants that a verdict compares, and the sentences about their costs.
 //!
-//! Owns: which variants are under one load, and when a difference between the highest and the lowest
-//! figure is certain.
+//! Owns: which variants are under one load, which time their users wait for, and when a difference
+//! between the highest and the lowest figure is certain.
 
 use crate::formatting;
-use crate::record::{Arrivals, Doubt, Finding, Record, Variant};
+use crate::offline::report::LATENCIES;
+use crate::record::{Arrivals, Doubt, Finding, Record, StreamKind, Variant};
 use crate::statistics::{
-    Equivalence, Figure, compare_paired_among, display, figures, median, paired_figures,
+    Equivalence, Figure, StreamFigure, compare_paired_among, display, figures, median, paired_figures,
 };
 
 /// Most variants whose figures a sentence lists one by one.
@@ -22,9 +23,43 @@ const ALPHA: f64 = 0.05;
 pub(super) struct Paths<'a> {
     /// The variants, in the order of the record.
     pub(super) variants: Vec<&'a Variant>,
+    /// The time that their users wait for.
+    pub(super) wait: Wait,
     /// The one that the scenario divides the others by.
     baseline: Option<&'a str>,
     findings: &'a [Finding],
+}
+
+/// The time that users of the paths wait for. The service decides how long a stream takes, so the
+/// time to its first event counts.
+pub(super) struct Wait {
+    /// What it is, such as `time to the first event`; `None`: the latency.
+    pub(super) name: Option<&'static str>,
+    /// Its P50, P95 and P99.
+    pub(super) percentiles: [Figure; 3],
+}
+
+impl Wait {
+    fn of(variants: &[&Variant]) -> Self {
+        let percentiles =
+            |of: fn(u32) -> StreamFigure| [50_000, 95_000, 99_000].map(|share| Figure::Stream(of(share)));
+        match variants.first().and_then(|variant| variant.stream_kind()) {
+            None => Self { name: None, percentiles: LATENCIES },
+            Some(StreamKind::Websocket) => Self {
+                name: Some("time to open a WebSocket"),
+                percentiles: percentiles(StreamFigure::FirstByte),
+            },
+            Some(_) => Self {
+                name: Some("time to the first event"),
+                percentiles: percentiles(StreamFigure::FirstEvent),
+            },
+        }
+    }
+
+    /// Words that follow `P50`, such as ` of the time to the first event`.
+    pub(super) fn suffix(&self) -> String {
+        self.name.map_or_else(String::new, |name| format!(" of the {name}"))
+    }
 }
 
 /// The median of a figure of a variant.
@@ -35,16 +70,16 @@ struct Measured<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Selects the largest set of variants under one load. Of several, it is one with open arrivals,
-    /// where throughput does not depend on latency, and then the first. The variants of a sweep
-    /// differ in their load by plan and count only where there are no others.
+    /// Selects the largest set of variants under one load of one generator. Of several, it is one
+    /// with open arrivals, where throughput does not depend on latency, and then the first. The
+    /// variants of a sweep differ in their load by plan and count only where there are no others.
     pub(super) fn of(record: &'a Record, findings: &'a [Finding]) -> Self {
         let swept = |variant: &Variant| record.sweeps.iter().any(|one| one.variants.contains(&variant.name));
         let measured = || record.variants.iter().filter(|variant| !variant.iterations.is_empty());
         let mut sets: Vec<Vec<&Variant>> = Vec::new();
         let all_swept = measured().all(swept);
         for variant in measured().filter(|variant| all_swept || !swept(variant)) {
-            match sets.iter_mut().find(|set| set[0].load == variant.load) {
+            match sets.iter_mut().find(|set| is_same_load(set[0], variant)) {
                 Some(set) => set.push(variant),
                 None => sets.push(vec![variant]),
             }
@@ -54,7 +89,7 @@ impl<'a> Paths<'a> {
         let variants = sets.into_iter().rev().max_by_key(rank).unwrap_or_default();
         let baselines = record.comparisons.iter().map(|comparison| comparison.baseline.as_str());
         let baseline = baselines.into_iter().find(|name| variants.iter().any(|one| one.name == *name));
-        Self { variants, baseline, findings }
+        Self { wait: Wait::of(&variants), variants, baseline, findings }
     }
 
     /// Whether a finding makes the figures of a variant unusable. A late generator distorts latency
@@ -86,7 +121,8 @@ impl<'a> Paths<'a> {
 
     /// Sentence about the latency; `None` where it is not known.
     pub(super) fn latency(&self) -> Option<String> {
-        let (tail, _) = self.measured(|_| Some(Figure::P99), true);
+        let [usual, _, last] = &self.wait.percentiles;
+        let (tail, _) = self.measured(|_| Some(last.clone()), true);
         let tail = match &tail[..] {
             [] => String::new(),
             [one] => format!("; P99: {}", formatting::time(one.median)),
@@ -98,7 +134,8 @@ impl<'a> Paths<'a> {
                 highest.variant.name
             ),
         };
-        self.sentence("P50", &self.measured(|_| Some(Figure::P50), true), &tail)
+        let name = format!("P50{}", self.wait.suffix());
+        self.sentence(&name, &self.measured(|_| Some(usual.clone()), true), &tail)
     }
 
     /// Sentence about a figure: the figures and the note about what is left out; `None` where nothing
@@ -181,6 +218,13 @@ impl<'a> Paths<'a> {
         };
         (all, note)
     }
+}
+
+/// Whether two variants are under one load of one generator. What another program sends differs in
+/// more than the record can say.
+fn is_same_load(one: &Variant, other: &Variant) -> bool {
+    let generator = |variant: &Variant| variant.labels.get("generator").cloned();
+    one.load == other.load && generator(one) == generator(other)
 }
 
 /// Lists figures from the lowest to the highest, with a statement about the difference; `None`
