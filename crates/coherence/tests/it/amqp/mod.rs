@@ -306,6 +306,7 @@ async fn artemis() {
 async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let mut broker = Broker::start(Kind::Artemis);
     broker.kill();
+    // No share of the disk may be in use, so it counts as full, however empty it is.
     broker.configure_artemis(0, "BLOCK");
     broker.run();
     let way = Amqp::start(settings(&broker.address(), Addressing::Plain));

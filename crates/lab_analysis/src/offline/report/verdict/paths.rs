@@ -223,8 +223,7 @@ impl<'a> Paths<'a> {
 /// Whether two variants are under one load of one generator. What another program sends differs in
 /// more than the record can say.
 fn is_same_load(one: &Variant, other: &Variant) -> bool {
-    let generator = |variant: &Variant| variant.labels.get("generator").cloned();
-    one.load == other.load && generator(one) == generator(other)
+    one.load == other.load && one.labels.get("generator") == other.labels.get("generator")
 }
 
 /// Lists figures from the lowest to the highest, with a statement about the difference; `None`
