@@ -207,9 +207,12 @@ async fn exceptions_and_this_machine_are_reached_directly_and_without_the_creden
 #[tokio::test]
 async fn errors_name_the_proxy_and_the_target_but_no_password() {
     let (tls, (listener, port)) = (Tls::new(), listener().await);
-    let url = format!("http://me:hunter2@127.0.0.1:{port}");
+    let at = |port| {
+        let proxy = Proxy::parse(&format!("http://me:hunter2@127.0.0.1:{port}")).unwrap();
+        client(proxy, "", Some(tls.client()), HttpVersion::Http1)
+    };
+    let (client, nobody) = (at(port), at(1));
     let shown = format!("http://127.0.0.1:{port}");
-    let client = client(Proxy::parse(&url).unwrap(), "", Some(tls.client()), HttpVersion::Http1);
     for (target, response, message) in [
         ("https://target.example/", "HTTP/1.1 403 Forbidden\r\n\r\n", "status 403"),
         ("https://target.example/", "HTTP/1.1 407 Who\r\n\r\n", "requires credentials (407)"),
@@ -227,9 +230,9 @@ async fn errors_name_the_proxy_and_the_target_but_no_password() {
         assert!(target.starts_with("http:") || refused.contains("target.example:443"), "{refused}");
         assert!(!refused.contains("hunter2") && !refused.contains("aHVudGVy"), "{refused}");
     }
-    drop(listener);
-    let refused = get(&client, "https://target.example/").await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("the proxy {shown}: ")) && refused.contains("refused"), "{refused}");
+    let refused = get(&nobody, "https://target.example/").await.unwrap_err().to_string();
+    assert!(refused.contains("the proxy http://127.0.0.1:1: ") && refused.contains("refused"), "{refused}");
+    assert!(!refused.contains("hunter2"), "{refused}");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use lab_load::load::{Protocol, RequestTemplate};
 use lab_load::report::{HoldReport, run_hold};
 
 use crate::server::{Reply, Server};
-use crate::target;
+use crate::{NOBODY, target};
 
 fn holding(url: &str, connections: usize, manner: HoldBehavior) -> HoldPlan {
     HoldPlan {
@@ -60,8 +60,8 @@ fn connections_the_server_closes_are_counted() {
 
 #[test]
 fn connections_that_cannot_be_opened_are_counted() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let report = hold(holding(&format!("http://{unused}/"), 10, HoldBehavior::Idle { first: None })).unwrap();
+    let plan = holding(&format!("http://{NOBODY}/"), 10, HoldBehavior::Idle { first: None });
+    let report = hold(plan).unwrap();
     assert_eq!((report.opened, report.failed[0].count), (0, 10));
 }
 

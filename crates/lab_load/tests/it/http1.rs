@@ -9,7 +9,7 @@ use lab_load::observe::WatchedProcess;
 use lab_load::report::{LoadReport, run_load};
 
 use crate::server::{Reply, Server, ServerProtocol};
-use crate::{open, plan, target};
+use crate::{NOBODY, open, plan, target};
 
 fn ok_server() -> Server {
     Server::start(|_| Reply::Status(200))
@@ -98,8 +98,7 @@ fn a_status_is_counted_with_its_own_latency() {
 
 #[test]
 fn refused_connections_are_a_class() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let report = run_load(&plan(&format!("http://{unused}/"), 1000.0, 20)).unwrap();
+    let report = run_load(&plan(&format!("http://{NOBODY}/"), 1000.0, 20)).unwrap();
     assert_eq!(only_fault(&report), (RequestFault::Connect, 20));
     assert!(report.faults[0].example.contains("refused"), "{}", report.faults[0].example);
     assert_eq!((report.totals.failed, report.unsuccessful()), (20, 20));
@@ -249,9 +248,8 @@ fn a_closed_loop_keeps_its_workers_busy() {
 
 #[test]
 fn a_closed_loop_counts_exactly_and_does_not_flood_a_dead_server() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closed =
-        Plan { schedule: Schedule::Closed { concurrency: 1 }, ..plan(&format!("http://{unused}/"), 0.0, 10) };
+        Plan { schedule: Schedule::Closed { concurrency: 1 }, ..plan(&format!("http://{NOBODY}/"), 0.0, 10) };
     let report = run_load(&closed).unwrap();
     assert_eq!(only_fault(&report), (RequestFault::Connect, 10));
     let seconds = report.timeline.iter().map(|row| row.second).max().unwrap_or(0);

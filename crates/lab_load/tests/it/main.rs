@@ -18,6 +18,10 @@ use lab_load::load::{
     InterArrival, Open, Plan, Protocol, RequestTemplate, Schedule, Step, Stop, Target, Trust,
 };
 
+/// Nothing listens here. The port of a listener that was closed is no substitute: the server of
+/// another test can get it.
+const NOBODY: &str = "127.0.0.1:1";
+
 /// A quick open-loop plan: `count` requests at `rate` per second on one connection, no warm-up.
 fn plan(url: &str, rate: f64, count: u64) -> Plan {
     Plan {

@@ -316,8 +316,7 @@ fn a_provider_that_does_not_answer_is_cut_off() {
 #[test]
 fn a_refused_connection_is_its_own_class() {
     let mut plan = plan(&Provider::start(correct_provider), Flow::Password);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    plan.connect = Some(free.to_string());
+    plan.connect = Some(crate::NOBODY.to_owned());
     assert_eq!(fault(&run_provider(&plan).unwrap()).1, FailureClass::Connect);
 }
 
