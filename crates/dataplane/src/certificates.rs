@@ -56,6 +56,12 @@ impl Authority {
     /// A revocation list, as PEM, with these serial numbers. The next one is due in `next_update`, a
     /// year.
     pub fn revocation_list(&self, revoked: &[u64], next_update: i32) -> String {
+        let years = u64::try_from(next_update - 1970).unwrap();
+        self.revocation_list_until(revoked, years * 365 * 86_400)
+    }
+
+    /// The same; the next one is due at `end`, in seconds since the epoch.
+    pub fn revocation_list_until(&self, revoked: &[u64], end: u64) -> String {
         let revoked_certs = revoked.iter().map(|serial| rcgen::RevokedCertParams {
             serial_number: (*serial).into(),
             revocation_time: rcgen::date_time_ymd(2024, 1, 1),
@@ -64,7 +70,7 @@ impl Authority {
         });
         let list = rcgen::CertificateRevocationListParams {
             this_update: rcgen::date_time_ymd(2024, 1, 1),
-            next_update: rcgen::date_time_ymd(next_update, 1, 1),
+            next_update: rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(end),
             crl_number: 1.into(),
             issuing_distribution_point: None,
             revoked_certs: revoked_certs.collect(),
@@ -88,6 +94,15 @@ impl Authority {
         alpn: &[&[u8]],
         identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
     ) -> StreamOwned<ClientConnection, TcpStream> {
+        connect_with(address, self.client(alpn, identity))
+    }
+
+    /// A client of servers whose certificates this authority issued. It resumes sessions.
+    pub fn client(
+        &self,
+        alpn: &[&[u8]],
+        identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
+    ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der()).unwrap();
         let builder = ClientConfig::builder().with_root_certificates(roots);
@@ -101,10 +116,17 @@ impl Authority {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
-        let name = ServerName::try_from("app.test").unwrap();
-        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        StreamOwned::new(connection, socket)
+        Arc::new(config)
     }
+}
+
+/// Connects to `app.test` at this address.
+pub fn connect_with(
+    address: SocketAddr,
+    client: Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let connection = ClientConnection::new(client, ServerName::try_from("app.test").unwrap()).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    StreamOwned::new(connection, socket)
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns: the peer's address, its listener, the host that it opened the connection for, and its client
 //! certificate. Whether the certificate is trusted, and its identity, is looked up once per
-//! configuration. Does not own: the handshake ([`crate::server`]), the mapping from certificate to
-//! identity ([`credentials::authenticate`]).
+//! configuration, and again when a revocation list or an intermediate expires. Does not own: the
+//! handshake ([`crate::server`]), the mapping from certificate to identity
+//! ([`credentials::authenticate`]).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use auth::policy::route::Scope;
 use auth::request::Scheme;
+use auth::time::Timestamp;
 use credentials::authenticate::{Authenticator, Verified};
 use http_engine::clock::Now;
 use http_engine::tls::ClientCas;
@@ -75,16 +77,24 @@ impl Peer {
     }
 }
 
-/// A client certificate whose chain the handshake verified. The current configuration decides
-/// whether it is trusted and which identity it has, because a connection may outlive the
-/// configuration it began under.
+/// A client certificate of the handshake. The current configuration decides whether it is trusted and
+/// which identity it has, because a connection may outlive the configuration it began under.
 pub(crate) struct Certificate {
     /// The end-entity certificate, then the other certificates presented with it.
     chain: Box<[CertificateDer<'static>]>,
     /// Version of the CAs that the handshake used.
     ca_version: [u8; 32],
-    /// The identity, with what produced it.
-    identity: RefCell<(Option<IdentityBasis>, Option<Arc<Verified>>)>,
+    /// Until when these CAs trust the chain.
+    trusted_until: Timestamp,
+    identity: RefCell<Option<FoundIdentity>>,
+}
+
+/// The identity of a certificate, with what produced it.
+struct FoundIdentity {
+    basis: IdentityBasis,
+    /// When the chain must be verified again.
+    until: Timestamp,
+    verified: Option<Arc<Verified>>,
 }
 
 /// What an identity depends on: the generation of the configuration, and the CAs of the listener.
@@ -92,16 +102,24 @@ type IdentityBasis = (u64, Option<[u8; 32]>);
 
 impl Certificate {
     /// The chain that a client presented to these CAs; `None` when it presented none that they vouch
-    /// for.
-    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientCas, now: Now) -> Option<Self> {
-        let is_vouched_for = !authorities.admits_others()
-            || matches!(chain, [leaf, rest @ ..] if authorities.accepts(leaf, rest, now.wall));
-        if !is_vouched_for {
+    /// for. `is_resumed`: it presented it in an earlier handshake, and this one did not verify it.
+    pub(crate) fn new(
+        chain: &[CertificateDer<'_>],
+        authorities: &ClientCas,
+        is_resumed: bool,
+        now: Now,
+    ) -> Option<Self> {
+        let [leaf, intermediates @ ..] = chain else { return None };
+        let is_verified = !authorities.admits_others() && !is_resumed;
+        if !is_verified && !authorities.accepts(leaf, intermediates, now.wall) {
             return None;
         }
-        let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        let ca_version = *authorities.version();
-        (!chain.is_empty()).then(|| Self { chain, ca_version, identity: RefCell::default() })
+        Some(Self {
+            chain: chain.iter().map(|certificate| certificate.clone().into_owned()).collect(),
+            ca_version: *authorities.version(),
+            trusted_until: authorities.holds_until(intermediates, now.wall),
+            identity: RefCell::default(),
+        })
     }
 
     /// The identity under the current configuration; `None` when the certificate is not a
@@ -113,27 +131,33 @@ impl Certificate {
         peer: &Peer,
         now: Now,
     ) -> Option<Arc<Verified>> {
-        let mut named = self.identity.borrow_mut();
+        let mut found = self.identity.borrow_mut();
         let listener = config.listeners.named(&peer.listener().name);
         let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
         let basis = (config.generation, authorities.map(|authorities| *authorities.version()));
-        if named.0 != Some(basis) {
-            let vouched = authorities.is_some_and(|authorities| self.is_trusted_by(authorities, now));
-            let [leaf, ..] = &*self.chain else { return None };
-            let verified = vouched.then(|| authenticator.certificate(leaf, now));
-            if let Some(Err(error)) = &verified {
-                // The chain is valid but maps to no identity: it is not a credential.
-                tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
-            }
-            *named = (Some(basis), verified.and_then(Result::ok));
+        if let Some(found) = &*found
+            && found.basis == basis
+            && now.wall < found.until
+        {
+            return found.verified.clone();
         }
-        named.1.clone()
+        let [leaf, intermediates @ ..] = &*self.chain else { return None };
+        let verified = authorities
+            .is_some_and(|authorities| self.is_trusted_by(authorities, now))
+            .then(|| authenticator.certificate(leaf, now));
+        if let Some(Err(error)) = &verified {
+            // The chain is valid but maps to no identity: it is not a credential.
+            tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
+        }
+        let until = authorities.map(|authorities| authorities.holds_until(intermediates, now.wall));
+        let until = until.unwrap_or(Timestamp::MAX);
+        found.insert(FoundIdentity { basis, until, verified: verified.and_then(Result::ok) }).verified.clone()
     }
 
-    /// Whether these CAs trust the certificate, if they differ from those of the handshake. A CA
-    /// that was added changes nothing for certificates that the others trust.
+    /// Whether these CAs trust the certificate. What the handshake found holds for the same CAs until a
+    /// revocation list or an intermediate expires.
     fn is_trusted_by(&self, authorities: &ClientCas, now: Now) -> bool {
-        if self.ca_version == *authorities.version() {
+        if self.ca_version == *authorities.version() && now.wall < self.trusted_until {
             return true;
         }
         matches!(&*self.chain, [leaf, rest @ ..] if authorities.accepts(leaf, rest, now.wall))

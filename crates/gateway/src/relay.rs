@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use auth::headers::is_per_hop;
+use auth::headers::{is_per_hop, is_same_alias_class};
 use auth::request::Field;
 use credentials::cookies::sets_login_cookie;
 use http_engine::deadline::Deadline;
@@ -236,9 +236,10 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
             let (running, removed) = (&self.terms.running, Cell::new(0));
+            let record = &*self.record;
             let passes = |name: &str| {
                 removed.set(removed.get() + u32::from(running.config.strip.strips(name)));
-                request_trailer_passes(running, (self.terms.route, self.terms.entry), name)
+                request_trailer_passes(running, (self.terms.route, self.terms.entry), record, name)
             };
             let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
             let sink = (&mut *self.up, self.terms.copies.as_ref());
@@ -502,6 +503,7 @@ impl<T> PollExt<T> for Poll<T> {
 fn request_trailer_passes(
     running: &ActiveConfig,
     (route, entry): (Option<usize>, Option<usize>),
+    record: &RequestRecord,
     name: &str,
 ) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
@@ -511,6 +513,10 @@ fn request_trailer_passes(
         && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
         && !running.config.routing.reads(name)
         && !headers.is_some_and(|headers| headers.removes(name))
+        && !record
+            .authorizer_answers()
+            .flat_map(|answer| &answer.replaced)
+            .any(|replaced| is_same_alias_class(replaced, name))
 }
 
 /// A response trailer must not affect framing or routing (RFC 9110 §6.5.1).

@@ -32,6 +32,16 @@ fn asking(cluster: &mut Cluster, filter: &str, body: &str) {
     cluster.apply(&policy("who", "app", body));
 }
 
+/// The trailers that arrive at `pod` of a request with these fields and trailers.
+fn passed_trailers(cluster: &Cluster, pod: &Upstream, fields: &str, trailers: &str) -> Vec<String> {
+    let mut client = cluster.connect();
+    client.send(format!(
+        "POST /x HTTP/1.1\r\nHost: app.test\r\n{fields}Transfer-Encoding: chunked\r\n\r\n0\r\n{trailers}\r\n"
+    ));
+    assert_eq!(client.response().status, 200);
+    pod.seen().pop().expect("a request").trailers
+}
+
 /// A service over HTTP that gives this response to every query.
 fn saying(response: &'static str) -> Upstream {
     Upstream::answering(move |_, socket| socket.write_all(response.as_bytes()).is_ok())
@@ -71,6 +81,9 @@ fn a_service_over_http_decides_after_the_policy() {
     assert_eq!((seen.values("x-tenant"), seen.values("x-debug")), (vec!["blue"], vec!["2"]));
     assert!(seen.values("x-none").is_empty(), "a client does not set what the service may");
     assert!(seen.values("x-auth-request-user").is_empty(), "nobody else says who calls");
+    let trailers = "X-Tenant: red\r\nX_Tenant: red\r\nX-None: 1\r\nX-Sum: 0\r\n";
+    let passed = passed_trailers(&cluster, &pod, "Authorization: Bearer x\r\n", trailers);
+    assert_eq!(passed, ["x-sum: 0"], "a trailer does not set it either");
 }
 
 #[test]
@@ -138,12 +151,14 @@ fn a_service_over_grpc_decides() {
     let shown = |name: &str| asked.headers.get(name).map(String::as_str);
     assert_eq!((shown("x-tenant"), shown("x-debug"), shown("x-hop")), (Some("red"), Some("1"), None));
     assert_eq!(shown("x-forwarded-for"), Some("127.0.0.1"), "what the gateway knows, not what a client says");
+    let trailers = "X-Tenant: red\r\nX-Debug: 1\r\nX-Sum: 0\r\n";
+    assert_eq!(passed_trailers(&cluster, &pod, "", trailers), ["x-sum: 0"]);
     let refused = cluster.get("app.test", "/no", "");
     assert_eq!((refused.status, refused.value("www-authenticate")), (401, Some("Basic")));
     assert_eq!(refused.text(), "who?");
     let broken = cluster.get("app.test", "/broken", "");
     assert_eq!(broken.status, 503, "{}", broken.text());
-    assert_eq!(pod.seen().len(), 1);
+    assert_eq!(pod.seen().len(), 2);
     // Only the fields that the filter names are shown.
     asking(&mut cluster, "protocol: GRPC, grpc: {allowedHeaders: [X-Tenant]}", EVERYBODY);
     assert_eq!(cluster.publish(), "");

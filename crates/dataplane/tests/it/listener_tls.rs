@@ -5,12 +5,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned};
 
-use dataplane::certificates::Authority;
-use dataplane::harness::{Fixture, Issuer, PATIENCE, Setup, Upstream};
+use dataplane::certificates::{Authority, connect_with};
+use dataplane::harness::{Fixture, Issuer, PATIENCE, Setup, Upstream, now};
 
 const REQUEST: &str = "GET /machines HTTP/1.1\r\nHost: app.test\r\n\r\n";
 
@@ -122,6 +123,40 @@ fn a_revoked_client_certificate_is_refused_also_on_connections_that_stand() {
     assert_eq!((status(&mut first).unwrap(), status(&mut second).unwrap()), (401, 401));
     assert!(status(&mut connect(&one, &one_key)).is_err());
     assert_eq!(fixture.upstream.seen().len(), served, "nothing reaches the upstream");
+}
+
+/// An open connection and a resumed session say what an earlier handshake verified.
+#[test]
+fn when_the_revocation_list_expires_no_connection_is_trusted() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("servers"));
+    let clients = Authority::new("clients");
+    let ca = write(folder.path(), "clients.pem", &clients.pem());
+    let end = now() + 5;
+    let list = write(folder.path(), "clients.crl", &clients.revocation_list_until(&[], end));
+    let server = pair(folder.path(), "server", &authority.issue(&["app.test"], "app.test"));
+    let tls = format!(
+        "{server}, client_ca = \"{ca}\", client_crl = [\"{list}\"], client_certificates = \"optional\""
+    );
+    let (fixture, _) = gateway(folder, &tls, MACHINES);
+    let (robot, key) = clients.issue_numbered(7, "robot-7");
+    let client = authority.client(&[], Some((&robot, &key)));
+    let connect = || connect_with(fixture.address, client.clone());
+    let mut open = connect();
+    assert_eq!(status(&mut open).unwrap(), 200);
+    assert_eq!(connect_resumed(connect()), 200);
+    while now() <= end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(status(&mut open).unwrap(), 401);
+    assert_eq!(connect_resumed(connect()), 401);
+    assert!(status(&mut authority.connect(fixture.address, &[], Some((&robot, &key)))).is_err());
+}
+
+/// Status of a request on a connection that resumes a session.
+fn connect_resumed(mut stream: StreamOwned<ClientConnection, TcpStream>) -> u16 {
+    let status = status(&mut stream).unwrap();
+    assert_eq!(stream.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+    status
 }
 
 /// A server with a self-signed certificate that says `CA:TRUE`, as openssl makes it. Returns its

@@ -20,6 +20,7 @@ use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
 use http_engine::listen::{AcceptedConnection, Acceptor, BACKLOG};
 use http_engine::proxy_protocol::{self, ProxyOrigin, ProxyProgress};
 use parking_lot::Mutex;
+use rustls::HandshakeKind;
 use telemetry::metrics::ListenerMetrics;
 use telemetry::phases::nanos_between;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -384,7 +385,8 @@ impl Incoming {
         let (_, session) = stream.get_ref();
         let certificate = match (session.peer_certificates(), &tls.client_authorities) {
             (Some(chain), Some(authorities)) => {
-                Certificate::new(chain, authorities, self.worker.clock.now()).map(Box::new)
+                let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+                Certificate::new(chain, authorities, is_resumed, self.worker.clock.now()).map(Box::new)
             }
             _ => None,
         };

@@ -18,19 +18,21 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
-use x509_parser::prelude::{CertificateRevocationList, FromDer};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::verifier::{ClientVerifier, Ending};
 use super::{ClientAuthorities, TlsError, TlsWarning, contains, read};
 
-/// The CAs for client certificates. The handshake uses them, and so do later checks of open
-/// connections when the CAs have changed.
+/// The CAs for client certificates. The handshake uses them, and so do later checks: of open
+/// connections when the CAs have changed or a list has expired, and of resumed sessions.
 #[derive(Debug, Clone)]
 pub struct ClientCas {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
     /// Whether the handshake also accepts certificates that the verifier refuses.
     admits_others: bool,
     version: [u8; digest::SHA256_OUTPUT_LEN],
+    /// When the revocation lists expire.
+    list_ends: Box<[Timestamp]>,
 }
 
 impl ClientCas {
@@ -95,10 +97,14 @@ impl ClientCas {
                 add(part);
             }
         }
-        let mut lists = Vec::new();
+        let (mut lists, mut list_ends) = (Vec::new(), Vec::new());
         for path in crls {
             for list in revocation_lists(path)? {
-                warnings.extend(expiry_warning(path, &list, now)?);
+                let end = end_of_list(path, &list)?;
+                if now >= end {
+                    warnings.push(TlsWarning::RevocationListExpired { path: path.to_owned() });
+                }
+                list_ends.push(end);
                 add(&list);
                 lists.push(list);
             }
@@ -119,7 +125,7 @@ impl ClientCas {
             let lists = lists.with_effect("certificates of its issuer are refused");
             Arc::new(ClientVerifier { inner, ending: Ending::ReportsLists(lists) })
         };
-        Ok((Self { verifier, admits_others: false, version }, warnings))
+        Ok((Self { verifier, admits_others: false, version, list_ends: list_ends.into() }, warnings))
     }
 
     /// Identifies the set: two with the same version accept the same certificates.
@@ -137,6 +143,21 @@ impl ClientCas {
         let now = UnixTime::since_unix_epoch(Duration::from_millis(now.as_millis()));
         self.verifier.verify_client_cert(end_entity, intermediates, now).is_ok()
     }
+
+    /// Until when the answer of [`Self::accepts`] holds: until a revocation list or one of these
+    /// intermediates expires. The end of the end-entity certificate is not considered.
+    pub fn holds_until(&self, intermediates: &[CertificateDer<'_>], now: Timestamp) -> Timestamp {
+        let ends = intermediates.iter().filter_map(|certificate| {
+            let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+            // A certificate is valid until the end of that second, a list until its beginning.
+            Some(seconds(certificate.validity().not_after.timestamp()).plus(Duration::from_secs(1)))
+        });
+        ends.chain(self.list_ends.iter().copied()).filter(|end| *end > now).min().unwrap_or(Timestamp::MAX)
+    }
+}
+
+fn seconds(since_epoch: i64) -> Timestamp {
+    Timestamp::from_secs(u64::try_from(since_epoch).unwrap_or(0))
 }
 
 /// All certificates of the file count as authorities: clients have no names that could be pinned.
@@ -168,18 +189,14 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(lists)
 }
 
-/// Checks the form of a list. A list without the time of the next one would be valid forever.
-fn expiry_warning(
-    path: &Path,
-    list: &CertificateRevocationListDer<'_>,
-    now: Timestamp,
-) -> Result<Option<TlsWarning>, TlsError> {
+/// When a list expires. Its form is checked: a list without the time of the next one would be valid
+/// forever.
+fn end_of_list(path: &Path, list: &CertificateRevocationListDer<'_>) -> Result<Timestamp, TlsError> {
     let bad = |reason: String| TlsError::BadRevocationList { path: path.to_owned(), reason };
     let (rest, parsed) = CertificateRevocationList::from_der(list).map_err(|_| bad("it is no CRL".into()))?;
     if !rest.is_empty() {
         return Err(bad("data follows the list".into()));
     }
     let next = parsed.next_update().ok_or_else(|| bad("it does not say when the next list is due".into()))?;
-    let next = Timestamp::from_secs(u64::try_from(next.timestamp()).unwrap_or(0));
-    Ok((now >= next).then(|| TlsWarning::RevocationListExpired { path: path.to_owned() }))
+    Ok(seconds(next.timestamp()))
 }
