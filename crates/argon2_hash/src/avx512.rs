@@ -19,7 +19,7 @@ use blake2::digest::Output;
 use blake2::digest::block_api::{UpdateCore as _, VariableOutputCore as _};
 use blake2::digest::block_buffer::LazyBuffer;
 use blake2::{Blake2b512, Blake2bVarCore, Digest as _};
-use zeroize::Zeroize as _;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::Job;
 
@@ -77,17 +77,17 @@ fn long_hash(inputs: &[&[u8]], mut out: &mut [u8]) {
     if out.len() <= 64 {
         return short_hash(inputs(), out);
     }
-    let mut hash = [0; 64];
-    short_hash(inputs(), &mut hash);
+    let mut hash = Zeroizing::new([0; 64]);
+    short_hash(inputs(), &mut hash[..]);
     loop {
         let (half, rest) = out.split_at_mut(32);
         half.copy_from_slice(&hash[..32]);
         out = rest;
-        let before = hash;
+        let before = hash.clone();
         if out.len() <= 64 {
             return short_hash(std::iter::once(&before[..]), out);
         }
-        short_hash(std::iter::once(&before[..]), &mut hash);
+        short_hash(std::iter::once(&before[..]), &mut hash[..]);
     }
 }
 
@@ -99,6 +99,8 @@ fn short_hash<'a>(inputs: impl Iterator<Item = &'a [u8]>, out: &mut [u8]) {
     inputs.for_each(|input| buffer.digest_blocks(input, |blocks| hash.update_blocks(blocks)));
     hash.finalize_variable_core(&mut buffer, &mut whole);
     out.copy_from_slice(&whole[..out.len()]);
+    // `hash` and `buffer` erase themselves.
+    whole[..].zeroize();
 }
 
 /// How the memory is divided (RFC 9106 §3.2).

@@ -36,21 +36,16 @@ impl Job<'_> {
     /// [`Error`] of the library: a salt, a password or a digest of a length out of bounds, or too few
     /// blocks.
     pub fn hash(&self, digest: &mut [u8], blocks: &mut [Block]) -> Result<(), Error> {
-        let done = if self.hash_with_avx512(digest, blocks) {
-            Ok(())
-        } else {
-            Argon2::new(self.algorithm, self.version, self.params.clone()).hash_password_into_with_memory(
-                self.password,
-                self.salt,
-                digest,
-                &mut *blocks,
-            )
-        };
-        // Whole blocks at once; `zeroize` writes word by word.
-        blocks.fill(Block::new());
-        // The compiler must assume that the zeros are read.
-        std::hint::black_box(blocks);
-        done
+        let blocks = ErasedBlocks(blocks);
+        if self.hash_with_avx512(digest, blocks.0) {
+            return Ok(());
+        }
+        Argon2::new(self.algorithm, self.version, self.params.clone()).hash_password_into_with_memory(
+            self.password,
+            self.salt,
+            digest,
+            &mut *blocks.0,
+        )
     }
 
     /// As [`Job::hash`], without erasing. `false`: the processor does not have the instructions, or the
@@ -63,6 +58,18 @@ impl Job<'_> {
             let _ = (digest, blocks);
             false
         }
+    }
+}
+
+/// Erases blocks when it is dropped, also when a panic unwinds.
+struct ErasedBlocks<'a>(&'a mut [Block]);
+
+impl Drop for ErasedBlocks<'_> {
+    fn drop(&mut self) {
+        // Whole blocks at once; `zeroize` writes word by word.
+        self.0.fill(Block::new());
+        // The compiler must assume that the zeros are read.
+        zeroize::optimization_barrier(&*self.0);
     }
 }
 

@@ -122,9 +122,10 @@ impl StoredPassword {
         &self.text
     }
 
-    /// Whether this is the password. Takes tens of milliseconds or more.
-    pub fn is_right(&self, password: &[u8]) -> bool {
-        match &self.hash {
+    /// Whether this is the password; `None` if there is not enough memory to compute its hash. Takes
+    /// tens of milliseconds or more.
+    pub fn is_right(&self, password: &[u8]) -> Option<bool> {
+        Some(match &self.hash {
             PasswordHash::Bcrypt { cost, salt, digest } => {
                 let mut key = [0; BCRYPT_BYTES];
                 let length = password.len().min(BCRYPT_BYTES);
@@ -137,19 +138,17 @@ impl StoredPassword {
             PasswordHash::Argon2id { memory_kib, passes, lanes, salt, digest } => {
                 let mut computed = vec![0; digest.len()];
                 let params = Params::new(*memory_kib, *passes, *lanes, Some(digest.len()));
-                let done = params.is_ok_and(|params| {
-                    let mut blocks = Vec::new();
-                    if blocks.try_reserve_exact(params.block_count()).is_err() {
-                        return false;
-                    }
-                    blocks.resize(params.block_count(), Block::new());
-                    let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
-                    let job = Job { algorithm, version, params: &params, password, salt };
-                    job.hash(&mut computed, &mut blocks).is_ok()
-                });
+                // The file was refused if they were out of bounds.
+                let Ok(params) = params else { return Some(false) };
+                let mut blocks = Vec::new();
+                blocks.try_reserve_exact(params.block_count()).ok()?;
+                blocks.resize(params.block_count(), Block::new());
+                let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
+                let job = Job { algorithm, version, params: &params, password, salt };
+                let done = job.hash(&mut computed, &mut blocks).is_ok();
                 done && constant_time::verify_slices_are_equal(&computed, digest).is_ok()
             }
-        }
+        })
     }
 }
 
@@ -329,8 +328,10 @@ mod tests {
         ] {
             let users = Htpasswd::parse(format!("ada:{hash}\n").as_bytes()).unwrap();
             let stored = users.password("ada").unwrap();
-            assert!(stored.is_right(password.as_bytes()), "{hash}");
-            assert!(!stored.is_right(b"Abc") && !stored.is_right(b"password "), "{hash}");
+            assert_eq!(stored.is_right(password.as_bytes()), Some(true), "{hash}");
+            for wrong in [&b"Abc"[..], b"password "] {
+                assert_eq!(stored.is_right(wrong), Some(false), "{hash}");
+            }
         }
     }
 
@@ -341,8 +342,8 @@ mod tests {
             let file = format!("ada:{}\n", bcrypt_of(variant, &long));
             let users = Htpasswd::parse(file.as_bytes()).unwrap();
             let ada = users.password("ada").unwrap();
-            assert!(ada.is_right(&long) && ada.is_right(&long[..72]), "{variant}");
-            assert!(!ada.is_right(&long[..71]), "{variant}");
+            let is_right = |length| ada.is_right(&long[..length]);
+            assert_eq!((is_right(100), is_right(72), is_right(71)), (Some(true), Some(true), Some(false)));
         }
     }
 
@@ -354,7 +355,7 @@ mod tests {
         let mut names: Vec<&str> = users.names().collect();
         names.sort_unstable();
         assert_eq!(names, ["ada", "grace"]);
-        assert!(users.password("grace").unwrap().is_right(b"pw"));
+        assert_eq!(users.password("grace").unwrap().is_right(b"pw"), Some(true));
         assert!(users.password("# staff").is_none() && users.password("Ada").is_none());
         assert!(Htpasswd::parse(b"").unwrap().is_empty());
     }

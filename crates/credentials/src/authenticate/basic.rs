@@ -185,7 +185,7 @@ impl Authenticator {
             (Some(_), None) => None,
             (Some(stored), Some(pool)) => {
                 let password = Zeroizing::new(credentials.password().to_vec());
-                pool.run(move |()| stored.is_right(&password)).await.ok()
+                pool.run(move |()| stored.is_right(&password)).await.ok().flatten()
             }
         };
         let rejection = match compared {

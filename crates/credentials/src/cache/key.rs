@@ -3,7 +3,7 @@
 //! A [`CacheKey`] is a 128-bit pseudo-random function (SipHash-1-3-128) of a scope and the *whole*
 //! credential, keyed with a secret drawn once per process. The cache keeps no raw token, and outside
 //! the process two tokens with one key cannot be constructed. (Requests under way have theirs, and a
-//! connection remembers that of the request before for a second.) The reduced rounds are chosen for
+//! connection remembers a recent one, until its client has sent nothing for a second.) The reduced rounds are chosen for
 //! the hot path: no attack on them is known, and here an attacker would not even see the function's
 //! output.
 
