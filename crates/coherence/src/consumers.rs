@@ -7,6 +7,7 @@
 //! 1. A consumer gets no answer before it is recorded. So the shared list has every consumer that
 //!    may hold a lease. When every consumer in the list has applied an event, the event is applied
 //!    everywhere.
+//!    A failover may lose entries, so a new epoch of the log makes every record void.
 //! 2. An active consumer is recorded again every few seconds. While nothing can be written,
 //!    consumers that are in the list still get answers.
 //! 3. An entry that has not changed for long may belong to a consumer that holds a lease, so it is
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::log_types::{ConsumerId, LogHead, PeerName};
+use crate::log_types::{ConsumerId, Epoch, LogHead, PeerName};
 use crate::time::Boot;
 use crate::wire::Body;
 
@@ -52,6 +53,8 @@ pub struct ConsumerRecord {
 #[derive(Debug, Default)]
 pub struct Consumers {
     known: Mutex<HashMap<ConsumerId, TrackedConsumer>>,
+    /// The epoch of the log that was read last, and when it was first read.
+    epoch: Mutex<Option<(Epoch, Boot)>>,
     /// Events that this node appended recently, and when.
     appended: Mutex<VecDeque<(LogHead, Boot)>>,
     apply_times: Mutex<ApplyTimes>,
@@ -195,9 +198,27 @@ impl Consumers {
         arrivals.sum += took;
     }
 
-    /// Notes that these consumers are recorded, as of `then`.
+    /// Takes note of the epoch of a head that was read. `true`: it is another one than before. Then no
+    /// consumer counts as recorded, and the head must not be sent before they are recorded again.
+    pub fn enter_epoch(&self, epoch: Epoch, now: Boot) -> bool {
+        let mut all = self.known.lock();
+        let mut entered = self.epoch.lock();
+        if entered.is_some_and(|(before, _)| before == epoch) {
+            return false;
+        }
+        *entered = Some((epoch, now));
+        for known in all.values_mut() {
+            (known.recorded_at, known.recorded_progress) = (None, None);
+        }
+        true
+    }
+
+    /// Notes that these consumers are recorded, as of `then`, unless a new epoch began since.
     pub fn mark_recorded(&self, then: Boot, followers: &[ConsumerRecord]) {
         let mut all = self.known.lock();
+        if self.epoch.lock().is_some_and(|(_, since)| then < since) {
+            return;
+        }
         for follower in followers {
             if let Some(known) = all.get_mut(&follower.id) {
                 (known.recorded_at, known.recorded_progress) = (Some(then), follower.applied);
@@ -285,6 +306,26 @@ mod tests {
         roster.on_message(after(40), &applied(2, 8));
         roster.on_message(after(60), &applied(2, 9));
         assert_eq!(roster.apply_times().count, 2);
+    }
+
+    #[test]
+    fn a_new_epoch_voids_what_was_written_before_it() {
+        let (roster, epoch) = (Consumers::default(), |number| Epoch([number; 16]));
+        let later = START.plus(Duration::from_millis(1));
+        roster.on_message(START, &probe(1, Some(3)));
+        assert!(roster.enter_epoch(epoch(1), START));
+        roster.mark_recorded(START, &roster.to_record(START, &[]));
+        assert!(!roster.enter_epoch(epoch(1), later) && roster.to_record(later, &[]).is_empty());
+        assert!(roster.enter_epoch(epoch(2), later));
+        assert_eq!(numbers(&roster.to_record(later, &[])), [1]);
+        roster.mark_recorded(START, &roster.to_record(later, &[]));
+        assert_eq!(
+            numbers(&roster.to_record(later, &[])),
+            [1],
+            "a write that was under way counts for nothing"
+        );
+        roster.mark_recorded(later, &roster.to_record(later, &[]));
+        assert!(roster.to_record(later, &[]).is_empty());
     }
 
     #[test]

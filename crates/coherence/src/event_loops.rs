@@ -40,6 +40,9 @@ const MAX_ANSWERS: usize = 500;
 /// How long to wait until consumers are recorded. A database that accepts no writes may report that
 /// late.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most epochs in which consumers are recorded for one read of the head: one failover, and the first
+/// read of a process.
+const MAX_EPOCHS: u32 = 3;
 
 /// What a consumer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,10 +191,22 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         accepted.then_some(body)
     }
 
-    /// Reads the head for the `querying` consumers, once all of them are recorded: every consumer
-    /// with an answer is in the list. While nothing can be written, only consumers that are in the
-    /// list already get the head.
+    /// Reads the head for the `querying` consumers, once all of them are recorded in its epoch. Reads
+    /// none while epochs change faster than consumers can be recorded.
     async fn head(&self, querying: &[ConsumerId]) -> ReadOutcome {
+        for _ in 0..MAX_EPOCHS {
+            let read = self.recorded_head(querying).await;
+            let now = self.channel.clock.now();
+            if !read.head.is_some_and(|head| self.consumers.enter_epoch(head.epoch, now)) {
+                return read;
+            }
+        }
+        ReadOutcome::default()
+    }
+
+    /// Records the `querying` consumers, then reads the head: every consumer with an answer is in the
+    /// list. While nothing can be written, only consumers that are in the list already get the head.
+    async fn recorded_head(&self, querying: &[ConsumerId]) -> ReadOutcome {
         let now = self.channel.clock.now();
         let noting = self.record(now, self.consumers.to_record(now, querying));
         let noted = matches!(tokio::time::timeout(RECORD_TIMEOUT, noting).await, Ok(true));

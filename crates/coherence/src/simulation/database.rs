@@ -300,6 +300,17 @@ impl World {
         node: usize,
         querying: &[ConsumerId],
     ) -> (Option<LogHead>, Vec<ConsumerId>) {
+        let read = self.recorded_head(node, querying);
+        let now = Boot(self.tick * TICK);
+        match read.0 {
+            Some(head) if self.rosters[node].enter_epoch(head.epoch, now) => {
+                self.recorded_head(node, querying)
+            }
+            _ => read,
+        }
+    }
+
+    fn recorded_head(&mut self, node: usize, querying: &[ConsumerId]) -> (Option<LogHead>, Vec<ConsumerId>) {
         let now = Boot(self.tick * TICK);
         let due = self.rosters[node].to_record(now, querying);
         let mut unlisted = Vec::new();
