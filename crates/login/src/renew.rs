@@ -5,6 +5,10 @@
 //! used once. So the result of a renewal is kept for clients that still send the previous cookie,
 //! for a limited time and number. Tokens that a provider issued are either stored or revoked, never
 //! dropped.
+//!
+//! A session in a cookie cannot be deleted. So the form of it that a provider refused is remembered:
+//! a provider that gives no answer later does not bring it back. A newer form, which another process
+//! renewed, is not refused with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +35,8 @@ const STORE_RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 const STORE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of successors to keep; a few kilobytes each.
 const SUCCESSORS: usize = 10_000;
+/// Maximum number of refused sessions to keep; about 100 bytes each.
+const REFUSALS: usize = 100_000;
 
 /// Renewals in progress, and recent results where sessions are kept in browsers.
 #[derive(Default)]
@@ -38,6 +44,9 @@ pub(super) struct Renewals {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// By session identifier: the session after its last renewal.
     successors: Mutex<HashMap<String, (BrowserSession, Timestamp)>>,
+    /// By session identifier: the renewals of its newest form that the provider refused, and when
+    /// the session is over in any case.
+    refused: Mutex<HashMap<String, (u32, Timestamp)>>,
 }
 
 /// A session after its renewal.
@@ -95,7 +104,11 @@ impl Login {
         let tokens = match self.ask_provider(provider, &found.session).await {
             Ok(tokens) => tokens,
             Err(SessionRejected::Over) => {
-                store.remove(id).await.map_err(store_unavailable)?;
+                if let Err(fault) = store.remove(id).await {
+                    // It may still be found.
+                    self.shared.renewals.refuse(&found.session);
+                    return Err(store_unavailable(fault));
+                }
                 return Err(SessionRejected::Over);
             }
             Err(SessionRejected::Unavailable) => {
@@ -144,23 +157,34 @@ impl Login {
         let held = lock.lock().await;
         let now = self.surroundings.clock.now().wall;
         let newest = renewals.successor(session, now);
+        let has_ended = self.shared.ended.is_revoked(&session.revocation_keys())
+            || renewals.is_refused(newest.as_ref().unwrap_or(session));
         let answer = match newest {
-            _ if self.shared.ended.is_revoked(&session.revocation_keys()) => Err(SessionRejected::Over),
+            _ if has_ended => Err(SessionRejected::Over),
             Some(newest)
                 if !newest.needs_renewal(now) && !self.has_outdated_claims(&newest).await.unwrap_or(true) =>
             {
                 Ok(Some(Renewed { session: newest, confirmed: true }))
             }
-            newest => match self.ask_provider(provider, newest.as_ref().unwrap_or(session)).await {
-                Ok(tokens) => {
-                    let confirmed = tokens.confirmed;
-                    let session = self.extended(newest.as_ref().unwrap_or(session), tokens, now);
-                    renewals.remember(&session, self.surroundings.clock.now().wall);
-                    Ok(Some(Renewed { session, confirmed }))
+            newest => {
+                let newest = newest.as_ref().unwrap_or(session);
+                match self.ask_provider(provider, newest).await {
+                    Ok(tokens) => {
+                        let confirmed = tokens.confirmed;
+                        let session = self.extended(newest, tokens, now);
+                        renewals.remember(&session, self.surroundings.clock.now().wall);
+                        Ok(Some(Renewed { session, confirmed }))
+                    }
+                    Err(SessionRejected::Unavailable) => Ok(None),
+                    Err(SessionRejected::Over) => {
+                        if !renewals.refuse(newest) {
+                            // Without space for this form alone, the session ends in all its forms.
+                            self.mark_revoked(newest, now);
+                        }
+                        Err(SessionRejected::Over)
+                    }
                 }
-                Err(SessionRejected::Unavailable) => Ok(None),
-                Err(SessionRejected::Over) => Err(SessionRejected::Over),
-            },
+            }
         };
         drop(held);
         renewals.unlock(&session.id, &lock);
@@ -262,7 +286,94 @@ impl Renewals {
         successors.insert(session.id.clone(), (session.clone(), now.plus(SUCCESSOR_TTL)));
     }
 
+    /// Whether the provider refused this form of a session, or a newer one.
+    pub(super) fn is_refused(&self, session: &BrowserSession) -> bool {
+        self.refused.lock().get(&session.id).is_some_and(|(renewals, _)| session.renewals <= *renewals)
+    }
+
+    /// Remembers that the provider refused this form of a session, until the session is over in any
+    /// case: the access token of an older form may expire later than that of this one. False: there
+    /// is no space before the next sweep.
+    fn refuse(&self, session: &BrowserSession) -> bool {
+        let mut refused = self.refused.lock();
+        if refused.len() >= REFUSALS && !refused.contains_key(&session.id) {
+            return false;
+        }
+        let ends = Timestamp::from_millis(session.ends);
+        let (renewals, _) = refused.entry(session.id.clone()).or_insert((session.renewals, ends));
+        *renewals = session.renewals.max(*renewals);
+        true
+    }
+
     pub(super) fn sweep(&self, now: Timestamp) {
         self.successors.lock().retain(|_, (_, until)| now < *until);
+        self.refused.lock().retain(|_, (_, ends)| now < *ends);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const ENDS: Timestamp = Timestamp::from_secs(1_800_043_200);
+
+    fn form(id: &str, renewals: u32) -> BrowserSession {
+        BrowserSession {
+            id: id.into(),
+            provider: "id".into(),
+            binding: "b".into(),
+            subject: "u1".into(),
+            sid: None,
+            claims: r#"{"sub":"u1"}"#.into(),
+            more: None,
+            began: NOW.as_millis(),
+            issued: NOW.as_millis(),
+            read_at: None,
+            claims_obtained_at: NOW.as_millis(),
+            renewals,
+            ends: ENDS.as_millis(),
+            fresh: NOW.as_millis(),
+            expires: NOW.plus(Duration::from_hours(1)).as_millis(),
+            refresh_token: None,
+            access_token: None,
+            id_token: None,
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_of_a_form_and_of_those_before_it() {
+        let renewals = Renewals::default();
+        assert!(!renewals.is_refused(&form("one", 0)));
+        assert!(renewals.refuse(&form("one", 3)));
+        assert!(renewals.refuse(&form("one", 1)), "takes nothing back");
+        for (number, refused) in [(0, true), (3, true), (4, false)] {
+            assert_eq!(renewals.is_refused(&form("one", number)), refused, "{number}");
+        }
+        assert!(!renewals.is_refused(&form("two", 0)), "another session");
+        assert!(renewals.refuse(&form("one", 5)));
+        assert!(renewals.is_refused(&form("one", 4)));
+    }
+
+    #[test]
+    fn a_refusal_is_remembered_until_the_session_is_over() {
+        let renewals = Renewals::default();
+        assert!(renewals.refuse(&form("one", 0)));
+        renewals.sweep(ENDS.minus(Duration::from_millis(1)));
+        assert!(renewals.is_refused(&form("one", 0)));
+        renewals.sweep(ENDS);
+        assert!(renewals.refused.lock().is_empty());
+    }
+
+    #[test]
+    fn a_full_memory_of_refusals_loses_none() {
+        let renewals = Renewals::default();
+        renewals.refused.lock().extend((0..REFUSALS).map(|id| (id.to_string(), (0, ENDS))));
+        assert!(!renewals.refuse(&form("one", 0)));
+        assert!(renewals.refuse(&form("0", 1)), "a session that is in it");
+        assert!(renewals.is_refused(&form("0", 1)) && renewals.is_refused(&form("1", 0)));
+        assert_eq!(renewals.refused.lock().len(), REFUSALS);
+        renewals.sweep(ENDS);
+        assert!(renewals.refuse(&form("one", 0)));
     }
 }

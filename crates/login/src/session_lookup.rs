@@ -1,8 +1,9 @@
 //! Session lookup: authenticates a session cookie that is not in the cache.
 //!
-//! Owns: whether the session is valid, by its own times, by the list of revoked sessions, and by
-//! its provider when that is due; and the resulting fact. Does not own: where the session is kept
-//! ([`super::session_search`]), asking the provider ([`super::renew`]).
+//! Owns: whether the session is valid, by its own times, by the list of revoked sessions, by an
+//! earlier refusal of its provider, and by its provider when that is due; and the resulting fact.
+//! Does not own: where the session is kept ([`super::session_search`]), asking the provider
+//! ([`super::renew`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -253,6 +254,7 @@ impl Login {
             let session = &found.session;
             if session.is_over(&self.config, now())
                 || self.shared.ended.is_revoked(&session.revocation_keys())
+                || self.shared.renewals.is_refused(session)
             {
                 return Err(SessionRejected::Over);
             }

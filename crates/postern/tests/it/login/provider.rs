@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) padding: usize,
     /// Whether every response is an error.
     pub(crate) ill: bool,
+    /// Whether the user is disabled: their refresh tokens and access tokens are refused.
+    pub(crate) disabled: bool,
     /// Whether the userinfo endpoint returns an error.
     pub(crate) userinfo_ill: bool,
     /// Number of requests to the userinfo endpoint.
@@ -107,6 +109,7 @@ impl SimulatedProvider {
             refreshes: true,
             padding: 0,
             ill: false,
+            disabled: false,
             userinfo_ill: false,
             userinfo_asked: 0,
             id_tokens: true,
@@ -288,6 +291,7 @@ impl State {
                 self.token(&form)
             }
             "/userinfo" if self.userinfo_ill => (500, json!({})),
+            "/userinfo" if self.disabled => (401, json!({})),
             "/userinfo" => {
                 let token = seen.values("authorization")[0].strip_prefix("Bearer access-").map(str::to_owned);
                 match token {
@@ -364,6 +368,7 @@ impl State {
                 assert!(form["redirect_uri"].starts_with(&self.callback), "{form:?}");
                 Some(nonce)
             }
+            "refresh_token" if self.disabled => return refused,
             "refresh_token" => {
                 let token = &form["refresh_token"];
                 if !self.refresh_tokens.remove(token) {

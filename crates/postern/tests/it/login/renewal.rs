@@ -181,6 +181,49 @@ fn a_silent_provider_is_forgiven_while_its_own_token_lasts() {
 }
 
 #[test]
+fn what_a_provider_ended_does_not_come_back_when_it_falls_silent() {
+    for refreshes in [true, false] {
+        everywhere(|stage| {
+            stage.provider.state().refreshes = refreshes;
+            let browser = stage.logged_in();
+            assert_eq!(browser.clone().visit("/").status, 200);
+            stage.provider.state().disabled = true;
+            stage.clock.advance(Duration::from_mins(6));
+            assert_eq!(browser.clone().visit("/").status, 302, "the user is disabled");
+            // Denials are cached for two seconds; the access token lasts ten minutes.
+            stage.provider.state().ill = true;
+            stage.clock.advance(Duration::from_secs(3));
+            assert_eq!(browser.clone().visit("/").status, 302, "with the same cookie");
+            // The refresh token is valid again, but the session is over.
+            stage.provider.state().ill = false;
+            stage.provider.state().disabled = false;
+            stage.clock.advance(Duration::from_secs(3));
+            assert_eq!(browser.clone().visit("/").status, 302, "the user is enabled again");
+            assert_eq!(stage.logged_in().visit("/").status, 200, "and logs in again");
+        });
+    }
+}
+
+#[test]
+fn what_another_process_renewed_does_not_end_with_the_cookie_before_it() {
+    let stage = LoginFixture::with_cookie_sessions();
+    let other = gateway(&stage.provider, &stage.clock, "", None);
+    let before = stage.logged_in();
+    stage.clock.advance(Duration::from_mins(6));
+    let mut renewed = before.at(other.address);
+    assert_eq!(renewed.visit("/").status, 200);
+    assert_ne!(renewed.session(), before.session());
+    assert_eq!(before.clone().visit("/").status, 302, "its refresh token was used there");
+    stage.provider.state().ill = true;
+    let mut renewed = renewed.at(stage.fixture.address);
+    stage.clock.advance(Duration::from_secs(3));
+    assert_eq!((before.clone().visit("/").status, renewed.visit("/").status), (302, 200));
+    stage.clock.advance(Duration::from_mins(5));
+    assert_eq!(renewed.visit("/").status, 200, "forgiven, as its access token lasts");
+    assert_eq!(before.clone().visit("/").status, 302);
+}
+
+#[test]
 fn a_provider_without_refresh_tokens_is_asked_by_its_access_token() {
     everywhere(|stage| {
         stage.provider.state().refreshes = false;
