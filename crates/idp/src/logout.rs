@@ -6,7 +6,7 @@
 //! transaction that ends the session, so no notification is lost and no request waits for a
 //! delivery.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,10 @@ use store::{
     StoreError,
     deliveries::{Delivery, RemoveDelivery, TakeDueDeliveries},
 };
-use tokio::task::JoinSet;
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
 
 use crate::{
     client::Client,
@@ -24,8 +27,13 @@ use crate::{
 
 /// Time after the first attempt until another node may try; doubles with each attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Notifications that are taken from the queue and delivered concurrently.
+/// Notifications that are taken from the queue at once, so the most that one client gets
+/// concurrently.
 const BATCH: u32 = 16;
+/// With this many clients being notified, no more are begun.
+const MAX_CLIENTS: usize = 32;
+/// How long to wait for clients before the queue is read again.
+const ANSWER_WAIT: Duration = Duration::from_millis(500);
 /// Lifetime of a logout token: short, because each attempt makes a new one (§2.4).
 const LIFETIME: Duration = Duration::from_mins(2);
 const TYP: &str = "logout+jwt";
@@ -43,13 +51,54 @@ struct LogoutToken<'a> {
     events: Map<String, Value>,
 }
 
-/// Delivers notifications that are due. Returns how many were taken from the queue.
-pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreError> {
-    let take = TakeDueDeliveries { limit: BATCH, retry_after: RETRY_DELAY, now: provider.now() };
-    let due = provider.store().write(take).await?;
-    let taken = due.len();
+/// Notifications under way. A client gets the next ones when it has answered all before, so one
+/// that does not answer delays no other.
+#[derive(Default)]
+pub(crate) struct Deliveries {
+    /// One task for each client.
+    under_way: JoinSet<()>,
+    clients: Vec<(String, AbortHandle)>,
+}
+
+impl Deliveries {
+    /// Delivers notifications that are due. Returns when there are no more, or only such to clients
+    /// that have not answered yet.
+    pub(crate) async fn run(&mut self, provider: &Arc<Provider>) -> Result<(), StoreError> {
+        loop {
+            if self.clients.len() < MAX_CLIENTS && self.begin_due(provider).await? > 0 {
+                continue;
+            }
+            match timeout(ANSWER_WAIT, self.under_way.join_next()).await {
+                // If the task panicked, its notifications are still queued.
+                Ok(Some(_)) => self.clients.retain(|(_, task)| !task.is_finished()),
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Begins the delivery of notifications that are due to clients without any under way. Returns
+    /// how many were taken from the queue.
+    async fn begin_due(&mut self, provider: &Arc<Provider>) -> Result<usize, StoreError> {
+        let except = self.clients.iter().map(|(client, _)| client.clone()).collect();
+        let take = TakeDueDeliveries { limit: BATCH, except, retry_after: RETRY_DELAY, now: provider.now() };
+        let due = provider.store().write(take).await?;
+        let taken = due.len();
+        let mut by_client: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
+        for delivery in due {
+            by_client.entry(delivery.client_id.clone()).or_default().push(delivery);
+        }
+        for (client, deliveries) in by_client {
+            let task = self.under_way.spawn(deliver_all(provider.clone(), deliveries));
+            self.clients.push((client, task));
+        }
+        Ok(taken)
+    }
+}
+
+/// Delivers the notifications of one client concurrently.
+async fn deliver_all(provider: Arc<Provider>, deliveries: Vec<Delivery>) {
     let mut under_way = JoinSet::new();
-    for delivery in due {
+    for delivery in deliveries {
         let provider = provider.clone();
         under_way.spawn(async move {
             if deliver_one(&provider, &delivery).await {
@@ -66,7 +115,6 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
         });
     }
     under_way.join_all().await;
-    Ok(taken)
 }
 
 /// Delivers one notification. Returns whether it is finished: accepted or refused by the client, or

@@ -13,7 +13,7 @@ use outage::Outage;
 use store::StoreError;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
-use crate::{keys::KeyError, provider::Provider};
+use crate::{keys::KeyError, logout::Deliveries, provider::Provider};
 
 /// How often the key ring is read: far more often than [`crate::keys::LEAD`], so that every node
 /// publishes a key long before any node signs with it.
@@ -35,9 +35,7 @@ const LOG_RETENTION: Duration = Duration::from_hours(48);
 pub async fn maintain(provider: Arc<Provider>) {
     let (mut keys, mut rotation) = (every(KEY_READ_INTERVAL), every(ROTATION_CHECK_INTERVAL));
     let of = || provider.clone();
-    let deliver_logouts = repeat("delivery of logouts", DELIVERY_INTERVAL, of(), |of| async move {
-        crate::logout::deliver(&of).await
-    });
+    let deliver_logouts = deliver_logouts(of());
     let deliver_events = repeat("delivery of security events", DELIVERY_INTERVAL, of(), |of| async move {
         crate::signals::push::deliver(&of).await
     });
@@ -109,6 +107,17 @@ pub async fn maintain(provider: Arc<Provider>) {
         clean,
         others
     );
+}
+
+/// Delivers logouts again and again. Those to a client that does not answer may be under way for
+/// longer than one run.
+async fn deliver_logouts(provider: Arc<Provider>) {
+    let (duty, mut ticks) = (Outage::new("delivery of logouts"), every(DELIVERY_INTERVAL));
+    let mut deliveries = Deliveries::default();
+    loop {
+        ticks.tick().await;
+        report(&duty, &deliveries.run(&provider).await.map_err(KeyError::from));
+    }
 }
 
 fn audit_retention_outage() -> Outage {

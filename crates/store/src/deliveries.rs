@@ -10,7 +10,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
-use crate::columns::{duration_millis, millis};
+use crate::columns::{duration_millis, millis, placeholders};
 use crate::error::StoreError;
 use crate::writer::{Change, Tx};
 
@@ -109,6 +109,8 @@ impl Tx<'_> {
 pub struct TakeDueDeliveries {
     /// Maximum number of deliveries.
     pub limit: u32,
+    /// Clients whose deliveries are left in the queue.
+    pub except: Vec<String>,
     /// Time until another node may retry after the first attempt. It doubles with each attempt.
     pub retry_after: Duration,
     /// Time of the attempt.
@@ -119,20 +121,27 @@ impl Change for TakeDueDeliveries {
     type Output = Vec<Delivery>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<Delivery>, StoreError> {
+        let others = match self.except.len() {
+            0 => String::new(),
+            count => format!(" AND client_id NOT IN ({})", placeholders(4, count)),
+        };
         // PostgreSQL re-evaluates the outer condition if another node had locked the row; by then
         // it is no longer due.
-        let rows = sqlx::query(
+        let take = format!(
             "UPDATE deliveries SET tries = tries + 1, \
              due_at = $1 + $2 * CASE WHEN tries > 10 THEN 1024 ELSE 1 << CAST(tries AS INTEGER) END \
-             WHERE due_at <= $1 AND expires_at > $1 AND id IN \
-             (SELECT id FROM deliveries WHERE due_at <= $1 AND expires_at > $1 ORDER BY due_at, id LIMIT $3) \
-             RETURNING id, client_id, user_id, sid, tries",
-        )
-        .bind(millis(self.now))
-        .bind(duration_millis(self.retry_after))
-        .bind(i64::from(self.limit))
-        .fetch_all(&mut *tx.connection)
-        .await?;
+             WHERE due_at <= $1 AND expires_at > $1 AND id IN (SELECT id FROM deliveries \
+             WHERE due_at <= $1 AND expires_at > $1{others} ORDER BY due_at, id LIMIT $3) \
+             RETURNING id, client_id, user_id, sid, tries"
+        );
+        let mut take = sqlx::query(sqlx::AssertSqlSafe(take))
+            .bind(millis(self.now))
+            .bind(duration_millis(self.retry_after))
+            .bind(i64::from(self.limit));
+        for client in &self.except {
+            take = take.bind(client);
+        }
+        let rows = take.fetch_all(&mut *tx.connection).await?;
         rows.iter()
             .map(|row| {
                 Ok(Delivery {

@@ -81,14 +81,15 @@ fn check(
     if !audience_matches(provider, claims) {
         return Err(refused("aud is neither the issuer nor the token endpoint"));
     }
-    let expires = seconds(claims, "exp").ok_or(refused("exp is not a time"))?;
+    let expires = date(claims, "exp", f64::floor).ok_or(refused("exp is not a time"))?;
     if now >= expires.plus(SKEW) {
         return Err(refused("expired"));
     }
     if expires > now.plus(MAX_LIFETIME) {
         return Err(refused("exp is more than an hour ahead"));
     }
-    if claims.get("nbf").is_some() && seconds(claims, "nbf").is_none_or(|nbf| now.plus(SKEW) < nbf) {
+    let is_ahead = |nbf: Timestamp| now.plus(SKEW) < nbf;
+    if claims.get("nbf").is_some() && date(claims, "nbf", f64::ceil).is_none_or(is_ahead) {
         return Err(refused("not valid yet"));
     }
     let id = text("jti").filter(|id| (1..=MAX_ID).contains(&id.len())).ok_or(refused("jti is missing"))?;
@@ -111,9 +112,16 @@ fn audience_matches(provider: &Provider, claims: Value<'_>) -> bool {
     }
 }
 
-fn seconds(claims: Value<'_>, name: &str) -> Option<Timestamp> {
+/// A `NumericDate`: seconds since the Unix epoch, possibly with a fraction (RFC 7519 §2).
+fn date(claims: Value<'_>, name: &str, round: fn(f64) -> f64) -> Option<Timestamp> {
     match claims.get(name)?.as_number()? {
         Number::Unsigned(seconds) => Some(Timestamp::from_secs(seconds)),
-        _ => None,
+        Number::Negative(_) => Some(Timestamp::from_millis(0)),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the cast itself takes negative values to zero and too large ones to the largest"
+        )]
+        Number::Float(seconds) => Some(Timestamp::from_millis(round(seconds * 1000.0) as u64)),
     }
 }

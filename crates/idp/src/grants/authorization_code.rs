@@ -7,7 +7,9 @@
 use auth::token::opaque::OpaqueKind;
 use store::{families::OwnedFamily, redeem::SecretKind};
 
-use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
+use super::{
+    Grant, TokenResponse, allowed_scopes, enabled_user, narrowed_audiences, secret_digest, stored_scopes,
+};
 use crate::authorization::pkce::Challenge;
 use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::Authentication;
@@ -49,13 +51,13 @@ pub(super) async fn redeem(
         // request (RFC 9700 §2.1.1).
         _ => return Err(OAuthFault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
-    let scopes = stored_scopes(&family.scopes);
+    let scopes = allowed_scopes(client, &stored_scopes(&family.scopes))?;
     let person = enabled_user(provider, user, authentication.claim_selection(client, &scopes)).await?;
     let grant = Grant {
         client,
         person: &person,
         scopes: &scopes,
-        audiences: narrowed_audiences(form, &family.audiences)?,
+        audiences: narrowed_audiences(client, form, &family.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
         outlives_session: family.outlives_session,

@@ -10,7 +10,9 @@ use store::{
     redeem::RedeemResult,
 };
 
-use super::{Grant, TokenResponse, enabled_user, narrowed_audiences, secret_digest, stored_scopes};
+use super::{
+    Grant, TokenResponse, allowed_scopes, enabled_user, narrowed_audiences, secret_digest, stored_scopes,
+};
 use crate::access_token::origins;
 use crate::client_authentication::AuthenticatedClient;
 use crate::device::Decision;
@@ -41,7 +43,7 @@ pub(super) async fn redeem(
     };
     let decision =
         Decision::read(&details).ok_or(OAuthFault::GrantInvalid("stored decision is malformed"))?;
-    let scopes = stored_scopes(&decision.scopes);
+    let scopes = allowed_scopes(client, &stored_scopes(&decision.scopes))?;
     let account = provider.store().user(&user).await?;
     let selection = decision.authentication.claim_selection(client, &scopes);
     let person = enabled_user(provider, account, selection).await?;
@@ -70,7 +72,7 @@ pub(super) async fn redeem(
         client,
         person: &person,
         scopes: &scopes,
-        audiences: narrowed_audiences(form, &decision.audiences)?,
+        audiences: narrowed_audiences(client, form, &decision.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: None,
         outlives_session: true,

@@ -267,17 +267,40 @@ fn stored_scopes(text: &str) -> ScopeSet {
     ScopeSet::parse(text).unwrap_or_default()
 }
 
-/// Audiences of the tokens: all granted ones, or those that the request names (RFC 8707 §2.2). Any
-/// other audience is refused before redemption, so the client can try again.
-fn narrowed_audiences<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, OAuthFault> {
-    let granted: Vec<&str> = granted.split_ascii_whitespace().collect();
+/// Those of the granted scopes that the client may still have: an operator may have withdrawn some
+/// since. The response says which remain (RFC 6749 §5.1).
+fn allowed_scopes(client: &AuthenticatedClient, granted: &ScopeSet) -> Result<ScopeSet, OAuthFault> {
+    let allowed = granted.within(&client.scopes);
+    match granted.first_outside(&client.scopes) {
+        // The grammar has no empty `scope`, so a response could not say that none is left.
+        Some(withdrawn) if allowed.is_empty() => Err(OAuthFault::ScopeNotAllowed(withdrawn.into())),
+        _ => Ok(allowed),
+    }
+}
+
+/// Audiences of the tokens: all granted ones that the client may still have, or those that the
+/// request names (RFC 8707 §2.2). Any other audience is refused before redemption, so the client
+/// can try again.
+fn narrowed_audiences<'g>(
+    client: &AuthenticatedClient,
+    form: &Form,
+    granted: &'g str,
+) -> Result<Vec<&'g str>, OAuthFault> {
+    let allowed: Vec<&str> = granted
+        .split_ascii_whitespace()
+        .filter(|granted| client.audiences.iter().any(|own| **own == **granted))
+        .collect();
     let named = target::requested_targets(form)?;
     if named.is_empty() {
-        return Ok(granted);
+        return match granted.split_ascii_whitespace().next() {
+            // Without an audience the token would be for the provider itself, which nobody granted.
+            Some(withdrawn) if allowed.is_empty() => Err(OAuthFault::TargetNotAllowed(withdrawn.into())),
+            _ => Ok(allowed),
+        };
     }
-    let of_granted = |named: &str| {
-        let found = granted.iter().copied().find(|granted| *granted == named);
+    let of_allowed = |named: &str| {
+        let found = allowed.iter().copied().find(|allowed| *allowed == named);
         found.ok_or_else(|| OAuthFault::TargetNotAllowed(named.into()))
     };
-    named.into_iter().map(of_granted).collect()
+    named.into_iter().map(of_allowed).collect()
 }

@@ -35,6 +35,7 @@ use auth::keyset::KeySet;
 use auth::time::Timestamp;
 pub use auth::token::jws::SigningAlgorithm;
 use auth::token::jwt;
+use aws_lc_rs::digest;
 use axum::body::Bytes;
 use serde::Serialize;
 use store::audit::{AuditEntry, Audited};
@@ -104,21 +105,37 @@ pub struct Keys {
     algorithms: Vec<SigningAlgorithm>,
 }
 
+/// A state of the row in the store. The version alone does not identify it: after a failover that lost
+/// a change, another change gets the same version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RowState {
+    version: u64,
+    /// SHA-256 of the sealed content.
+    digest: [u8; digest::SHA256_OUTPUT_LEN],
+}
+
+impl RowState {
+    fn new(version: u64, content: &[u8]) -> Self {
+        let mut out = [0; digest::SHA256_OUTPUT_LEN];
+        out.copy_from_slice(digest::digest(&digest::SHA256, content).as_ref());
+        Self { version, digest: out }
+    }
+}
+
 #[derive(Debug)]
 struct Published {
-    /// Version of the row in the store.
-    version: u64,
+    row: RowState,
     ring: KeyRing,
     jwks: Bytes,
     key_set: KeySet,
 }
 
 impl Published {
-    fn new(ring: KeyRing, version: u64) -> Result<Arc<Self>, KeyError> {
+    fn new(ring: KeyRing, row: RowState) -> Result<Arc<Self>, KeyError> {
         let jwks: Bytes = ring.jwks().into();
         let unreadable = |fault: &dyn std::fmt::Display| KeyError::Malformed(fault.to_string());
         let (own, _) = KeySet::from_jwks_json(&jwks).map_err(|fault| unreadable(&fault))?;
-        Ok(Arc::new(Self { version, ring, jwks, key_set: own }))
+        Ok(Arc::new(Self { row, ring, jwks, key_set: own }))
     }
 }
 
@@ -143,32 +160,33 @@ struct ChangeRecord {
 }
 
 impl KeyAccess<'_> {
-    async fn read(&self) -> Result<Option<(u64, KeyRing)>, KeyError> {
+    async fn read(&self) -> Result<Option<(RowState, KeyRing)>, KeyError> {
         self.store.key_ring().await?.map(|row| self.open(&row)).transpose()
     }
 
-    /// The keys of a row, with its version.
-    fn open(&self, row: &KeyRingRow) -> Result<(u64, KeyRing), KeyError> {
+    /// The keys of a row, with its state.
+    fn open(&self, row: &KeyRingRow) -> Result<(RowState, KeyRing), KeyError> {
         let text = self.secrets.open(Purpose::KeyRing, "", &row.content).ok_or(KeyError::Sealed)?;
-        Ok((row.version, stored::read(&text)?))
+        Ok((RowState::new(row.version, &row.content), stored::read(&text)?))
     }
 
-    /// Replaces the row. `None`: another node changed it first.
+    /// Replaces the row of the version `from`. `None`: another node changed it first.
     async fn write(
         &self,
         from: Option<u64>,
         ring: &KeyRing,
         record: ChangeRecord,
         now: Timestamp,
-    ) -> Result<Option<u64>, KeyError> {
+    ) -> Result<Option<RowState>, KeyError> {
         let text = stored::write(ring)?;
         let content = self.secrets.seal(Purpose::KeyRing, "", &text, now, self.entropy)?;
+        let row = RowState::new(from.map_or(1, |version| version + 1), &content);
         let change = ReplaceKeyRing { from, content, revocation: record.revocation, now };
         let written = match record.entry {
             Some(entry) => self.store.write(Audited { change, entry }).await?,
             None => self.store.write(change).await?,
         };
-        Ok(written.then(|| from.map_or(1, |version| version + 1)))
+        Ok(written.then_some(row))
     }
 }
 
@@ -234,12 +252,12 @@ impl Keys {
         let current = self.current();
         let unverified = jwt::parse(token.as_bytes()).ok()?;
         let read = read(unverified.signed(AlgorithmSet::ALL, &current.key_set).ok()?)?;
-        Some((current.version, read))
+        Some((current.row.version, read))
     }
 
     /// Version of the current ring; grows with each change.
     pub(crate) fn version(&self) -> u64 {
-        self.current().version
+        self.current().row.version
     }
 
     /// Reads changes of other nodes.
@@ -249,15 +267,21 @@ impl Keys {
     pub async fn refresh(&self, place: KeyAccess<'_>) -> Result<(), KeyError> {
         let read = async || place.store.key_ring().await?.ok_or(KeyError::Sealed);
         let mut row = read().await?;
-        if row.version < self.current().version {
+        if row.version < self.version() {
             // A change by this node finished during the read: a second read returns it. If it does
             // not, the database was replaced.
             row = read().await?;
         }
         // Private keys are decrypted and checked only when they have changed.
-        if row.version != self.current().version {
-            let (version, ring) = place.open(&row)?;
-            self.publish(Published::new(ring, version)?);
+        let seen = self.current();
+        if RowState::new(row.version, &row.content) != seen.row {
+            let (row, ring) = place.open(&row)?;
+            let read = Published::new(ring, row)?;
+            let mut published = self.published.write().unwrap_or_else(PoisonError::into_inner);
+            // A change by this node that finished meanwhile is newer than what was read.
+            if Arc::ptr_eq(&published, &seen) {
+                *published = read;
+            }
         }
         Ok(())
     }
@@ -349,8 +373,12 @@ impl Keys {
         Ok(())
     }
 
-    fn publish(&self, published: Arc<Published>) {
-        *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
+    /// Publishes a change by this node, unless a later one is published already.
+    fn publish(&self, changed: Arc<Published>) {
+        let mut published = self.published.write().unwrap_or_else(PoisonError::into_inner);
+        if changed.row.version >= published.row.version {
+            *published = changed;
+        }
     }
 
     fn current(&self) -> Arc<Published> {
@@ -367,18 +395,19 @@ async fn change(
 ) -> Result<Arc<Published>, KeyError> {
     for _ in 0..MAX_ATTEMPTS {
         let (from, old) = match place.read().await? {
-            Some((version, ring)) => (Some(version), ring),
+            Some((row, ring)) => (Some(row), ring),
             None => (None, KeyRing::default()),
         };
         let (transition, before) = (transition.clone(), old.clone());
         // Generating a key takes long: up to a second for RSA.
         let made = tokio::task::spawn_blocking(move || transition(before)).await;
         let ring = made.map_err(|_| KeyError::Contended)??;
-        if let Some(version) = from.filter(|_| ring == old) {
-            return Published::new(ring, version);
+        if let Some(row) = from.filter(|_| ring == old) {
+            return Published::new(ring, row);
         }
-        if let Some(version) = place.write(from, &ring, record.clone(), now).await? {
-            return Published::new(ring, version);
+        let version = from.map(|row| row.version);
+        if let Some(row) = place.write(version, &ring, record.clone(), now).await? {
+            return Published::new(ring, row);
         }
     }
     Err(KeyError::Contended)

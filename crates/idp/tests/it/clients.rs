@@ -42,6 +42,21 @@ async fn private_key_jwt_proves_a_client_once() {
     let answer = ask(&key, &good).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     ask(&key, &good).await.assert_error(401, "invalid_client");
+    let fraction = |offset: f64| json!(now as f64 + offset);
+    for (name, value) in [
+        ("exp", fraction(60.0)),
+        ("exp", fraction(59.5)),
+        ("exp", fraction(-29.5)),
+        ("nbf", fraction(-0.25)),
+        ("nbf", fraction(29.5)),
+    ] {
+        let mut claims = good.clone();
+        claims["jti"] = json!(format!("{name}{value}"));
+        claims[name] = value.clone();
+        let answer = ask(&key, &claims).await;
+        assert_eq!(answer.status, 200, "{name} {value}: {}", answer.text());
+        ask(&key, &claims).await.assert_error(401, "invalid_client");
+    }
     for (name, value) in [
         ("jti", Value::Null),
         ("jti", json!("")),
@@ -50,7 +65,10 @@ async fn private_key_jwt_proves_a_client_once() {
         ("exp", json!(now - 31)),
         ("exp", json!(now + 7200)),
         ("exp", json!("soon")),
+        ("exp", fraction(-30.001)),
+        ("exp", fraction(3600.5)),
         ("nbf", json!(now + 600)),
+        ("nbf", fraction(30.001)),
         ("sub", json!("app")),
         ("iss", json!("app")),
     ] {

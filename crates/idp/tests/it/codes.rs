@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use idp::admin::Admin;
+use idp::admin::clients::{AddClient, ReplaceClient};
 use idp::{ClientConfig, Config, GrantType};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    browser::query,
-    wire::{Answer, encode},
+    browser::{Browser, query},
+    wire::{Answer, basic, encode},
     world::{TestAuthorizationRequest, VERIFIER, World, app, challenge, config, redemption},
 };
 
@@ -235,4 +237,154 @@ async fn a_target_that_was_not_granted_is_refused_at_the_token_endpoint() {
     let (aud, _) =
         audience_of(world.call("/token", "wide-tv", &format!("{code}&audience=invoices")).await).await;
     assert_eq!(aud, "invoices");
+}
+
+const SHOP_SCOPES: &[&str] = &["openid", "offline_access", "read", "write"];
+const SHOP_AUDIENCES: &[&str] = &["orders", "urn:example:invoices"];
+
+/// A registered client, which an operator can change.
+struct Shop<'w> {
+    world: &'w World,
+    authorization: String,
+    version: u64,
+}
+
+impl<'w> Shop<'w> {
+    async fn world() -> World {
+        World::with(|issuer| {
+            let mut config = config(issuer);
+            config.audiences.extend(SHOP_AUDIENCES.iter().map(|&audience| audience.to_owned()));
+            config
+        })
+        .await
+    }
+
+    async fn register(world: &'w World) -> Self {
+        let settings = Self::settings(SHOP_SCOPES, SHOP_AUDIENCES);
+        let admin = Admin::new(&world.server.provider, "operator:test");
+        let added = admin.add_client(AddClient { id: Some("shop".into()), settings }).await.unwrap();
+        let authorization = basic("shop", added.secret.unwrap().expose());
+        Self { world, authorization, version: added.client.version.unwrap() }
+    }
+
+    fn settings(scopes: &[&str], audiences: &[&str]) -> ClientConfig {
+        let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+        ClientConfig {
+            secrets: vec![],
+            grants: vec![GrantType::AuthorizationCode, GrantType::RefreshToken, GrantType::DeviceCode],
+            scopes: owned(scopes),
+            audiences: owned(audiences),
+            ..app("shop")
+        }
+    }
+
+    /// From now on the client may have only these.
+    async fn restrict(&mut self, scopes: &[&str], audiences: &[&str]) {
+        let replace = ReplaceClient { version: self.version, settings: Self::settings(scopes, audiences) };
+        let admin = Admin::new(&self.world.server.provider, "operator:test");
+        let changed = admin.replace_client("shop", replace).await.unwrap();
+        self.version = changed.client.version.unwrap();
+    }
+
+    async fn call(&self, path: &str, body: &str) -> Answer {
+        self.world.call_with(path, &[("Authorization", &*self.authorization)], body).await
+    }
+
+    async fn refresh(&self, tokens: &Value, more: &str) -> Answer {
+        let token = tokens["refresh_token"].as_str().unwrap();
+        self.call("/token", &format!("grant_type=refresh_token&refresh_token={token}{more}")).await
+    }
+
+    /// An authorization request for all scopes and audiences.
+    fn ask() -> TestAuthorizationRequest {
+        let ask = TestAuthorizationRequest::new("shop").scope(&SHOP_SCOPES.join(" "));
+        ask.with("audience", SHOP_AUDIENCES[0]).with("resource", SHOP_AUDIENCES[1])
+    }
+
+    /// The token request of a device that a user allowed all scopes and audiences; the user is
+    /// logged in.
+    async fn allowed_device(&self, browser: &mut Browser<'_>) -> String {
+        let [scope, resource] = [&*SHOP_SCOPES.join(" "), SHOP_AUDIENCES[1]].map(encode);
+        let body = format!("scope={scope}&audience={}&resource={resource}", SHOP_AUDIENCES[0]);
+        let begun = self.call("/device_authorization", &body).await.json();
+        let page = browser.get(begun["verification_uri_complete"].as_str().unwrap()).await;
+        let typed = [("user_code", begun["user_code"].as_str().unwrap())];
+        let page = browser.submit(&page.form("/device"), &typed).await;
+        let page = browser.follow(page).await;
+        browser.submit(&page.form("/device/decision"), &[("decision", "allow")]).await;
+        self.world.server.clock.advance(Duration::from_secs(6));
+        let grant = encode("urn:ietf:params:oauth:grant-type:device_code");
+        format!("grant_type={grant}&device_code={}", begun["device_code"].as_str().unwrap())
+    }
+}
+
+/// Users granted it before, but the operator has withdrawn it from the client.
+#[tokio::test]
+async fn what_a_client_may_no_longer_have_is_left_out() {
+    let world = Shop::world().await;
+    let mut shop = Shop::register(&world).await;
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Shop::ask()).await;
+    let first = shop.call("/token", &redemption(&code)).await.json();
+    assert_eq!(first["scope"], SHOP_SCOPES.join(" "));
+    let told = world.introspect(first["access_token"].as_str().unwrap()).await;
+    assert_eq!(told["aud"], json!([SHOP_AUDIENCES[1], SHOP_AUDIENCES[0]]));
+    let code = world.code(&mut browser, &Shop::ask()).await;
+    let device = shop.allowed_device(&mut browser).await;
+
+    shop.restrict(&["openid", "offline_access", "read"], &["orders"]).await;
+    let named = shop.refresh(&first, &format!("&resource={}", encode(SHOP_AUDIENCES[1]))).await;
+    named.assert_error(400, "invalid_target");
+    let never_granted = shop.refresh(&first, "&scope=openid%20email").await;
+    never_granted.assert_error(400, "invalid_scope");
+    let refreshed = shop.refresh(&first, "").await.json();
+    let requested = shop.refresh(&refreshed, "&scope=openid%20offline_access%20read%20write").await.json();
+    let redeemed = shop.call("/token", &redemption(&code)).await.json();
+    let polled = shop.call("/token", &device).await.json();
+    for (name, tokens) in
+        [("refreshed", &refreshed), ("requested", &requested), ("redeemed", &redeemed), ("polled", &polled)]
+    {
+        assert_eq!(tokens["scope"], "openid offline_access read", "{name}: {tokens}");
+        let told = world.introspect(tokens["access_token"].as_str().unwrap()).await;
+        assert_eq!(
+            (&told["scope"], &told["aud"]),
+            (&json!("openid offline_access read"), &json!("orders")),
+            "{name}"
+        );
+    }
+    // A client that may have it again has what was granted.
+    shop.restrict(SHOP_SCOPES, SHOP_AUDIENCES).await;
+    for tokens in [&requested, &redeemed, &polled] {
+        assert_eq!(shop.refresh(tokens, "").await.json()["scope"], SHOP_SCOPES.join(" "));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_issued_if_no_scope_or_no_audience_is_left() {
+    let world = Shop::world().await;
+    let mut shop = Shop::register(&world).await;
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Shop::ask()).await;
+    let tokens = shop.call("/token", &redemption(&code)).await.json();
+    let code = world.code(&mut browser, &Shop::ask()).await;
+    let device = shop.allowed_device(&mut browser).await;
+    let none: &[&str] = &[];
+    for (scopes, audiences, error) in
+        [(SHOP_SCOPES, none, "invalid_target"), (none, SHOP_AUDIENCES, "invalid_scope")]
+    {
+        shop.restrict(scopes, audiences).await;
+        shop.refresh(&tokens, "").await.assert_error(400, error);
+        shop.call("/token", &redemption(&code)).await.assert_error(400, error);
+        shop.call("/token", &device).await.assert_error(400, error);
+        world.server.clock.advance(Duration::from_secs(6));
+    }
+    // Nothing was redeemed.
+    shop.restrict(SHOP_SCOPES, SHOP_AUDIENCES).await;
+    for answer in [
+        shop.refresh(&tokens, "").await,
+        shop.call("/token", &redemption(&code)).await,
+        shop.call("/token", &device).await,
+    ] {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
 }

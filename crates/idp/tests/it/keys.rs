@@ -214,6 +214,16 @@ async fn a_rotation_of_one_node_is_every_nodes() {
 }
 
 #[tokio::test]
+async fn a_change_with_the_version_of_one_that_was_lost_is_read() {
+    let (lost, shared) = (Shared::new().await, Shared::new().await);
+    let (a, b) = (lost.open(&[ES], NOW).await.unwrap(), shared.open(&[ES], NOW).await.unwrap());
+    assert_ne!(a.ring(), b.ring());
+    // As after a failover to a database that never got the change of `a`.
+    a.refresh(shared.place()).await.unwrap();
+    assert_eq!((a.ring(), a.jwks()), (b.ring(), b.jwks()));
+}
+
+#[tokio::test]
 async fn a_thief_of_the_database_has_no_key() {
     let shared = Shared::new().await;
     shared.open(&[ES], NOW).await.unwrap();

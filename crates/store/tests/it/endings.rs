@@ -61,7 +61,7 @@ fn end_user(user: &UserRow, ending: UserRevocation) -> RevokeUser {
 }
 
 async fn due(store: &Store) -> Vec<Delivery> {
-    let take = TakeDueDeliveries { limit: 100, retry_after: LATER, now: NOW.plus(LATER) };
+    let take = TakeDueDeliveries { limit: 100, except: vec![], retry_after: LATER, now: NOW.plus(LATER) };
     let mut due = store.write(take).await.unwrap();
     due.sort_by(|a, b| a.id.cmp(&b.id));
     due

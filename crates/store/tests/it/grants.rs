@@ -426,7 +426,7 @@ on_both! {
             stores[0].write(deliver).await.unwrap();
         }
         let take = |seconds, limit| TakeDueDeliveries {
-            limit, retry_after: Duration::from_secs(10), now: NOW.plus(Duration::from_secs(seconds)),
+            limit, except: vec![], retry_after: Duration::from_secs(10), now: NOW.plus(Duration::from_secs(seconds)),
         };
         let mut nodes = tokio::task::JoinSet::new();
         for n in 0..8 {
@@ -444,6 +444,32 @@ on_both! {
         assert_eq!(stores[0].write(take(29, 100)).await.unwrap().len(), 30);
         assert_eq!(stores[0].write(take(30, 100)).await.unwrap().len(), 29, "put off for twice as long");
         assert_eq!(stores[0].write(take(3600, 100)).await.unwrap(), [], "too late");
+    }
+
+    async fn what_is_due_to_the_others_is_taken(database: Database) {
+        let store = database.open().await;
+        for client in ["a", "b", "c"] {
+            for n in 0..3 {
+                let deliver = QueueDelivery {
+                    id: format!("{client}{n}"), client_id: client.into(), user_id: "u".into(), sid: "s".into(),
+                    due_at: NOW, expires_at: NOW.plus(Duration::from_hours(1)),
+                };
+                store.write(deliver).await.unwrap();
+            }
+        }
+        for (except, limit, taken) in [
+            (&["a", "c"][..], 2, &["b0", "b1"][..]),
+            (&["a"], 9, &["b2", "c0", "c1", "c2"]),
+            (&["a", "b", "c", "unknown"], 9, &[]),
+            (&[], 9, &["a0", "a1", "a2"]),
+        ] {
+            let except = except.iter().map(|&client| client.to_owned()).collect();
+            let take = TakeDueDeliveries { limit, except, retry_after: Duration::from_secs(10), now: NOW };
+            let due = store.write(take).await.unwrap();
+            let mut ids: Vec<_> = due.iter().map(|delivery| &*delivery.id).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, taken);
+        }
     }
 
     async fn a_digest_is_taken_once(database: Database) {

@@ -95,7 +95,8 @@ on_both! {
             assert_eq!(store.access_token(&digest(name)).await.unwrap(), None);
         }
         assert_eq!(store.session_by_sid("sid-s").await.unwrap(), None);
-        let due = store.write(TakeDueDeliveries { limit: 9, retry_after: LATER, now: NOW }).await.unwrap();
+        let take = TakeDueDeliveries { limit: 9, except: vec![], retry_after: LATER, now: NOW };
+        let due = store.write(take).await.unwrap();
         assert_eq!(due.iter().map(|d| &*d.id).collect::<Vec<_>>(), ["sid-s/notebook"]);
         assert_eq!(store.head().await.unwrap().seq, 3);
     }

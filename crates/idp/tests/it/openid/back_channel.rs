@@ -1,16 +1,22 @@
 //! Conformance plan "Back-Channel OP".
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use auth::algorithm::AlgorithmSet;
+use aws_lc_rs::rand::SystemRandom;
+use idp::{ClientConfig, OutboundClient, PendingResponse, PostRequest};
 use serde_json::{Value, json};
+use store::deliveries::QueueDelivery;
 
 use crate::{
     browser::query,
-    server::decode_unverified,
+    server::{Server, TestClock, decode_unverified},
     verify::keys_of,
     wire::encode,
-    world::{GOODBYE, TestAuthorizationRequest, World},
+    world::{GOODBYE, TestAuthorizationRequest, World, app, config},
 };
 
 #[tokio::test]
@@ -77,6 +83,66 @@ async fn a_client_that_does_not_answer_is_told_again_and_delays_nobody() {
     assert_eq!(world.posts_received(3).await.len(), 3);
     world.server.clock.advance(Duration::from_hours(1));
     assert_eq!(world.posts_received(4).await.len(), 3, "heard, and not told again");
+}
+
+const ANSWERING: &str = "https://app.example/logged-out";
+const SILENT: &str = "https://silent.example/logged-out";
+
+/// URLs of the requests that clients received. All of them answer, except the silent one.
+#[derive(Clone, Default)]
+struct OneIsSilent(Arc<Mutex<Vec<String>>>);
+
+impl OneIsSilent {
+    /// Number of requests to a URL.
+    fn received(&self, url: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|received| *received == url).count()
+    }
+}
+
+impl OutboundClient for OneIsSilent {
+    fn post(&self, post: PostRequest) -> PendingResponse {
+        let is_silent = post.url == SILENT;
+        self.0.lock().unwrap().push(post.url);
+        Box::pin(async move { if is_silent { std::future::pending().await } else { Ok(204) } })
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_never_answers_delays_no_other() {
+    let posts = OneIsSilent::default();
+    let with_silent = |issuer: &str| {
+        let mut config = config(issuer);
+        let silent = ClientConfig { backchannel_logout_uri: Some(SILENT.into()), ..app("silent") };
+        config.clients.push(silent);
+        config
+    };
+    let clock = TestClock::new();
+    let server = Box::pin(Server::of("", clock, with_silent, SystemRandom::new(), posts.clone())).await;
+    let now = server.clock.now();
+    for n in 0..40 {
+        for client in ["app", "silent"] {
+            let ended = QueueDelivery {
+                id: format!("sid-{n:02}/{client}"),
+                client_id: client.into(),
+                user_id: "ada-id".into(),
+                sid: format!("sid-{n:02}"),
+                due_at: now,
+                expires_at: now.plus(Duration::from_hours(1)),
+            };
+            server.provider.store().write(ended).await.unwrap();
+        }
+    }
+    let maintained = tokio::spawn(idp::maintain(server.provider.clone()));
+    let all_heard = async {
+        while posts.received(ANSWERING) < 40 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(10), all_heard).await;
+    maintained.abort();
+    assert!(in_time.is_ok(), "{} of 40 logouts delivered", posts.received(ANSWERING));
+    assert_eq!(posts.received(ANSWERING), 40, "each once");
+    assert!((1..=16).contains(&posts.received(SILENT)), "{} to the silent one", posts.received(SILENT));
 }
 
 #[tokio::test]
