@@ -22,8 +22,8 @@ use auth::time::Timestamp;
 use config::{Fault, RouteChecker, raw};
 use controller::names::NamespacedName;
 use controller::plan::{
-    Attachment, BackendTarget, Changes, ClientCertificate, FilterPlan, PlanId, PolicyOutcome, PolicyPlan,
-    RedirectFilter, RetryPlan, RoutePlan, RuleAction, SocketId, UpstreamKey,
+    Attachment, BackendTarget, Changes, ClientCertificate, FilterPlan, MatchPlan, PlanId, PolicyOutcome,
+    PolicyPlan, RedirectFilter, RetryPlan, RoutePlan, RuleAction, SocketId, UpstreamKey,
 };
 use gateway::config::{Listener, Route, RouteRetries, Routing};
 use http_engine::config::ListenAddress;
@@ -306,6 +306,7 @@ impl Compiler {
             }
             let matcher = match checked(matcher, plan) {
                 Ok(matcher) => matcher,
+                // Of an Ingress or Route, or for a method that is never served: see `check_match`.
                 Err(problem) => {
                     note(problem.into());
                     break;
@@ -505,6 +506,17 @@ pub fn rule_name(id: &PlanId) -> String {
     format!("{} {} rule {} match {}", id.route.kind.name(), id.route.at, id.rule, id.matched)
 }
 
+/// Whether requests that a match stands for could reach another rule, since it cannot be carried out:
+/// the check of [`controller::settings::Settings::match_check`].
+///
+/// # Errors
+/// A phrase with everything in it that no request can have, or that is not read.
+pub fn check_match(matches: &MatchPlan) -> Result<(), String> {
+    // CONNECT and TRACE are never served, so no other rule takes them.
+    let conditions = RouteMatch { methods: Vec::new(), ..raw_route::matcher("match", matches) };
+    in_order(conditions, Order::default()).map(drop)
+}
+
 fn checked(conditions: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, String> {
     let (created, at, rule, position) = plan.order();
     let order = Order {
@@ -512,6 +524,10 @@ fn checked(conditions: RouteMatch, plan: &RoutePlan) -> Result<CheckedRoute, Str
         object: at.to_string().into(),
         position: u32::from(rule) << 16 | u32::from(position),
     };
+    in_order(conditions, order)
+}
+
+fn in_order(conditions: RouteMatch, order: Order) -> Result<CheckedRoute, String> {
     CheckedRoute::new(conditions, order)
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }

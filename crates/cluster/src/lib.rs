@@ -28,7 +28,7 @@ mod upstreams;
 
 pub use compiler::{
     Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RuleFault, RuleProblem, UpstreamFault,
-    rule_match, rule_name,
+    check_match, rule_match, rule_name,
 };
 pub use features::SUPPORTED_FEATURES;
 pub use route_metrics::{ROUTE_METRICS_LABEL, RouteMetricsMode};

@@ -256,7 +256,9 @@ impl Sockets {
             let patterns: Vec<&str> = listener.hostname.iter().map(|host| &**host).collect();
             Some((HostSet::new(&patterns).ok()?, scopes[&listener.id].0))
         });
-        routing.set_socket(id, Arc::new(ScopeIndex::new(hosts)));
+        let reserved = plan.reserved_hosts.iter();
+        let reserved = reserved.filter_map(|host| Some((HostSet::new(&[&**host]).ok()?, Scope::RESERVED)));
+        routing.set_socket(id, Arc::new(ScopeIndex::new(hosts.chain(reserved))));
         let address = (template.address)(&plan.id);
         let listener =
             address.as_ref().and_then(|address| listener((id, metrics), plan, (address, template), faults));

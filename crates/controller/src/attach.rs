@@ -41,6 +41,8 @@ pub struct Attached {
     pub listener: ListenerId,
     /// The port of the Gateway that it is on.
     pub socket: SocketId,
+    /// Whether it is served.
+    pub is_served: bool,
     /// See [`crate::plan::Attachment::hosts`].
     pub hosts: Option<Arc<[Name]>>,
     /// The hostname of the listener.
@@ -124,6 +126,7 @@ fn listeners(
                 hosts: intersection(offer.hostname.as_ref(), hostnames)?,
                 listener: ListenerId { parent: parent.clone(), section: offer.section.clone() },
                 socket: SocketId { gateway: gateway.clone(), port: offer.port },
+                is_served: offer.is_served,
                 hostname: offer.hostname.clone(),
             })
         })

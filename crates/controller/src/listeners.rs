@@ -103,6 +103,8 @@ pub struct Offer {
     pub port: u16,
     pub hostname: Option<Name>,
     pub is_accepted: bool,
+    /// Whether requests for it arrive.
+    pub is_served: bool,
     pub protocol: Option<SocketProtocol>,
     pub kinds: Vec<Kind>,
     /// Whether it takes Ingresses and Routes, if its Gateway is theirs: it names no kinds.
@@ -151,7 +153,8 @@ pub fn derive(
         count += states.len();
     }
     let offers = groups.iter().zip(&derived).map(|(group, states)| {
-        let offers = group.listeners.iter().zip(states).map(|(listener, state)| offer(listener, state));
+        let offers = group.listeners.iter().zip(states);
+        let offers = offers.map(|(listener, state)| offer(listener, state, fault.as_ref()));
         (group.parent.clone(), offers.collect())
     });
     let offers = offers.collect();
@@ -279,13 +282,14 @@ pub fn in_scope(
     }
 }
 
-fn offer(listener: &Listener, state: &ListenerState) -> Offer {
+fn offer(listener: &Listener, state: &ListenerState, gateway_fault: Option<&Fault>) -> Offer {
     let allowed = listener.allowed_routes.as_ref();
     Offer {
         section: listener.name.clone(),
         port: listener.port,
         hostname: state.hostname.clone(),
         is_accepted: state.fault.is_none(),
+        is_served: gateway_fault.is_none() && state.is_programmed(),
         protocol: state.protocol,
         kinds: state.kinds.clone(),
         takes_ingresses: allowed.is_none_or(|allowed| allowed.kinds.is_empty()),
@@ -416,6 +420,7 @@ pub fn plan(gateway: &Gateway, state: &GatewayState) -> GatewayPlan {
             id,
             protocol,
             listeners: Vec::new(),
+            reserved_hosts: Vec::new(),
             certificates: Vec::new(),
         });
         socket.listeners.push(ListenerPlan {
@@ -423,6 +428,12 @@ pub fn plan(gateway: &Gateway, state: &GatewayState) -> GatewayPlan {
             hostname: listener.hostname.clone(),
             tls: listener.tls.clone(),
         });
+    }
+    // Without its certificate, a listener keeps its host: on a broader one, other policies apply.
+    for listener in state.listeners.iter().filter(|one| one.fault.is_none() && !one.is_programmed()) {
+        if let Some(socket) = sockets.get_mut(&listener.port) {
+            socket.reserved_hosts.extend(listener.hostname.clone());
+        }
     }
     let infrastructure = gateway.spec.infrastructure.as_ref();
     let requested = gateway.spec.addresses.iter().map(|address| address.value.clone());

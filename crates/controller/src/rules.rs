@@ -4,9 +4,10 @@
 //! Does not own: where the route is served ([`crate::attach`]), its policies ([`crate::policies`]).
 //! Flow: `RouteSpec → derive → RouteRules`.
 //!
-//! A match that is not supported refuses the whole route: nobody knows which requests it stands for,
-//! and another rule of the route must not take them. A filter or setting that is not supported fails
-//! its own rule, since its requests are known. That holds too if all rules fail and the route is refused.
+//! A match that is not supported, or that the data plane cannot carry out ([`Settings::match_check`]),
+//! refuses the whole route: nobody knows which requests it stands for, and another rule of the route
+//! must not take them. A filter or setting that is not supported fails its own rule, since its requests
+//! are known. That holds too if all rules fail and the route is refused.
 
 mod filters;
 mod matches;
@@ -122,8 +123,7 @@ struct Context<'a> {
 
 impl Context<'_> {
     fn http(&mut self, rule: &HttpRule) -> Result<RulePlan, Fault> {
-        let matches: Result<Vec<MatchPlan>, Fault> = rule.matches.iter().map(matches::http).collect();
-        let mut matches = matches?;
+        let mut matches = self.matches(&rule.matches, matches::http)?;
         if matches.is_empty() {
             matches.push(MatchPlan::default());
         }
@@ -143,8 +143,7 @@ impl Context<'_> {
     }
 
     fn grpc(&mut self, rule: &GrpcRule) -> Result<RulePlan, Fault> {
-        let matches: Result<Vec<MatchPlan>, Fault> = rule.matches.iter().map(matches::grpc).collect();
-        let mut matches = matches?;
+        let mut matches = self.matches(&rule.matches, matches::grpc)?;
         if matches.is_empty() {
             matches.push(MatchPlan { grpc: Some(GrpcMethodMatch::default()), ..MatchPlan::default() });
         }
@@ -153,6 +152,23 @@ impl Context<'_> {
             plan.fail(unsupported("sessionPersistence is not supported: remove it"));
         }
         Ok(plan)
+    }
+
+    /// The plans of the matches of a rule, if the data plane can carry out each of them.
+    fn matches<S>(
+        &self,
+        specs: &[S],
+        read: impl Fn(&S) -> Result<MatchPlan, Fault>,
+    ) -> Result<Vec<MatchPlan>, Fault> {
+        let mut plans = Vec::with_capacity(specs.len());
+        for (number, spec) in specs.iter().enumerate() {
+            let plan = read(spec)?;
+            if let Err(problem) = (self.settings.match_check)(&plan) {
+                return Err(unsupported(format!("match {number} cannot be carried out: {problem}")));
+            }
+            plans.push(plan);
+        }
+        Ok(plans)
     }
 
     fn common(

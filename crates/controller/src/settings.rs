@@ -1,7 +1,7 @@
 //! What the operator decides about the controller, and the checks that other crates provide.
 //!
 //! Owns: the controller's name, the experimental channel, the standard's version, the Gateway of
-//! Ingresses and Routes, the two functions that look into certificates and policies.
+//! Ingresses and Routes, the functions that look into certificates, matches and policies.
 //! Does not own: where these come from.
 //! Flow: [`Settings`] → every function that derives state.
 
@@ -14,6 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 use crate::names::{Name, NamespacedName};
+use crate::plan::MatchPlan;
 
 /// The version of the Gateway API whose fields are read, and for which conformance is claimed.
 pub const GATEWAY_API_VERSION: &str = "v1.6.3";
@@ -21,6 +22,10 @@ pub const GATEWAY_API_VERSION: &str = "v1.6.3";
 /// Whether a certificate chain and its private key (both PEM) can be served. The error is a phrase
 /// for the condition of the listener.
 pub type CertificateCheck = fn(chain: &[u8], key: &[u8]) -> Result<(), String>;
+
+/// Whether the data plane can carry out a match of an HTTPRoute or GRPCRoute. The error is a phrase for
+/// the condition of the route.
+pub type MatchCheck = fn(matches: &MatchPlan) -> Result<(), String>;
 
 /// Whether the body of an AccessPolicy (`defaults` or `overrides`) is valid. The error is a phrase
 /// for the condition of the policy. What it answers may change with [`Event::PolicyCheckChanged`].
@@ -73,12 +78,15 @@ pub struct Settings {
     pub route_labels: BTreeMap<Name, Name>,
     /// See [`CertificateCheck`].
     pub certificate_check: CertificateCheck,
+    /// See [`MatchCheck`].
+    pub match_check: MatchCheck,
     /// See [`PolicyCheck`].
     pub policy_check: PolicyCheck,
 }
 
 impl Settings {
-    /// Settings without experimental fields and features, with checks that look at PEM only.
+    /// Settings without experimental fields and features. Of the checks only that of certificates looks
+    /// at anything, and at PEM only.
     pub fn new(controller_name: &str) -> Self {
         Self {
             controller_name: Name::from(controller_name),
@@ -88,6 +96,7 @@ impl Settings {
             ingress_gateway: None,
             route_labels: BTreeMap::new(),
             certificate_check: is_pem_pair,
+            match_check: |_| Ok(()),
             policy_check: PolicyCheck::new(|_| Ok(())),
         }
     }

@@ -44,6 +44,7 @@ pub(crate) fn controller(settings: &GatewayApiSettings) -> Settings {
             .collect(),
         supported_features: SUPPORTED_FEATURES.to_vec(),
         certificate_check: check_certificate,
+        match_check: cluster::check_match,
         ..Settings::new(&settings.controller_name)
     }
 }

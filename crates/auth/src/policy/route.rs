@@ -134,6 +134,8 @@ pub struct Scope(u32);
 impl Scope {
     /// The routes of the configuration file.
     pub const FILE: Self = Self(0);
+    /// The scope of hosts that nothing is served for: no route is ever in it.
+    pub const RESERVED: Self = Self(u32::MAX);
 
     /// A scope by its number; 0 is [`Scope::FILE`].
     pub const fn new(number: u32) -> Self {

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use aws_lc_rs::digest;
+use config::raw::ExternalTrafficPolicy;
 use controller::known::GatewayAddresses;
 use controller::names::NamespacedName;
 use controller::plan::{GatewayPlan, SocketId};
@@ -45,6 +46,8 @@ pub struct ServiceSettings {
     pub selector: BTreeMap<String, String>,
     /// Ports of the pods that may serve Gateways.
     pub ports: RangeInclusive<u16>,
+    /// Nodes at which a load balancer may deliver connections.
+    pub external_traffic_policy: ExternalTrafficPolicy,
 }
 
 /// The Services of Gateways as they are.
@@ -76,6 +79,7 @@ struct Service {
     selector: BTreeMap<String, String>,
     /// Whether it has the type of our Services.
     is_load_balancer: bool,
+    external_traffic_policy: Option<String>,
     /// Whether it says that it is of this installation. Others say nothing: an earlier version wrote
     /// them.
     is_labelled: bool,
@@ -180,6 +184,7 @@ impl Services {
                 .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
                 .collect(),
             is_load_balancer: spec["type"].as_str() == Some(TYPE),
+            external_traffic_policy: spec["externalTrafficPolicy"].as_str().map(str::to_owned),
             is_labelled,
             written: meta["annotations"][WRITTEN].as_str().map(str::to_owned),
         };
@@ -247,9 +252,11 @@ impl Services {
         let requested = plan.requested_addresses.first().cloned();
         let name = service_name(&plan.gateway);
         let (body, written) = self.body(plan, &name, &targets, requested.as_deref());
+        let traffic_policy = self.settings.external_traffic_policy.name();
         let is_seen = |service: &Service| {
             service.is_labelled
                 && service.is_load_balancer
+                && service.external_traffic_policy.as_deref() == Some(traffic_policy)
                 && service.written.as_ref() == Some(&written)
                 && service.targets == targets
                 && service.requested == requested
@@ -337,6 +344,9 @@ impl Services {
             "type": TYPE,
             // Nothing reaches the pods by a port of the nodes.
             "allocateLoadBalancerNodePorts": false,
+            // With `Local` the API server adds `healthCheckNodePort`, at which kube-proxy says whether a
+            // node has a pod. That field is not ours, so an apply leaves it.
+            "externalTrafficPolicy": self.settings.external_traffic_policy.name(),
             "selector": self.settings.selector,
             "ports": ports,
         });

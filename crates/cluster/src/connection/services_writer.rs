@@ -124,6 +124,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use auth::time::Timestamp;
+    use config::raw::ExternalTrafficPolicy;
     use controller::names::NamespacedName;
     use controller::settings::Settings;
     use controller::world::World;
@@ -159,6 +160,7 @@ mod tests {
             installation: "postern-gateway-api".into(),
             selector: BTreeMap::new(),
             ports: 20_000..=20_039,
+            external_traffic_policy: ExternalTrafficPolicy::Local,
         };
         let exposure = (Exposure::Services(services), IpAddr::V4(Ipv4Addr::LOCALHOST));
         let world = World::new(Settings::new("postern.dev/gateway-controller"));

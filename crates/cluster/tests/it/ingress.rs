@@ -66,7 +66,12 @@ spec:
 
 /// Status and the rest of a response over HTTPS. The certificate for `app.test` must be one of
 /// `authority`.
-fn get_secure(cluster: &Cluster, authority: &Authority, path: &str, fields: &str) -> (u16, String) {
+pub(crate) fn get_secure(
+    cluster: &Cluster,
+    authority: &Authority,
+    path: &str,
+    fields: &str,
+) -> (u16, String) {
     let mut stream = authority.connect(cluster.secure(), &[b"http/1.1"], None);
     let request = format!("GET {path} HTTP/1.1\r\nHost: app.test\r\n{fields}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the certificate is trusted");

@@ -1,8 +1,10 @@
 //! Objects of a cluster, served by a gateway in this process.
 
 mod backend_tls;
+mod certificates;
 mod external_auth;
 mod ingress;
+mod matches;
 mod objects;
 
 use std::path::Path;

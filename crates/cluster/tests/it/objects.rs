@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode};
+use cluster::{Compiled, Compiler, CompilerSettings, DefaultPolicy, FileBase, RouteMetricsMode, check_match};
 use controller::names::{Interner, Kind, Name, ObjectKey};
 use controller::objects;
 use controller::plan::SocketId;
@@ -84,7 +84,7 @@ impl Cluster {
         );
         let mut cluster = Self {
             fixture,
-            world: World::new(controller),
+            world: World::new(Settings { match_check: check_match, ..controller }),
             interner: Interner::default(),
             generations: BTreeMap::new(),
             statuses: BTreeMap::new(),

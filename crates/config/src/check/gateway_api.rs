@@ -9,7 +9,7 @@ use gateway::config::Listener;
 use http_engine::tls::policy::TlsPolicy;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, DefaultPolicy, PolicyPermission, RouteMetrics};
+use super::super::raw::{self, DefaultPolicy, ExternalTrafficPolicy, PolicyPermission, RouteMetrics};
 use super::super::scalar::{EndpointAddress, Name};
 use super::{Context, listeners};
 use crate::partial::Partial;
@@ -65,6 +65,8 @@ pub enum GatewayExposure {
         selector: BTreeMap<String, String>,
         /// Ports of the pods that may serve a Gateway.
         ports: RangeInclusive<u16>,
+        /// Nodes at which a load balancer may deliver connections.
+        external_traffic_policy: ExternalTrafficPolicy,
     },
     /// At these addresses, by the ports as they are written.
     Host(Vec<IpAddr>),
@@ -199,6 +201,7 @@ fn exposure(raw: &raw::GatewayApi, path: &KeyPath, context: &mut Context<'_>) ->
     GatewayExposure::Services {
         selector: service.selector.clone(),
         ports: service.first_port..=service.last_port,
+        external_traffic_policy: service.external_traffic_policy,
     }
 }
 

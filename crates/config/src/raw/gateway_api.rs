@@ -37,7 +37,8 @@ pub struct GatewayApi {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies_may_use: Vec<PolicyPermission>,
     /// Whether fields of the experimental channel of the Gateway API count: the filter `ExternalAuth`
-    /// and `retry` of an `HTTPRoute`. Default: a route with one is refused by a condition.
+    /// and `retry` of an `HTTPRoute`. With `ExternalAuth`, owners of routes give the credentials of
+    /// callers to a Service of their choice. Default: a route with one is refused by a condition.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub experimental: bool,
     /// Whether a host name on a listener belongs to the namespace of the oldest route that has it.
@@ -181,6 +182,32 @@ pub struct GatewayService {
     #[serde(default = "last_port")]
     #[schemars(range(min = 1024))]
     pub last_port: u16,
+    /// Nodes at which a load balancer may deliver connections (`externalTrafficPolicy` of the
+    /// Services). `Local`: those with a pod of this process; clients keep their addresses. `Cluster`:
+    /// all; kube-proxy then replaces addresses of clients by those of nodes, and rules by `addresses`
+    /// see these.
+    #[serde(default)]
+    pub external_traffic_policy: ExternalTrafficPolicy,
+}
+
+/// Nodes at which a load balancer may deliver connections to the Service of a Gateway.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ExternalTrafficPolicy {
+    /// Those with a pod of this process. The addresses of clients are kept.
+    #[default]
+    Local,
+    /// All. A client can have the address of a node.
+    Cluster,
+}
+
+impl ExternalTrafficPolicy {
+    /// The value of `spec.externalTrafficPolicy`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "Local",
+            Self::Cluster => "Cluster",
+        }
+    }
 }
 
 const fn first_port() -> u16 {

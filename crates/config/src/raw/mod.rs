@@ -41,7 +41,8 @@ pub use destination::{Fraction, Mirror, WeightedUpstream};
 pub use event_receiver::{EventReceiver, EventType};
 pub use events::{SecurityEvents, Transmitter};
 pub use gateway_api::{
-    DefaultPolicy, GatewayApi, GatewayListener, GatewayService, GatewayTls, PolicyPermission, RouteMetrics,
+    DefaultPolicy, ExternalTrafficPolicy, GatewayApi, GatewayListener, GatewayService, GatewayTls,
+    PolicyPermission, RouteMetrics,
 };
 pub use headers::{HeaderText, RequestHeaders, ResponseHeaders, SecurityHeaders, SecurityHeadersChoice};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};

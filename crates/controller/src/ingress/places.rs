@@ -21,6 +21,8 @@ pub struct Place {
     pub listener: ListenerId,
     /// The port that it is on.
     pub socket: SocketId,
+    /// Whether it is served.
+    pub is_served: bool,
     /// The protocol of the port.
     pub protocol: SocketProtocol,
     /// See [`crate::plan::Attachment::hosts`].
@@ -89,6 +91,7 @@ pub fn places(
         found.push(Place {
             listener: ListenerId { parent, section: offer.section.clone() },
             socket: SocketId { gateway: gateway.clone(), port: offer.port },
+            is_served: offer.is_served,
             protocol,
             hosts,
             takes_certificate: is_around && offer.hostname.as_ref() != host,

@@ -18,7 +18,6 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use crate::names::Name;
-use crate::settings::CertificateCheck;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,7 +133,10 @@ impl SecretData {
     }
 
     /// Certificate chain and private key, if both are there and `check` accepts them.
-    pub fn pair(&self, check: CertificateCheck) -> Result<(&Arc<[u8]>, &PrivateKey), String> {
+    pub fn pair(
+        &self,
+        check: fn(&[u8], &[u8]) -> Result<(), String>,
+    ) -> Result<(&Arc<[u8]>, &PrivateKey), String> {
         let missing = |name: &str| format!("has no entry {name}");
         let chain = self.certificate.as_ref().ok_or_else(|| missing("tls.crt"))?;
         let key = self.key.as_ref().ok_or_else(|| missing("tls.key"))?;

@@ -42,6 +42,8 @@ pub struct SocketPlan {
     /// In the order of precedence: those of the Gateway, then of ListenerSets, the oldest first. A
     /// request belongs to the listener with the most specific hostname.
     pub listeners: Vec<ListenerPlan>,
+    /// Hostnames of accepted listeners that cannot be served. No listener has requests for them.
+    pub reserved_hosts: Vec<Name>,
     /// Certificates for single hosts of these listeners, sorted by host. They are presented to clients
     /// that ask for the host, unless a listener has the host as its hostname. They change nothing
     /// else: requests belong to the listener as without them.

@@ -73,6 +73,8 @@ pub type PlanOrder<'a> = (Seconds, &'a NamespacedName, u16, u16);
 pub struct Attachment {
     pub listener: ListenerId,
     pub socket: SocketId,
+    /// Whether the listener is served. Otherwise it is not in the plan of its Gateway.
+    pub is_served: bool,
     /// Exact names and wildcards that are in the hostnames of both the listener and the route. `None`
     /// matches every host that the listener does.
     pub hosts: Option<Arc<[Name]>>,

@@ -60,7 +60,9 @@ impl Filters {
                 let modifier = spec.response_header_modifier.as_deref().ok_or_else(missing)?;
                 Ok(FilterPlan::ResponseHeaders(headers(modifier)))
             }
-            "RequestMirror" => mirror(context, spec.request_mirror.as_deref().ok_or_else(missing)?),
+            "RequestMirror" if self.is_of_rule => {
+                mirror(context, spec.request_mirror.as_deref().ok_or_else(missing)?)
+            }
             "RequestRedirect" if is_http && self.is_of_rule => {
                 self.redirect(spec.request_redirect.as_deref().ok_or_else(missing)?)
             }

@@ -295,6 +295,7 @@ fn exempt(place: &Place) -> Attachment {
     Attachment {
         listener: place.listener.clone(),
         socket: place.socket.clone(),
+        is_served: place.is_served,
         hosts: place.hosts.clone(),
         policy: PolicyOutcome::Exempt,
         // Nothing is forwarded.

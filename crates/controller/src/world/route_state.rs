@@ -152,6 +152,7 @@ impl Attachments {
                 list.push(Attachment {
                     listener: attached.listener.clone(),
                     socket: attached.socket.clone(),
+                    is_served: attached.is_served,
                     hosts: attached.hosts.clone(),
                     policy,
                     client_certificate: state.map(|one| one.client_certificate.clone()).unwrap_or_default(),

@@ -239,3 +239,47 @@ spec: {parentRefs: [{name: gw}]}",
     assert_eq!((changes.plans.len(), changes.plans_removed.len()), (1, 1));
     assert_eq!(cluster.parent(Kind::HttpRoute, "http", 0, "Accepted"), "False HostnameConflict");
 }
+
+/// Of three routes the one in the middle is refused. It serves nothing, so it is in the way of nobody.
+#[test]
+fn a_refused_route_refuses_no_younger_one() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&gateway("gw"));
+    let route = |kind: &str, at: &str, hostnames: &str| {
+        let (namespace, name) = at.split_once('/').unwrap();
+        format!(
+            "kind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{parentRefs: [{{name: gw, \
+             namespace: infra}}], hostnames: {hostnames}}}"
+        )
+    };
+    cluster.apply(&route("HTTPRoute", "team-a/h1", "[a.com]"));
+    cluster.apply(&route("GRPCRoute", "team-b/g", "[]"));
+    cluster.settle();
+    cluster.apply(&route("HTTPRoute", "team-a/h3", "[c.com]"));
+    cluster.settle();
+    let accepted = |cluster: &Cluster| {
+        [(Kind::HttpRoute, "team-a/h1"), (Kind::GrpcRoute, "team-b/g"), (Kind::HttpRoute, "team-a/h3")]
+            .map(|(kind, name)| cluster.parent(kind, name, 0, "Accepted"))
+    };
+    assert_eq!(accepted(&cluster), ["True Accepted", "False HostnameConflict", "True Accepted"]);
+    assert_eq!(cluster.listener_status(Kind::Gateway, "gw", "http")["attachedRoutes"], 2);
+    let message = |cluster: &Cluster, kind: Kind, name: &str| {
+        Cluster::message(&cluster.status(kind, name)["parents"][0]["conditions"], "Accepted")
+    };
+    let found = message(&cluster, Kind::GrpcRoute, "team-b/g");
+    assert!(found.starts_with("HTTPRoute team-a/h1 is older"), "{found}");
+    // Without the oldest the next one has every host, and the youngest loses its own.
+    let oldest = cluster.objects[&key(Kind::HttpRoute, "team-a/h1")].clone();
+    cluster.remove(Kind::HttpRoute, "team-a/h1");
+    cluster.settle();
+    let left = [(Kind::GrpcRoute, "team-b/g"), (Kind::HttpRoute, "team-a/h3")];
+    let left = left.map(|(kind, name)| cluster.parent(kind, name, 0, "Accepted"));
+    assert_eq!(left, ["True Accepted", "False HostnameConflict"]);
+    assert_eq!(cluster.listener_status(Kind::Gateway, "gw", "http")["attachedRoutes"], 1);
+    let found = message(&cluster, Kind::HttpRoute, "team-a/h3");
+    assert!(found.starts_with("GRPCRoute team-b/g is older"), "{found}");
+    // And back, as from a backup with its time.
+    cluster.put(oldest);
+    cluster.settle();
+    assert_eq!(accepted(&cluster), ["True Accepted", "False HostnameConflict", "True Accepted"]);
+}

@@ -9,6 +9,7 @@ mod backends;
 mod cluster;
 mod data_plane;
 mod gateways;
+mod host_table;
 mod ingress_hosts;
 mod ingresses;
 mod listener_sets;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use controller::names::Kind;
 use controller::plan::{
-    BackendTarget, ExternalAuthProtocol, FilterPlan, PathMatch, PathModifier, RoutePlan, RuleAction,
+    BackendTarget, ExternalAuthProtocol, FilterPlan, MatchPlan, PathMatch, PathModifier, RoutePlan,
+    RuleAction,
 };
 use controller::settings::Settings;
 
@@ -96,6 +97,39 @@ fn a_match_that_is_not_supported_refuses_the_whole_route() {
         let message = Cluster::message(conditions, "Accepted");
         assert!(message.starts_with("rule 1: "), "{message}");
     }
+}
+
+/// A data plane that carries out no header conditions.
+fn without_headers(matches: &MatchPlan) -> Result<(), String> {
+    if matches.headers.is_empty() { Ok(()) } else { Err("headers[0]: not here".to_owned()) }
+}
+
+#[test]
+fn a_match_that_the_data_plane_refuses_refuses_the_whole_route() {
+    let settings = Settings { match_check: without_headers, ..settings(false) };
+    let matched = "{matches: [{path: {value: /ws}}, {headers: [{name: Upgrade, value: websocket}]}]}";
+    let mut cluster = with_rules(settings, &["{}", matched]);
+    assert_eq!(cluster.parent(Kind::HttpRoute, "route", 0, "Accepted"), "False UnsupportedValue");
+    assert!(cluster.plans("route").is_empty(), "the other rule must not take its requests");
+    let message = |cluster: &Cluster, kind: Kind, name: &str| {
+        Cluster::message(&cluster.status(kind, name)["parents"][0]["conditions"], "Accepted")
+    };
+    let expected = "rule 1: match 1 cannot be carried out: headers[0]: not here";
+    assert_eq!(message(&cluster, Kind::HttpRoute, "route"), expected);
+    // The refused route claims no hosts.
+    let grpc = |matches: &str| {
+        format!(
+            "kind: GRPCRoute\nmetadata: {{name: grpc}}\nspec: {{parentRefs: [{{name: gw}}], rules: [{{matches: \
+             [{matches}]}}]}}"
+        )
+    };
+    cluster.apply(&grpc("{headers: [{name: V, value: '2'}]}"));
+    cluster.settle();
+    let expected = "rule 0: match 0 cannot be carried out: headers[0]: not here";
+    assert_eq!(message(&cluster, Kind::GrpcRoute, "grpc"), expected);
+    cluster.apply(&grpc("{method: {service: echo.Echo}}"));
+    cluster.settle();
+    assert_eq!(cluster.parent(Kind::GrpcRoute, "grpc", 0, "Accepted"), "True Accepted");
 }
 
 #[test]
@@ -289,10 +323,17 @@ fn backends_have_weights_and_filters() {
     let RuleAction::Forward(backends) = &plans[0].action else { panic!() };
     let found: Vec<_> = backends.iter().map(|backend| (backend.weight, backend.filters.len())).collect();
     assert_eq!(found, [(1, 0), (0, 1)]);
-    let redirect =
-        "{backendRefs: [{name: web, port: 8080, filters: [{type: RequestRedirect, requestRedirect: {}}]}]}";
-    let cluster = with_rules(settings(false), &[redirect]);
-    assert_eq!(cluster.parent(Kind::HttpRoute, "route", 0, "Accepted"), "False UnsupportedValue");
+    for filter in [
+        "{type: RequestRedirect, requestRedirect: {}}",
+        "{type: RequestMirror, requestMirror: {backendRef: {name: other, port: 8080}}}",
+    ] {
+        let rule = format!("{{backendRefs: [{{name: web, port: 8080, filters: [{filter}]}}]}}");
+        let cluster = with_rules(settings(false), &["{}", &rule]);
+        let partial = cluster.parent(Kind::HttpRoute, "route", 0, "PartiallyInvalid");
+        assert_eq!(partial, "True UnsupportedValue", "{filter}");
+        assert_eq!(cluster.plans("route")[1].action, RuleAction::Fail, "{filter}");
+        assert!(cluster.world.desired_state().upstreams.is_empty(), "{filter}");
+    }
 }
 
 // GRPCExactMethodMatching

@@ -124,9 +124,15 @@ fn connection_settings(
 ) -> Result<ConnectionSettings, Failure> {
     let controller = cluster_settings::controller(&settings);
     let exposure = match settings.exposure {
-        GatewayExposure::Services { selector, ports } => {
+        GatewayExposure::Services { selector, ports, external_traffic_policy } => {
             let (namespace, installation) = (namespace.clone(), settings.lease.clone());
-            Exposure::Services(ServiceSettings { namespace, installation, selector, ports })
+            Exposure::Services(ServiceSettings {
+                namespace,
+                installation,
+                selector,
+                ports,
+                external_traffic_policy,
+            })
         }
         GatewayExposure::Host(addresses) => Exposure::Host(addresses),
     };

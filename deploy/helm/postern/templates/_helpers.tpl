@@ -67,6 +67,7 @@ zone_file = "/etc/podinfo/zone"
 [gateway_api.service]
 first_port = {{ int .Values.gatewayApi.firstPort }}
 last_port = {{ int .Values.gatewayApi.lastPort }}
+external_traffic_policy = {{ .Values.gatewayApi.externalTrafficPolicy | quote }}
 selector = { "app.kubernetes.io/name" = "{{ include "postern.name" . }}", "app.kubernetes.io/instance" = "{{ .Release.Name }}" }
 {{- end -}}
 

@@ -10,8 +10,13 @@ fn services(ports: RangeInclusive<u16>) -> Services {
 
 fn of_installation(name: &str, ports: RangeInclusive<u16>) -> Services {
     let selector = [("app".to_owned(), "postern".to_owned())].into();
-    let (namespace, installation) = ("postern".into(), name.into());
-    Services::new(ServiceSettings { namespace, installation, selector, ports })
+    Services::new(ServiceSettings {
+        namespace: "postern".into(),
+        installation: name.into(),
+        selector,
+        ports,
+        external_traffic_policy: ExternalTrafficPolicy::default(),
+    })
 }
 
 fn plan(name: &str, ports: &[u16]) -> GatewayPlan {
@@ -20,6 +25,7 @@ fn plan(name: &str, ports: &[u16]) -> GatewayPlan {
         id: SocketId { gateway: gateway.clone(), port: *port },
         protocol: SocketProtocol::Http,
         listeners: Vec::new(),
+        reserved_hosts: Vec::new(),
         certificates: Vec::new(),
     };
     GatewayPlan {
@@ -178,7 +184,11 @@ fn whatever_differs_is_written_again() {
     assert_eq!(services.wanted(&changed).0.expect("an annotation less").body, written);
     services.set(&written);
     // By hand.
-    for (field, value) in [("selector", json!({ "app": "x" })), ("type", json!("ClusterIP"))] {
+    for (field, value) in [
+        ("selector", json!({ "app": "x" })),
+        ("type", json!("ClusterIP")),
+        ("externalTrafficPolicy", json!("Cluster")),
+    ] {
         let mut object = written.clone();
         object["spec"][field] = value;
         assert!(services.set(&object).is_some());
@@ -190,6 +200,32 @@ fn whatever_differs_is_written_again() {
     });
     other.set(&written);
     assert!(other.wanted(&changed).0.is_some(), "an upgrade has other labels of pods");
+}
+
+#[test]
+fn addresses_of_clients_are_kept_unless_the_operator_chooses_otherwise() {
+    let mut local = services(20_000..=20_009);
+    let written = wanted(&mut local, "a", &[80]).body;
+    assert_eq!(written["spec"]["externalTrafficPolicy"], "Local");
+    local.set(&written);
+    // The API server adds the port at which a node says whether it has a pod.
+    let mut object = written.clone();
+    object["spec"]["healthCheckNodePort"] = json!(30_001);
+    assert_eq!(local.set(&object), None, "nothing of ours differs");
+    assert_eq!(local.wanted(&plan("a", &[80])), (None, None));
+    // An earlier version wrote no policy, which means `Cluster`.
+    object["spec"].as_object_mut().unwrap().remove("externalTrafficPolicy");
+    assert_eq!(local.set(&object), Some(NamespacedName::new("team", "a")));
+    assert_eq!(wanted(&mut local, "a", &[80]).body, written);
+    let mut cluster = Services::new(ServiceSettings {
+        external_traffic_policy: ExternalTrafficPolicy::Cluster,
+        ..local.settings.clone()
+    });
+    cluster.set(&written);
+    let changed = wanted(&mut cluster, "a", &[80]).body;
+    assert_eq!(changed["spec"]["externalTrafficPolicy"], "Cluster");
+    cluster.set(&changed);
+    assert_eq!(cluster.wanted(&plan("a", &[80])), (None, None));
 }
 
 #[test]
