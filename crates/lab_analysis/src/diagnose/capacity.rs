@@ -47,16 +47,18 @@ fn workers(variant: &Variant) -> Option<f64> {
     variant.load.concurrency.map(f64::from).filter(|_| variant.load.arrivals == Arrivals::Closed)
 }
 
-/// Finds a sweep that is saturated from its first load on.
+/// Finds a sweep that is saturated from its first load on, so that the figures of all its variants
+/// are those of a queue. If the knee is at a later load, those below it are valid, and there is no
+/// finding.
 pub(super) fn saturated_sweep(record: &Record, sweep: &Sweep) -> Option<Finding> {
     let knee = find_knee(&points(record, sweep)).filter(|knee| knee.at_first)?;
     Some(Finding {
         name: "saturated".to_owned(),
-        variants: vec![sweep.name.clone()],
+        variants: sweep.variants.clone(),
         doubt: Doubt::Invalid,
         evidence: format!(
-            "from the first load on, throughput changes by × {:.2} while latency grows × {:.1}",
-            knee.per_s_factor, knee.latency_factor
+            "from the first load of `{}` on, throughput changes by × {:.2} while latency grows × {:.1}",
+            sweep.name, knee.per_s_factor, knee.latency_factor
         ),
         remedy:
             "the server is saturated at every load: latency is only load ÷ capacity; measure below the knee"
@@ -74,6 +76,9 @@ pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
     let swept = subject.record.sweeps.iter().any(|sweep| sweep.variants.contains(&variant.name));
     let offered = variant.load.rate_per_s.filter(|_| variant.load.arrivals == Arrivals::Open && !swept);
     let Some(offered) = offered else { return Vec::new() };
+    if subject.has_streams() {
+        return waiting_streams(subject, offered).into_iter().collect();
+    }
     let rates: Vec<f64> = variant
         .iterations
         .iter()
@@ -97,14 +102,62 @@ pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
+/// Finds streams or WebSockets many of which were never sent, or waited as long as they last before
+/// they were.
+///
+/// How many end per second and how long they take is no evidence, because their length is that of
+/// the load. Of streams of different lengths the short ones end first, and the window continues
+/// until the last long one has ended.
+fn waiting_streams(subject: &Subject<'_>, offered: f64) -> Option<Finding> {
+    let iterations = &subject.variant.iterations;
+    let is_behind = |iteration: &&Iteration| {
+        unsent_share(iteration) > 1.0 - MIN_SERVED_SHARE || long_wait(iteration).is_some()
+    };
+    let behind: Vec<&Iteration> = iterations.iter().filter(is_behind).collect();
+    if behind.is_empty() || behind.len() < view::majority(iterations.len()) {
+        return None;
+    }
+    let shares: Vec<f64> = behind.iter().map(|iteration| unsent_share(iteration)).collect();
+    let unsent = match median_of(&shares) {
+        Some(share) if share > 0.0 => format!(", {} of them were never sent", formatting::percent(share)),
+        _ => String::new(),
+    };
+    let waits: Vec<f64> = behind.iter().filter_map(|iteration| long_wait(iteration)).collect();
+    let wait = match median_of(&waits) {
+        Some(wait) => format!(", the usual one waited {} before it was sent", formatting::time(wait)),
+        None => String::new(),
+    };
+    Some(subject.finding(
+        Doubt::Invalid,
+        "saturated",
+        format!(
+            "{} {}/s were offered{unsent}{wait}{}{}",
+            formatting::digits(offered),
+            if subject.has_websockets() { "WebSockets" } else { "streams" },
+            busiest_note(subject),
+            core_wait_note(subject.variant)
+        ),
+        "latency is the length of a queue that grows during the whole run: offer a lower rate, or allow more at a time \
+         (`connections`)",
+    ))
+}
+
+/// Share of the requests that were due and never sent.
+fn unsent_share(iteration: &Iteration) -> f64 {
+    let ended = iteration.classes.iter().map(|class| class.count).sum::<u64>();
+    iteration.unsent as f64 / (ended + iteration.unsent).max(1) as f64
+}
+
+/// How long the usual request waited to be sent, µs, where that is as long as it was in flight.
+fn long_wait(iteration: &Iteration) -> Option<f64> {
+    let flight = iteration.service.as_ref()?.micros(0.5);
+    let whole = Figure::P50.value(iteration)?;
+    (flight > 0.0 && whole >= QUEUE_FACTOR * flight).then_some(whole - flight)
+}
+
 /// Whether requests waited to be sent in a growing queue.
 fn has_queue(iteration: &Iteration) -> bool {
-    if iteration.unsent > 0 {
-        return true;
-    }
-    let whole = Figure::P50.value(iteration);
-    let flight = iteration.service.as_ref().map(|service| service.micros(0.5)).filter(|flight| *flight > 0.0);
-    if whole.zip(flight).is_some_and(|(whole, flight)| whole >= QUEUE_FACTOR * flight) {
+    if iteration.unsent > 0 || long_wait(iteration).is_some() {
         return true;
     }
     let medians: Vec<f64> = slices(iteration).iter().filter_map(|slice| slice.p50_us).collect();

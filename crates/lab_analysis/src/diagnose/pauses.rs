@@ -2,12 +2,13 @@
 //!
 //! Owns: finding them in the slices, and distinguishing a program that works for itself meanwhile
 //! (a garbage collector) from one that waits. Slices longer than [`MAX_SLICE_MS`] hide pauses, so
-//! there is no finding then.
+//! there is no finding then. Does not own: stalls of streams ([`super::streams`]).
 
 use super::Subject;
 use super::view::{self, component_windows, median_of, slices};
 use crate::formatting;
-use crate::record::{Finding, Iteration, Slice, Variant};
+use crate::record::{Arrivals, Finding, Iteration, Slice, Variant};
+use crate::statistics::Figure;
 
 /// Longest slice in which a pause is visible, ms.
 const MAX_SLICE_MS: u64 = 500;
@@ -22,6 +23,11 @@ const MIN_PAUSES: usize = 3;
 /// Shortest of several pauses, in slices: one quiet slice may arise because two responses fall into
 /// its neighbours.
 const MIN_SLICES: u64 = 2;
+/// Median latencies that a pause has to exceed unless arrivals are open. Workers that wait for their
+/// responses may run in lockstep: all responses come together, and none for one latency. During a
+/// pause of two, all requests in flight took at least twice as long as usual, which lockstep does
+/// not explain.
+const MIN_LATENCIES: f64 = 2.0;
 /// Largest deviation of the distances between regular pauses from their median, as a share of it.
 const MAX_DISTANCE_DEVIATION: f64 = 0.35;
 /// Cores in use during pauses from which a program works.
@@ -40,14 +46,16 @@ type Span = (u64, u64);
 
 /// Finds pauses, and classifies them by what programs did meanwhile.
 pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
-    if subject.is_staged() {
+    // When streams end is decided by their length.
+    if subject.is_staged() || subject.has_streams() {
         return Vec::new();
     }
+    let arrivals = subject.variant.load.arrivals;
     let paused: Vec<(&Iteration, Vec<Span>)> = subject
         .variant
         .iterations
         .iter()
-        .map(|iteration| (iteration, quiet_spans(iteration)))
+        .map(|iteration| (iteration, quiet_spans(iteration, arrivals)))
         .filter(|(_, stretches)| !stretches.is_empty())
         .collect();
     let Some((iteration, stretches)) = paused.iter().max_by_key(|(_, stretches)| total_length(stretches))
@@ -90,7 +98,8 @@ fn total_length(stretches: &[Span]) -> u64 {
 }
 
 /// Quiet spans between endings: a long one, or several.
-fn quiet_spans(iteration: &Iteration) -> Vec<Span> {
+fn quiet_spans(iteration: &Iteration, arrivals: Arrivals) -> Vec<Span> {
+    let Some(explained) = explained_ms(iteration, arrivals) else { return Vec::new() };
     let slices = slices(iteration);
     let ended = |slice: &Slice| (slice.ok + slice.bad) as f64;
     let widest = slices.iter().map(|slice| slice.ms).max().unwrap_or(u64::MAX);
@@ -113,10 +122,21 @@ fn quiet_spans(iteration: &Iteration) -> Vec<Span> {
             answered = true;
         }
     }
+    spans.retain(|(from, until)| (until - from) as f64 > explained);
     let enough = |(from, until): &Span| until - from >= MIN_SINGLE_MS;
     let lone = spans.iter().any(enough);
     spans.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= MIN_SLICES * widest);
     if lone || spans.len() >= MIN_PAUSES { spans } else { Vec::new() }
+}
+
+/// Longest time without an ending that needs no pause, ms; `None` when unknown.
+fn explained_ms(iteration: &Iteration, arrivals: Arrivals) -> Option<f64> {
+    match arrivals {
+        Arrivals::Open => Some(0.0),
+        Arrivals::Closed | Arrivals::Unknown => {
+            Figure::P50.value(iteration).map(|latency| MIN_LATENCIES * latency / 1e3)
+        }
+    }
 }
 
 /// Whether the pauses come at nearly equal distances.

@@ -1,5 +1,5 @@
 //! Streams: finds stalls that a pause of a component explains, events that are held back on the
-//! way, and WebSockets that are closed because nobody sends.
+//! way, and WebSockets that are closed after a fixed time.
 //!
 //! Owns: what the times of events prove. Does not own: pauses between responses
 //! ([`super::pauses`]).
@@ -63,8 +63,10 @@ pub(super) fn stalls(subject: &Subject<'_>) -> Vec<Finding> {
     let Some((name, what)) = cause(subject.variant, &stalled) else { return Vec::new() };
     let at: Vec<String> =
         spans.iter().take(4).map(|(from, _)| formatting::digits(*from as f64 / 1e3)).collect();
+    let is_partial = iteration.streams.as_ref().is_some_and(|streams| listed_share(streams) < 1.0);
     let evidence = format!(
-        "{} in iteration {}, {} s in all, at {}{} s, {} most streams at once; in them `{name}` {what}",
+        "{}{} in iteration {}, {} s in all, at {}{} s, {} most streams at once; in them `{name}` {what}",
+        if is_partial { "at least " } else { "" },
         if spans.len() == 1 { "one stall".to_owned() } else { format!("{} stalls", spans.len()) },
         iteration.number,
         formatting::digits(length(spans) as f64 / 1e3),
@@ -77,10 +79,16 @@ pub(super) fn stalls(subject: &Subject<'_>) -> Vec<Finding> {
     vec![subject.explanation("stream-stalls", evidence, remedy)]
 }
 
-/// Times in which most of the streams in flight stalled.
+/// Share of the stalls that the record lists: those that a list lacks were as likely at any time.
+fn listed_share(streams: &Streams) -> f64 {
+    streams.stalled.len() as f64 / streams.stalls.max(1) as f64
+}
+
+/// Times in which most of the streams in flight stalled. Where the list is a sample of the stalls, as
+/// large a share of it has to overlap. It may lack so many that a common stall does not show.
 fn common_stalls(iteration: &Iteration) -> Vec<Span> {
     let Some(streams) = &iteration.streams else { return Vec::new() };
-    let wanted = iteration.mean_in_flight.unwrap_or(0.0) * COMMON_SHARE;
+    let wanted = iteration.mean_in_flight.unwrap_or(0.0) * COMMON_SHARE * listed_share(streams);
     let mut edges: Vec<(u64, i32)> = Vec::new();
     for stall in &streams.stalled {
         edges.extend([(stall.at_ms, 1), (stall.at_ms + stall.ms, -1)]);
@@ -238,7 +246,8 @@ fn same_load(one: &Variant, other: &Variant) -> bool {
         && one.load.rate_per_s == other.load.rate_per_s
 }
 
-/// Finds WebSockets that the peer closes after always the same time without a message.
+/// Finds WebSockets that the peer closes after always the same time without a message. If that was
+/// their first silence, they are all of the same age too, so both causes are named.
 pub(super) fn idle_timeout(subject: &Subject<'_>) -> Vec<Finding> {
     let cut: u64 = seen(subject.variant).map(|streams| streams.cut).sum();
     let opened: u64 = seen(subject.variant).map(|streams| streams.opened).sum();
@@ -263,7 +272,8 @@ pub(super) fn idle_timeout(subject: &Subject<'_>) -> Vec<Finding> {
         formatting::time(silences.micros(0.1)),
         formatting::time(silences.micros(0.9)),
     );
-    let remedy = "a program on the path closes connections that are idle for that long: raise its timeout for tunnels, or send a ping \
-                  more often";
+    let remedy = "a program on the path closes connections that are idle for that long (raise its timeout for tunnels, or send a ping \
+                  more often), or that are that old (raise its maximum age, or reconnect before); with messages only at the beginning, \
+                  both look alike: send them at shorter intervals to tell the two apart";
     vec![subject.explanation("websocket-idle-timeout", evidence, remedy)]
 }

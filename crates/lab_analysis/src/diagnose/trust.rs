@@ -69,13 +69,15 @@ pub(super) fn about_run(record: &Record) -> Vec<Finding> {
 /// Reports a closed loop: its workers waited for each response.
 pub(super) fn closed_loop(subject: &Subject<'_>) -> Vec<Finding> {
     let load = &subject.variant.load;
-    let Some(workers) = load.concurrency.filter(|_| load.arrivals == Arrivals::Closed) else {
+    if load.arrivals != Arrivals::Closed {
         return Vec::new();
-    };
+    }
+    let workers = load.concurrency.map(|workers| format!("{workers} workers"));
+    let workers = workers.unwrap_or_else(|| "an unknown number of workers".to_owned());
     vec![subject.finding(
         Doubt::Careful,
         "closed-loop",
-        format!("{workers} workers waited for each answer"),
+        format!("{workers} waited for each answer"),
         "throughput is workers ÷ latency, not a capacity, and stalls are under-counted: offer a rate to measure latency",
     )]
 }

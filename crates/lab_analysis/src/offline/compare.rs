@@ -500,10 +500,10 @@ fn verdict_of_runs(comparison: &Compared, sides: [&Variant; 2], terms: Terms) ->
     } else {
         display::difference(&comparison.figure, units::difference(b, a))
     };
-    if (b - a).abs() <= a.abs() * terms.margin {
-        format!("the same within {}: {effect}", formatting::percent(terms.margin))
-    } else if sides.iter().any(|side| figures(side, &comparison.figure).len() < 2) {
+    if sides.iter().any(|side| figures(side, &comparison.figure).len() < 2) {
         format!("{effect}; one round does not show how much rounds vary")
+    } else if (b - a).abs() <= a.abs() * terms.margin {
+        format!("the same within {}: {effect}", formatting::percent(terms.margin))
     } else if most_a < least_b || most_b < least_a {
         format!("these runs differ: {effect}; no round of one reaches the other")
     } else {

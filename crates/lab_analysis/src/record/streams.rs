@@ -86,7 +86,7 @@ pub struct Streams {
     pub idle_at_close: Option<Distribution>,
     /// Number of stalls.
     pub stalls: u64,
-    /// The first stalls, in the order in which they ended.
+    /// Stalls, in the order in which they ended: all, or a regular sample if there were more.
     pub stalled: Vec<Stall>,
 }
 
@@ -103,6 +103,15 @@ pub struct Stall {
 impl Streams {
     /// Most stalls that are kept one by one.
     pub const MAX_STALLS: usize = 512;
+
+    /// Drops every other one of these stalls, which are then a regular sample of twice as many.
+    pub fn halve(stalled: &mut Vec<Stall>) {
+        let mut is_kept = false;
+        stalled.retain(|_| {
+            is_kept = !is_kept;
+            is_kept
+        });
+    }
 
     /// Adds the streams of another generator, whose times are on the same axis.
     pub(crate) fn add(&mut self, other: Self) {
@@ -127,7 +136,9 @@ impl Streams {
         add_optional(&mut self.idle_at_close, other.idle_at_close);
         self.stalled.extend(other.stalled);
         self.stalled.sort_by_key(|stall| stall.at_ms + stall.ms);
-        self.stalled.truncate(Self::MAX_STALLS);
+        while self.stalled.len() > Self::MAX_STALLS {
+            Self::halve(&mut self.stalled);
+        }
     }
 
     /// Counts that have to be possible.

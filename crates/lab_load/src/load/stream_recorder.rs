@@ -32,7 +32,10 @@ pub(crate) struct StreamRecorder {
     round_trip: Latencies,
     pub(super) idle_at_close: Latencies,
     stalls: u64,
+    /// A regular sample of the stalls, in the order in which they ended.
     stalled: Vec<Stall>,
+    /// One of how many stalls is in the sample: 1 as long as all have room, then a power of two.
+    sampled_of: u64,
 }
 
 impl StreamRecorder {
@@ -55,6 +58,7 @@ impl StreamRecorder {
             idle_at_close: Latencies::new(),
             stalls: 0,
             stalled: Vec::with_capacity(Streams::MAX_STALLS),
+            sampled_of: 1,
         }
     }
 
@@ -73,15 +77,24 @@ impl StreamRecorder {
     }
 
     /// Records a time without an event, if it is a stall.
+    ///
+    /// When the list of stalls is full, every other one is dropped, and from then on only half as
+    /// many are added. So it has the same share of all of them at any time of the run.
     pub(super) fn record_silence(&mut self, from: u64, until: u64) {
         let length = until.saturating_sub(from);
         if length <= self.stall {
             return;
         }
+        let number = self.stalls;
         self.stalls += 1;
-        if self.stalled.len() < Streams::MAX_STALLS {
-            self.stalled.push(Stall { at_ms: from / NANOS_PER_MS, ms: length / NANOS_PER_MS });
+        if !number.is_multiple_of(self.sampled_of) {
+            return;
         }
+        if self.stalled.len() == Streams::MAX_STALLS {
+            Streams::halve(&mut self.stalled);
+            self.sampled_of *= 2;
+        }
+        self.stalled.push(Stall { at_ms: from / NANOS_PER_MS, ms: length / NANOS_PER_MS });
     }
 
     /// The figures in the form that a record stores.
@@ -105,6 +118,30 @@ impl StreamRecorder {
             idle_at_close: websocket.then(|| self.idle_at_close.distribution()),
             stalls: self.stalls,
             stalled: self.stalled.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of so many stalls of 300 ms, one each millisecond.
+    fn stalling(stalls: u64) -> Streams {
+        let mut recorder = StreamRecorder::new(StreamKind::Sse, Duration::from_millis(200));
+        for at_ms in 0..stalls {
+            recorder.record_silence(at_ms * NANOS_PER_MS, (at_ms + 300) * NANOS_PER_MS);
+        }
+        recorder.streams()
+    }
+
+    #[test]
+    fn of_too_many_stalls_the_list_is_a_regular_sample() {
+        for (stalls, step) in [(512, 1), (513, 2), (1024, 2), (1025, 4), (10_000, 32)] {
+            let seen = stalling(stalls);
+            let listed: Vec<u64> = seen.stalled.iter().map(|stall| stall.at_ms).collect();
+            let expected: Vec<u64> = (0..stalls).step_by(step).collect();
+            assert_eq!((seen.stalls, listed), (stalls, expected));
         }
     }
 }

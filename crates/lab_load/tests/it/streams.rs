@@ -128,6 +128,33 @@ fn a_stream_that_ends_early_is_cut() {
 }
 
 #[test]
+fn the_last_line_needs_no_newline() {
+    const LINES: &[(u64, &[u8])] =
+        &[(0, HEAD), (20, b"3\r\n{}\n\r\n"), (40, b"8\r\n{\"done\":\r\n"), (0, b"5\r\ntrue}\r\n0\r\n\r\n")];
+    const CONTENT: &[(u64, &[u8])] = &[(20, b"{}\n"), (40, b"{\"done\":"), (0, b"true}")];
+    for (spoken, protocol, parts) in
+        [(ServerProtocol::Http1, Protocol::Http1, LINES), (ServerProtocol::Http2, Protocol::Http2, CONTENT)]
+    {
+        let server = Server::speaking(spoken, move |_| Reply::Parts(parts));
+        let plan = streaming(&server.url(), protocol, StreamForm::Lines, Some(2));
+        let report = run_load(&plan).unwrap();
+        let seen = streams(&report);
+        assert_eq!((report.totals.ok, report.totals.failed), (10, 0), "{:?}", report.faults);
+        assert_eq!((seen.kind, seen.completed, seen.cut), (StreamKind::Lines, 10, 0));
+        assert_eq!((seen.events, seen.gap.count()), (20, 10));
+        assert!(seen.gap.micros(0.0) >= 35_000.0, "{seen:?}");
+    }
+    // A line inside which the connection is closed is none.
+    let server = Server::start(|_| {
+        Reply::Last(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\n{}\n{\"a\r\n")
+    });
+    let plan = streaming(&server.url(), Protocol::Http1, StreamForm::Lines, Some(2));
+    let report = run_load(&plan).unwrap();
+    assert_eq!((streams(&report).cut, streams(&report).events), (10, 10), "{:?}", report.faults);
+    assert_eq!(report.faults[0].class, RequestFault::Closed);
+}
+
+#[test]
 fn a_refusal_is_no_stream() {
     let server = Server::start(|_| Reply::Status(401));
     let plan = streaming(&server.url(), Protocol::Http1, StreamForm::ServerSentEvents, Some(3));

@@ -12,7 +12,7 @@ use crate::offline::render::svg::{Level, Trend, TrendPoint, Unit};
 use crate::offline::render::{Chart, Section, Sheet, Table};
 use crate::offline::report::load;
 use crate::statistics::{
-    Figure, MAX_CHANGE_VALUES, MIN_CHANGE_VALUES, MIN_SIDE, SIGNIFICANCE, display, median,
+    Figure, MAX_CHANGE_VALUES, MIN_CHANGE_VALUES, MIN_SIDE, SIGNIFICANCE, StreamFigure, display, median,
 };
 
 /// Most figures of a group that are shown without unfolding their table.
@@ -422,8 +422,9 @@ fn unit(figure: &KeyFigure) -> Unit {
         KeyFigure::Figure(Figure::PerSecond) => Unit::Rate,
         KeyFigure::Figure(Figure::Memory(_)) => Unit::Bytes,
         KeyFigure::Figure(Figure::CpuPerRequestSum(_)) => Unit::CpuTime,
+        KeyFigure::Figure(Figure::Stream(StreamFigure::CutShare)) => Unit::Share,
+        KeyFigure::Figure(Figure::Stream(StreamFigure::Stalls)) | KeyFigure::Count(_) => Unit::Number,
         KeyFigure::Figure(_) => Unit::Time,
-        KeyFigure::Count(_) => Unit::Number,
     }
 }
 

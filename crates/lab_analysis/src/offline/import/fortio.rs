@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, clock, count_only, ending_of_grpc, outcome_of,
+    Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, Rates, WaitsFor, clock, count_only,
+    ending_of_grpc, outcome_of,
 };
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
@@ -116,12 +117,9 @@ fn load(report: &Report, notes: &mut Vec<String>) -> Option<ParsedLoad> {
     if report.requested_qps == UNPACED {
         return Some(ParsedLoad::closed(workers));
     }
-    let rate = report.requested_qps.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)?;
-    notes.push(
-        "requests were sent at a rate, by workers that wait for responses: latencies count from when they were sent, not from when they were due"
-            .to_owned(),
-    );
-    Some(ParsedLoad::open(rate, workers))
+    let asked = report.requested_qps.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)?;
+    let rates = Rates { asked, sent: report.actual_qps };
+    Some(ParsedLoad::at_rate(rates, workers, WaitsFor::Responses, notes))
 }
 
 fn stated(histogram: &Histogram, per_s: f64) -> StatedFigures {

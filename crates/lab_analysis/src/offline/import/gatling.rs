@@ -4,6 +4,7 @@
 //! version and is not published: such a file is refused, with what to import instead.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
     Content, EndReason, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule,
@@ -16,7 +17,10 @@ use crate::units::truncated;
 const MAX_VERSION: usize = 32;
 /// Gatling's defaults for the percentiles of its report, which its file only numbers.
 const REPORT_SHARES: [f64; 4] = [0.5, 0.75, 0.95, 0.99];
-const REPORT_RULE: &str = "estimated by Gatling with a t-digest, in whole milliseconds";
+const REPORT_RULE: &str =
+    "estimated by Gatling with a t-digest, in whole milliseconds, over the requests that succeeded";
+/// What a script has in place of a figure of no request.
+const ABSENT: &str = "-";
 /// What precedes the figures of all requests in the script of a report.
 const SCRIPT_FIGURES: &str = "\nstats: ";
 const ARRIVALS: &str = "Gatling's file does not say how its users were injected";
@@ -158,8 +162,8 @@ struct Stats {
 /// A figure of all requests and of the successful ones: numbers in JSON, texts in a script.
 #[derive(Deserialize)]
 struct Split {
-    total: serde_json::Value,
-    ok: serde_json::Value,
+    total: Value,
+    ok: Value,
 }
 
 /// Reads `js/stats.js` or `js/global_stats.json` of a report. The first is a script: the figures of
@@ -169,45 +173,27 @@ pub(super) fn stats(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
     let stats = serde_json::Deserializer::from_str(json).into_iter::<Stats>().next();
     let stats = stats.ok_or_else(|| at.whole("is empty"))?;
     let stats = stats.map_err(|error| at.json(None, &error))?;
-    let number = |figure: &serde_json::Value, name: &str| {
-        let value = figure.as_f64().or_else(|| figure.as_str()?.trim().parse().ok());
-        value
-            .filter(|value| value.is_finite() && *value >= 0.0)
-            .ok_or_else(|| at.whole(format!("`{figure}` is not a number ({name})")))
-    };
-    let all = number(&stats.number_of_requests.total, "numberOfRequests.total")?;
-    let good = number(&stats.number_of_requests.ok, "numberOfRequests.ok")?.min(all);
+    let requests = &stats.number_of_requests;
+    let all = number(&requests.total, "numberOfRequests.total", at)?;
+    let good = number(&requests.ok, "numberOfRequests.ok", at)?.min(all);
     if all < 1.0 {
         return Err(ImportError::Empty { file: at.0.to_owned() });
     }
-    let per_s =
-        number(&stats.mean_number_of_requests_per_second.total, "meanNumberOfRequestsPerSecond.total")?;
+    let rate = &stats.mean_number_of_requests_per_second;
+    let per_s = number(&rate.total, "meanNumberOfRequestsPerSecond.total", at)?;
     if per_s <= 0.0 {
         return Err(at.whole("`meanNumberOfRequestsPerSecond.total` is 0, although there are requests"));
     }
-    let us = |figure: &Split, name: &str| number(&figure.total, name).map(|ms| ms * 1e3);
-    let figures = [&stats.percentiles1, &stats.percentiles2, &stats.percentiles3, &stats.percentiles4];
-    let percentiles: Result<Vec<StatedPercentile>, ImportError> = REPORT_SHARES
-        .into_iter()
-        .zip(figures)
-        .map(|(share, figure)| Ok(StatedPercentile { share, us: us(figure, "percentiles")? }))
-        .collect();
-    let stated = StatedFigures {
-        tool: "Gatling".to_owned(),
-        rule: REPORT_RULE.to_owned(),
-        mean_us: Some(us(&stats.mean_response_time, "meanResponseTime.total")?),
-        min_us: Some(us(&stats.min_response_time, "minResponseTime.total")?),
-        max_us: Some(us(&stats.max_response_time, "maxResponseTime.total")?),
-        per_s: Some(per_s),
-        percentiles: percentiles?,
-        sent_percentiles: Vec::new(),
-    };
+    let times = (good >= 1.0).then_some(&stats);
+    let stated = stated(times, per_s, at)?;
     let failed = truncated(all) - truncated(good);
     let mut classes =
         vec![count_only(Outcome::Ok, None, truncated(good)), count_only(Outcome::Refused, None, failed)];
     classes.retain(|class| class.count > 0);
     let mut notes = vec![
-        "Gatling's report numbers its percentiles; they are taken for P50, P75, P95 and P99, its defaults, over good and failed requests alike"
+        "Gatling's report numbers its percentiles; they are taken for P50, P75, P95 and P99, its defaults"
+            .to_owned(),
+        "of its times, those of the requests that succeeded are taken: a request that fails may end sooner, or only when it times out"
             .to_owned(),
         "it has whole milliseconds, and rates over whole seconds: the length of the run may be off by one second"
             .to_owned(),
@@ -224,6 +210,50 @@ pub(super) fn stats(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, 
         load: ParsedLoad::unknown(None),
         notes,
     })
+}
+
+/// The figures of a report: its times are those of the requests that succeeded. Without such a
+/// request, `times` is `None`.
+fn stated(times: Option<&Stats>, per_s: f64, at: &ErrorContext<'_>) -> Result<StatedFigures, ImportError> {
+    let us = |figure: fn(&Stats) -> &Split, name: &str| {
+        let ok = times.map(|times| &figure(times).ok);
+        let ok = ok.filter(|ok| ok.as_str().is_none_or(|text| text.trim() != ABSENT));
+        ok.map(|ok| number(ok, name, at).map(|ms| ms * 1e3)).transpose()
+    };
+    let numbered = [
+        us(|stats| &stats.percentiles1, "percentiles1.ok")?,
+        us(|stats| &stats.percentiles2, "percentiles2.ok")?,
+        us(|stats| &stats.percentiles3, "percentiles3.ok")?,
+        us(|stats| &stats.percentiles4, "percentiles4.ok")?,
+    ];
+    let percentile = |(share, us): (f64, Option<f64>)| us.map(|us| StatedPercentile { share, us });
+    Ok(StatedFigures {
+        tool: "Gatling".to_owned(),
+        rule: REPORT_RULE.to_owned(),
+        mean_us: us(|stats| &stats.mean_response_time, "meanResponseTime.ok")?,
+        min_us: us(|stats| &stats.min_response_time, "minResponseTime.ok")?,
+        max_us: us(|stats| &stats.max_response_time, "maxResponseTime.ok")?,
+        per_s: Some(per_s),
+        percentiles: REPORT_SHARES.into_iter().zip(numbered).filter_map(percentile).collect(),
+        sent_percentiles: Vec::new(),
+    })
+}
+
+/// A number from 0, in JSON or in a text.
+fn number(figure: &Value, name: &str, at: &ErrorContext<'_>) -> Result<f64, ImportError> {
+    let value = figure.as_f64().or_else(|| grouped(figure.as_str()?));
+    value
+        .filter(|value| value.is_finite() && *value >= 0.0)
+        .ok_or_else(|| at.whole(format!("`{figure}` is not a number ({name})")))
+}
+
+/// Parses a number whose digits may be in groups of three, with spaces around it: `   29,403`.
+fn grouped(text: &str) -> Option<f64> {
+    let separates = |letter: char| letter == ',' || letter.is_whitespace();
+    let text = text.trim();
+    let whole = text.split('.').next()?;
+    let has_groups = whole.split(separates).skip(1).all(|group| group.len() == 3);
+    if has_groups { text.replace(separates, "").parse().ok() } else { None }
 }
 
 #[cfg(test)]
@@ -272,6 +302,23 @@ mod tests {
             ("j.i.IOException: Premature close", (Outcome::Failed, None, EndReason::Closed)),
         ] {
             assert_eq!(failure(message), ending, "{message}");
+        }
+    }
+
+    #[test]
+    fn digits_may_be_in_groups_of_three() {
+        for (text, number) in [
+            ("113", Some(113.0)),
+            ("  37.67 ", Some(37.67)),
+            ("   29,403", Some(29_403.0)),
+            ("1,234,567.5", Some(1_234_567.5)),
+            ("29\u{202f}403", Some(29_403.0)),
+            ("9,09", None),
+            ("1,0000", None),
+            ("        -", None),
+            ("", None),
+        ] {
+            assert_eq!(grouped(text), number, "{text}");
         }
     }
 

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{
-    Content, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Request, Rule, Span, clock,
-    ending_of_grpc, from_first_start,
+    Content, ErrorContext, Examples, ImportError, ParsedFile, ParsedLoad, Rates, Request, Rule, Span,
+    WaitsFor, clock, ending_of_grpc, from_first_start,
 };
 use crate::record::Outcome;
 
@@ -103,29 +103,30 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     let seconds = if report.count > MAX_KEPT { last.max(1e-6) } else { seconds };
     let text = if of_all { RULE } else { RULE_OF_SUCCESSES };
     let rule = Rule { successes_only: !of_all, ..Rule::exact(text, percentile) };
-    let load = load(&report.options, &mut notes);
+    let load = load(&report.options, &requests, &mut notes);
     let content = Content::Requests(requests, examples, rule);
     Ok(ParsedFile { tool: "ghz", content, seconds, started_unix_s: started_s, load, notes })
 }
 
-fn load(options: &Options, notes: &mut Vec<String>) -> ParsedLoad {
+/// Calls per second from the first start to the last. What the last calls took is no part of it.
+fn sent_per_s(requests: &[Request]) -> f64 {
+    let start = |request: &Request| request.ended_s - request.nanos as f64 / 1e9;
+    requests.len() as f64 / requests.iter().map(start).fold(0.0, f64::max)
+}
+
+fn load(options: &Options, requests: &[Request], notes: &mut Vec<String>) -> ParsedLoad {
     let constant = |schedule: &str| matches!(schedule, "" | "const");
     let workers = Some(options.concurrency).filter(|workers| *workers > 0);
     if !constant(&options.load_schedule) || !constant(&options.concurrency_schedule) {
         notes.push("the load changed during the run; ghz's file has no rates over time".to_owned());
         return ParsedLoad::unknown(None);
     }
+    let rates = |rate: u32| Rates { asked: f64::from(rate), sent: sent_per_s(requests) };
     match (options.rps, options.unpaired) {
         (0, false) => ParsedLoad::closed(workers),
         (0, true) => ParsedLoad::unknown(None),
-        (rate, true) => ParsedLoad::open(f64::from(rate), None),
-        (rate, false) => {
-            notes.push(
-                "calls were sent at a rate, by workers that wait for responses: latencies count from when they were sent, not from when they were due"
-                    .to_owned(),
-            );
-            ParsedLoad::open(f64::from(rate), workers)
-        }
+        (rate, true) => ParsedLoad::at_rate(rates(rate), None, WaitsFor::Nothing, notes),
+        (rate, false) => ParsedLoad::at_rate(rates(rate), workers, WaitsFor::Responses, notes),
     }
 }
 

@@ -17,6 +17,7 @@ mod h2load;
 mod hey;
 mod jmeter;
 mod k6;
+mod load;
 mod locust;
 mod nighthawk;
 mod oha;
@@ -28,6 +29,7 @@ mod wrk;
 
 use std::collections::BTreeMap;
 
+use load::{ParsedLoad, Rates, WaitsFor};
 pub use recognise::{decode, recognise};
 use request::{
     EndReason, Ending, Examples, Request, Rule, Span, count_only, ending_of, ending_of_grpc,
@@ -36,7 +38,7 @@ use request::{
 pub use tool::Tool;
 
 use crate::record::{
-    Arrivals, Class, Distribution, Iteration, LoadShape, Origin, Outcome, Record, Run, Slice, StatedFigures,
+    Class, Distribution, Iteration, LoadShape, Origin, Outcome, Record, Run, Slice, StatedFigures,
     StatedPercentile, Variant,
 };
 use crate::units::truncated;
@@ -122,32 +124,6 @@ enum Content {
     Summary(Vec<Class>, StatedFigures),
     /// The same, with counts of parts of the time.
     Course(Vec<Class>, StatedFigures, Vec<Slice>),
-}
-
-/// The load that the tool sent, as far as the file says.
-struct ParsedLoad {
-    arrivals: Arrivals,
-    /// Workers of a closed loop, or most requests in flight.
-    concurrency: Option<u32>,
-    /// Requests per second that the tool was asked to send.
-    rate_per_s: Option<f64>,
-}
-
-impl ParsedLoad {
-    /// Workers that each wait for their response.
-    fn closed(workers: Option<u32>) -> Self {
-        Self { arrivals: Arrivals::Closed, concurrency: workers, rate_per_s: None }
-    }
-
-    /// The file does not say how requests arrived.
-    fn unknown(in_flight: Option<u32>) -> Self {
-        Self { arrivals: Arrivals::Unknown, concurrency: in_flight, rate_per_s: None }
-    }
-
-    /// At a rate.
-    fn open(rate_per_s: f64, in_flight: Option<u32>) -> Self {
-        Self { arrivals: Arrivals::Open, concurrency: in_flight, rate_per_s: Some(rate_per_s) }
-    }
 }
 
 /// Shares of the percentiles that are computed for files with every request.

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, count_only};
+use super::{Content, ErrorContext, ImportError, ParsedFile, ParsedLoad, Rates, WaitsFor, count_only};
 use crate::record::{Class, Outcome, StatedFigures, StatedPercentile};
 
 const RULE: &str = "from Nighthawk's own histogram, with HDR's steps of percentiles";
@@ -101,14 +101,16 @@ pub(super) fn json(content: &str, at: &ErrorContext<'_>) -> Result<ParsedFile, I
     }
     classes.retain(|class| class.count > 0);
     let answered: u64 = classes.iter().map(|class| class.count).fold(0, u64::saturating_add);
-    let stated = stated(all, answered as f64 / seconds, at)?;
+    let per_s = answered as f64 / seconds;
+    let stated = stated(all, per_s, at)?;
     let workers = output.results.iter().filter(|result| result.name.starts_with(WORKER)).count();
     let mut notes = vec![
         "files of Nighthawk are read by its published schema; the import was not tried with a file that it wrote"
             .to_owned(),
         "Nighthawk counts percentiles over good and refused answers alike".to_owned(),
     ];
-    let load = load(&output.options, u32::try_from(workers).unwrap_or(u32::MAX).max(1), &mut notes);
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX).max(1);
+    let load = load(&output.options, workers, per_s, &mut notes);
     let content = Content::Summary(classes, stated);
     Ok(ParsedFile { tool: "Nighthawk", content, seconds, started_unix_s: None, load, notes })
 }
@@ -136,18 +138,15 @@ fn stated(all: &WorkerResult, per_s: f64, at: &ErrorContext<'_>) -> Result<State
     })
 }
 
-fn load(options: &Options, workers: u32, notes: &mut Vec<String>) -> ParsedLoad {
+/// The load of this many workers, which together sent `sent` requests per second.
+fn load(options: &Options, workers: u32, sent: f64, notes: &mut Vec<String>) -> ParsedLoad {
     let in_flight = options.connections.map(|connections| connections.saturating_mul(workers));
     let Some(rate) = options.requests_per_second.filter(|rate| *rate > 0.0) else {
         return ParsedLoad::unknown(in_flight);
     };
-    if !options.open_loop {
-        notes.push(
-            "requests were sent at a rate, but none was sent while all connections were in use: latencies count from when requests were sent, not from when they were due"
-                .to_owned(),
-        );
-    }
-    ParsedLoad::open(rate * f64::from(workers), in_flight)
+    let rates = Rates { asked: rate * f64::from(workers), sent };
+    let waits_for = if options.open_loop { WaitsFor::Nothing } else { WaitsFor::Connections };
+    ParsedLoad::at_rate(rates, in_flight, waits_for, notes)
 }
 
 /// A 64-bit number, which protobuf's JSON has as a string.

@@ -83,8 +83,8 @@ impl EndReason {
     }
 
     /// Classifies a tool's message about a request without a response.
-    pub(super) fn from_message(words: &str) -> Self {
-        let words = words.to_lowercase();
+    pub(super) fn from_message(message: &str) -> Self {
+        let words = words_of(message);
         let any = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
         // A timeout while connecting is a connection failure.
         if any(&[
@@ -115,6 +115,31 @@ impl EndReason {
             Self::Plain
         }
     }
+}
+
+/// Words of a message in lower case, without URLs and hosts: those may have any name.
+fn words_of(message: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), message);
+    while let Some(at) = rest.find("://") {
+        let (before, url) = rest.split_at(at);
+        let before = before.trim_end_matches(|letter: char| letter.is_ascii_alphanumeric());
+        kept.push_str(before);
+        // A URL in quotes ends with them, another one with its word.
+        let quote = before.chars().next_back().filter(|last| matches!(*last, '"' | '\'' | '`'));
+        let end = quote.and_then(|quote| url.find(quote)).or_else(|| url.find(char::is_whitespace));
+        rest = end.map_or("", |end| &url[end..]);
+    }
+    kept.push_str(rest);
+    let words: Vec<&str> = kept.split_whitespace().filter(|word| !is_host(word)).collect();
+    words.join(" ").to_lowercase()
+}
+
+/// Whether a word is a host or an address: it ends with a port, or has a dot and no capital letter.
+/// The names of exceptions have dots and capital letters.
+fn is_host(word: &str) -> bool {
+    let name = word.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
+    let has_port = name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    has_port || (name.contains('.') && !name.contains(|letter: char| letter.is_ascii_uppercase()))
 }
 
 /// Requests with the same ending form one class.
@@ -282,6 +307,25 @@ mod tests {
         assert_eq!(outcome("Fine"), None);
         let (outcome, _, why) = ending_of_grpc("PermissionDenied").unwrap();
         assert_eq!(why.fault(outcome).as_deref(), Some("gRPC PermissionDenied"));
+    }
+
+    #[test]
+    fn the_names_of_urls_and_hosts_say_nothing_about_a_failure() {
+        for (message, why) in [
+            ("Get \"https://tls.gateway.test/dialog\": context deadline exceeded", EndReason::Timeout),
+            ("Get \"https://ssl.test/timeout\":EOF", EndReason::Closed),
+            ("GET https://reset.test/closed: no bytes", EndReason::Plain),
+            ("Get \"HTTP://refused.test/timeout", EndReason::Plain),
+            ("Request timeout to tls.gateway.test/10.0.0.1:443 after 100 ms", EndReason::Timeout),
+            ("dialog:8443 failed to respond", EndReason::Closed),
+            ("Get \"https://a.test/\": dial tcp 10.0.0.1:443: i/o timeout", EndReason::Connect),
+            ("Get 'https://a.test/': remote error: tls: handshake failure", EndReason::Connect),
+            ("javax.net.ssl.SSLException: Unsupported record version", EndReason::Connect),
+            ("request canceled (Client.Timeout exceeded while awaiting headers)", EndReason::Timeout),
+            ("://", EndReason::Plain),
+        ] {
+            assert_eq!(EndReason::from_message(message), why, "{message}");
+        }
     }
 
     #[test]

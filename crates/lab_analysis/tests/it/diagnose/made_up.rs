@@ -274,6 +274,16 @@ fn http2_beside_http1() {
     assert_eq!(names(&super::record(vec![tail("http/1.1", 2), tail("h2", 9)])), ["head-of-line"]);
     assert_eq!(names(&super::record(vec![tail("http/1.1", 2), tail("h2", 3)])), NONE);
     assert_eq!(names(&super::record(vec![tail("h2", 9)])), NONE, "nothing to compare it with");
+    let rounds = |http1: usize, http2: usize| {
+        let mut both = super::record(vec![tail("http/1.1", 2), tail("h2", 9)]);
+        both.variants[0].iterations.truncate(http1);
+        both.variants[1].iterations.truncate(http2);
+        names(&both)
+    };
+    assert_eq!(rounds(4, 4), ["few-iterations", "head-of-line"]);
+    for (http1, http2) in [(3, 5), (5, 3), (1, 1)] {
+        assert_eq!(rounds(http1, http2), ["few-iterations"], "it may be chance");
+    }
     let mut other = super::record(vec![tail("http/1.1", 2), tail("h2", 9)]);
     other.variants[0].load.rate_per_s = Some(50.0);
     assert_eq!(names(&other), NONE, "the load is another one");

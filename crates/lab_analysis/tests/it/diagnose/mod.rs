@@ -2,6 +2,7 @@
 //! found.
 
 mod any;
+mod load_shapes;
 mod made_up;
 mod published;
 mod streams;

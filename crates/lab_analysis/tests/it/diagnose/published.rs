@@ -177,8 +177,11 @@ fn the_identity_server_is_full_at_every_load() {
     record.check().unwrap();
     let found = findings(&record);
     for sweep in &record.sweeps {
-        let full = about(&found, "saturated", &sweep.name);
-        assert!(full.is_some(), "{}", sweep.name);
+        for variant in &sweep.variants {
+            let full = about(&found, "saturated", variant).unwrap();
+            assert_eq!(full.variants, sweep.variants);
+            assert!(full.evidence.contains(&format!("`{}`", sweep.name)), "{full:?}");
+        }
     }
     assert!(Record::parse(record.to_json().unwrap().as_bytes(), "x").is_ok());
 }

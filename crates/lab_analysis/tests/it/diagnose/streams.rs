@@ -9,7 +9,7 @@ use super::made_up::{component, each, names, with};
 const NONE: [&str; 0] = [];
 
 /// Streams of which `stalled` stalled at once from 4.0 s to 4.8 s.
-fn streams(kind: StreamKind, stalled: u64) -> Streams {
+pub(super) fn streams(kind: StreamKind, stalled: u64) -> Streams {
     let times = |micros: u64, count: u64| Distribution::of((0..count).map(|at| micros * 1000 + at), 3);
     Streams {
         kind,
@@ -91,6 +91,24 @@ fn a_pause_of_a_component_is_found_where_it_begins() {
     assert_eq!(names(&still), NONE);
 }
 
+/// 1200 streams in flight, and a list of a sample of their stalls.
+#[test]
+fn of_a_sample_of_the_stalls_as_large_a_share_has_to_overlap() {
+    let sampled = |counted: u64, apart: &dyn Fn(u64) -> u64| {
+        let stalled = (0..300).map(|at| Stall { at_ms: apart(at), ms: 800 }).collect();
+        let seen = Streams { stalls: counted, stalled, ..streams(StreamKind::Sse, 0) };
+        let mut record = record(&seen, &[program("gateway", 0.05, 0.0), program("model", 0.02, 0.02)]);
+        each(&mut record, |iteration| iteration.mean_in_flight = Some(1200.0));
+        record
+    };
+    let at_once = |at: u64| 4_000 + at / 10;
+    let found = only(&sampled(1_200, &at_once));
+    assert_eq!(found.name, "stream-stalls");
+    assert!(found.evidence.starts_with("at least one stall in iteration"), "{found:?}");
+    assert_eq!(names(&sampled(300, &at_once)), NONE, "a quarter of the streams");
+    assert_eq!(names(&sampled(4_800, &|at| at * 30)), NONE, "a third of them at a time");
+}
+
 #[test]
 fn held_events_need_a_path_without_them() {
     let late = Streams {
@@ -122,6 +140,9 @@ fn an_idle_timeout_is_always_the_same() {
     let found = only(&record(&closed(&[2000, 2001, 2003], 3), &[]));
     assert_eq!(found.name, "websocket-idle-timeout");
     assert!(found.evidence.contains("15 of 500 WebSockets, 15 of them after 2.00 s"), "{found:?}");
+    // They may have been two seconds old as well.
+    assert!(found.remedy.contains("idle for that long"), "{found:?}");
+    assert!(found.remedy.contains("maximum age"), "{found:?}");
     assert_eq!(names(&record(&closed(&[2000, 900, 4000], 3), &[])), NONE);
     assert_eq!(names(&record(&closed(&[2000, 2001, 2003], 9), &[])), NONE, "others had longer silences");
     assert_eq!(names(&record(&closed(&[3, 3, 3], 3), &[])), NONE, "no silence");

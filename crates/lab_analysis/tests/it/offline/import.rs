@@ -3,7 +3,7 @@
 //! The files under `fixtures` were written against a small server on loopback by ab 2.3, Fortio 1.75
 //! (its library), Gatling 3.12 and 3.13, ghz 0.120 (against Fortio's gRPC server), hey 0.1, k6 1.8,
 //! Locust 2.47, vegeta 12.13, wrk 4.1 and `JMeter` 5.6. `*.printed*` is the output of the tool for
-//! the same requests.
+//! the same requests. `gatling-padded.js` is made up, in the form of reports with padded numbers.
 
 mod ab;
 mod fortio;
@@ -448,13 +448,14 @@ fn what_is_malformed_says_where() {
     }
 }
 
-const FIXTURES: [(&str, Tool); 24] = [
+const FIXTURES: [(&str, Tool); 25] = [
     ("ab.txt", Tool::Ab),
     ("ab.tsv", Tool::AbTsv),
     ("fortio.json", Tool::Fortio),
     ("gatling.log", Tool::Gatling),
     ("gatling-stats.json", Tool::GatlingStats),
     ("gatling-stats.js", Tool::GatlingStats),
+    ("gatling-padded.js", Tool::GatlingStats),
     ("ghz.json", Tool::Ghz),
     ("h2load.txt", Tool::H2load),
     ("h2load.log", Tool::H2loadLog),

@@ -189,6 +189,11 @@ fn three_caveats_come_first_and_no_finding_is_lost() {
     let first = opening(&record);
     assert!(first.contains("Nothing was found that makes the figures doubtful."), "{first}");
     assert!(answer(&record, "No limit was found").ends_with("no queue grew."));
+    for variant in &mut record.variants {
+        variant.load.arrivals = Arrivals::Closed;
+    }
+    let closed = answer(&record, "No limit was found");
+    assert!(closed.ends_with("only an open loop shows whether a queue grows."), "{closed}");
 }
 
 #[test]

@@ -169,9 +169,12 @@ impl<'s> StreamObserver<'s> {
     }
 
     /// Decides how the exchange ended, and records it.
-    pub(crate) fn finish(self, ending: Result<u16, Failure>) -> Result<u16, Failure> {
+    pub(crate) fn finish(mut self, ending: Result<u16, Failure>) -> Result<u16, Failure> {
         if !self.open {
             return ending;
+        }
+        if ending.is_ok() {
+            self.times.arrived(self.parser.end(), 0);
         }
         let ending = ending.and_then(|status| self.incomplete().map_or(Ok(status), Err));
         self.times.ended(&ending, self.times.last_event());

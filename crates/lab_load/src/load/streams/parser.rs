@@ -10,7 +10,10 @@ const MAX_MESSAGE: u32 = 64 << 20;
 /// Position in the content of a stream.
 pub(super) enum EventParser {
     ServerSentEvents(SseParser),
-    Lines,
+    Lines {
+        /// Whether bytes follow the last newline.
+        has_begun: bool,
+    },
     Grpc(GrpcParser),
 }
 
@@ -38,7 +41,7 @@ impl EventParser {
     pub(super) fn new(form: StreamForm) -> Self {
         match form {
             StreamForm::ServerSentEvents => Self::ServerSentEvents(SseParser::default()),
-            StreamForm::Lines => Self::Lines,
+            StreamForm::Lines => Self::Lines { has_begun: false },
             StreamForm::Grpc => Self::Grpc(GrpcParser::default()),
         }
     }
@@ -52,16 +55,30 @@ impl EventParser {
             Self::ServerSentEvents(parser) => {
                 Ok(bytes.iter().filter(|byte| parser.byte(**byte)).count() as u64)
             }
-            Self::Lines => Ok(bytes.split(|byte| *byte == b'\n').count() as u64 - 1),
+            Self::Lines { has_begun } => {
+                if let Some(last) = bytes.last() {
+                    *has_begun = *last != b'\n';
+                }
+                Ok(bytes.split(|byte| *byte == b'\n').count() as u64 - 1)
+            }
             Self::Grpc(parser) => parser.push(bytes),
         }
     }
 
-    /// Whether the content may end here. Server-sent events and lines may end anywhere: the last
-    /// one is then incomplete and does not count.
+    /// Number of events that end with the content, if that ends regularly. The last line needs no
+    /// newline.
+    pub(super) fn end(&self) -> u64 {
+        match self {
+            Self::Lines { has_begun } => u64::from(*has_begun),
+            Self::ServerSentEvents(_) | Self::Grpc(_) => 0,
+        }
+    }
+
+    /// Whether the content may end here. Server-sent events and lines may end anywhere: an event
+    /// without its end does not count, and the end of the content is that of the last line.
     pub(super) fn is_complete(&self) -> bool {
         match self {
-            Self::ServerSentEvents(_) | Self::Lines => true,
+            Self::ServerSentEvents(_) | Self::Lines { .. } => true,
             Self::Grpc(parser) => parser.left.is_none() && parser.prefix.is_empty(),
         }
     }
@@ -157,6 +174,24 @@ mod tests {
     #[test]
     fn lines_count() {
         assert_eq!(events(StreamForm::Lines, b"{}\n{}\n{"), 2);
+    }
+
+    #[test]
+    fn the_last_line_ends_with_the_content() {
+        let at_end = |portions: &[&[u8]]| {
+            let mut parser = EventParser::new(StreamForm::Lines);
+            for part in portions {
+                parser.push(part).unwrap();
+            }
+            parser.end()
+        };
+        assert_eq!(at_end(&[b"{}\n{"]), 1);
+        assert_eq!(at_end(&[b"{}\n", b"{", b"}", b""]), 1);
+        assert_eq!(at_end(&[b"{}\n{}\n"]), 0);
+        assert_eq!(at_end(&[b"{}", b"\n", b""]), 0);
+        assert_eq!(at_end(&[]), 0);
+        let mut parser = EventParser::new(StreamForm::ServerSentEvents);
+        assert_eq!((parser.push(b"data: not complete\n"), parser.end()), (Ok(0), 0));
     }
 
     #[test]

@@ -178,7 +178,13 @@ fn limits(record: &Record, findings: &[Finding], paths: &Paths<'_>) -> String {
             text
         }
         (None, true) => {
-            "No limit was found: no component was throttled or short of a core, and no queue grew".to_owned()
+            let is_open = |variant: &Variant| variant.load.arrivals == Arrivals::Open;
+            let queues = if record.variants.iter().any(is_open) {
+                "no queue grew"
+            } else {
+                "only an open loop shows whether a queue grows"
+            };
+            format!("No limit was found: no component was seen throttled or short of a core, and {queues}")
         }
         (None, false) => "What limits is not known: no component was observed".to_owned(),
     };

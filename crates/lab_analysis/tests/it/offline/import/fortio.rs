@@ -43,6 +43,26 @@ fn a_rate_is_an_open_load_and_none_a_closed_loop() {
     assert!(said.contains("`soon` is not a rate (RequestedQPS)"), "{said}");
 }
 
+/// 8 workers and responses of 13 ms cannot make 10 000 requests a second.
+#[test]
+fn a_rate_that_was_not_sent_was_a_closed_loop() {
+    let of = |asked: &str| {
+        let content = format!(
+            r#"{{"RunType":"HTTP","RequestedQPS":"{asked}","ActualQPS":600,"ActualDuration":10000000000,"NumThreads":8,
+            "DurationHistogram":{{"Count":6000,"Min":0.012,"Max":0.02,"Avg":0.0133}},"RetCodes":{{"200":6000}}}}"#
+        );
+        import(&content, None, &told("fortio.json")).unwrap()
+    };
+    let late = of("10000");
+    let load = &late.variants[0].load;
+    assert_eq!((load.arrivals, load.rate_per_s, load.concurrency), (Arrivals::Closed, None, Some(8)));
+    let why = "/s were asked for, 600/s were sent: its 8 workers waited for responses";
+    assert!(notes(&late).iter().any(|note| note.ends_with(why)), "{:?}", notes(&late));
+    assert!(!notes(&late).iter().any(|note| note.contains("sent at a rate")), "{:?}", notes(&late));
+    assert_eq!(of("660").variants[0].load.arrivals, Arrivals::Open, "nine tenths of it were sent");
+    assert_eq!(of("670").variants[0].load.arrivals, Arrivals::Closed);
+}
+
 #[test]
 fn codes_are_statuses_or_grpcs_words() {
     let of = |codes: &str| {

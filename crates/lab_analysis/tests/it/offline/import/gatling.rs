@@ -4,14 +4,26 @@ use std::path::Path;
 
 use lab_analysis::offline::import::{ImportError, Tool, decode, import, recognise};
 use lab_analysis::record::{Arrivals, Outcome};
+use lab_analysis::statistics::Figure;
 
 use super::{endings, fixture, histogram_is_near, iteration, lies_near, notes, read, stated, told};
 
-/// A figure of all requests that Gatling printed.
-fn printed(name: &str) -> f64 {
+/// What Gatling printed after this text, of the line of a figure.
+fn printed_after(name: &str, before: &str) -> f64 {
     let text = fixture("gatling.printed.txt");
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("> {name} ")));
-    line.unwrap_or_else(|| panic!("{name}")).split_whitespace().next().unwrap().parse().unwrap()
+    let (_, rest) = line.and_then(|line| line.split_once(before)).unwrap_or_else(|| panic!("{name}"));
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// A figure of all requests that Gatling printed.
+fn printed(name: &str) -> f64 {
+    printed_after(name, "")
+}
+
+/// A figure of the successful requests that Gatling printed.
+fn printed_of_successes(name: &str) -> f64 {
+    printed_after(name, "(OK=")
 }
 
 #[test]
@@ -40,12 +52,20 @@ fn gatlings_report_is_taken_as_it_is() {
     let (log, record) = (read("gatling.log"), read("gatling-stats.json"));
     let of = iteration(&record);
     for (name, share) in [("50th", 0.5), ("75th", 0.75), ("95th", 0.95), ("99th", 0.99)] {
-        let ms = printed(&format!("response time {name} percentile"));
+        let ms = printed_of_successes(&format!("response time {name} percentile"));
         assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{name}");
     }
+    let times = of.stated.as_ref().unwrap();
+    for (us, name) in [(times.min_us, "min"), (times.mean_us, "mean"), (times.max_us, "max")] {
+        let ms = printed_of_successes(&format!("{name} response time"));
+        assert!((us.unwrap() / 1e3 - ms).abs() < 1e-6, "{name}");
+    }
+    assert!(times.rule.contains("over the requests that succeeded"), "{}", times.rule);
     assert_eq!(of.count(Outcome::Ok), iteration(&log).count(Outcome::Ok));
     assert!(of.latency(Outcome::Ok).is_none() && of.count(Outcome::Refused) > 0);
-    assert!(notes(&record).iter().any(|note| note.contains("its defaults")), "{:?}", notes(&record));
+    for said in ["its defaults", "those of the requests that succeeded"] {
+        assert!(notes(&record).iter().any(|note| note.contains(said)), "{:?}", notes(&record));
+    }
 }
 
 /// The script of a report of Gatling 3.13, which has no JSON beside it.
@@ -54,12 +74,13 @@ fn the_script_of_a_report_is_read_too() {
     let record = read("gatling-stats.js");
     let of = iteration(&record);
     let printed = fixture("gatling-stats.js.printed.txt");
-    let total = |name: &str| {
+    let column = |name: &str, place: usize| {
         let line = printed.lines().find_map(|line| line.strip_prefix(&format!("> {name} "))).unwrap();
-        line.split('|').nth(1).unwrap().trim().parse::<f64>().unwrap()
+        line.split('|').nth(place).unwrap().trim().parse::<f64>().unwrap()
     };
+    let (total, ok) = (|name: &str| column(name, 1), |name: &str| column(name, 2));
     for (name, share) in [("50th", 0.5), ("75th", 0.75), ("95th", 0.95), ("99th", 0.99)] {
-        let ms = total(&format!("response time {name} percentile (ms)"));
+        let ms = ok(&format!("response time {name} percentile (ms)"));
         assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{name}");
     }
     assert_eq!(of.count(Outcome::Ok) + of.count(Outcome::Refused), total("request count") as u64);
@@ -68,6 +89,47 @@ fn the_script_of_a_report_is_read_too() {
     let cut = &script[..script.find("percentiles3").unwrap()];
     let said = import(cut, None, &told("stats.js")).unwrap_err().to_string();
     assert!(said.contains("`stats.js`") && said.contains("is cut off: EOF"), "{said}");
+}
+
+/// Newer versions pad the numbers of the script, and separate thousands. Most requests of this file
+/// failed at once.
+#[test]
+fn numbers_of_a_script_may_have_spaces_and_separators() {
+    let record = read("gatling-padded.js");
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (40, 1160));
+    for (share, ms) in [(0.5, 29_870.0), (0.75, 41_002.0), (0.95, 56_201.0), (0.99, 58_300.0)] {
+        assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{share}");
+    }
+    assert_eq!(Figure::P50.value(of), Some(29_870_000.0), "not the 1 ms after which most requests failed");
+    let times = of.stated.as_ref().unwrap();
+    assert_eq!(
+        [times.min_us, times.mean_us, times.max_us].map(|us| us.unwrap().round() as u64),
+        [2_104_000, 30_412_000, 58_377_000]
+    );
+    assert!((of.seconds - 1200.0 / 12.37).abs() < 1e-6, "{}", of.seconds);
+    let decimal_comma = fixture("gatling-padded.js").replacen("29,870", "29,87", 1);
+    let said = import(&decimal_comma, None, &told("stats.js")).unwrap_err().to_string();
+    assert!(said.contains("29,87\"` is not a number (percentiles1.ok)"), "{said}");
+}
+
+#[test]
+fn a_figure_of_no_request_is_absent() {
+    let whole = fixture("gatling-padded.js");
+    let without = |from: &str, to: &str| {
+        assert!(whole.contains(from), "{from}");
+        import(&whole.replacen(from, to, 1), None, &told("stats.js")).unwrap()
+    };
+    let one = without("\"ok\": \"   58,300\"", "\"ok\": \"        -\"");
+    let figures = |figure: &Figure| figure.value(iteration(&one));
+    assert_eq!((figures(&Figure::P95), figures(&Figure::P99)), (Some(56_201_000.0), None));
+    // The times of requests that failed are not those of successful ones.
+    let none = without("\"ok\": \"       40\"", "\"ok\": \"        0\"");
+    let of = iteration(&none);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (0, 1200));
+    let times = of.stated.as_ref().unwrap();
+    assert!(times.percentiles.is_empty(), "{:?}", times.percentiles);
+    assert_eq!([times.min_us, times.mean_us, times.max_us], [None; 3]);
 }
 
 #[test]

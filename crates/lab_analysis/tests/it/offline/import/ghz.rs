@@ -61,6 +61,38 @@ fn ghz_says_how_it_sent() {
 }
 
 #[test]
+fn a_rate_that_was_not_sent_is_no_open_load() {
+    let of = |options: &str, calls: &[(&str, u64)]| {
+        let call = |(ended, ms): &(&str, u64)| {
+            format!(
+                r#"{{"timestamp":"2026-01-01T00:00:{ended}Z","latency":{ms}000000,"error":"","status":"OK"}}"#
+            )
+        };
+        let calls: Vec<String> = calls.iter().map(call).collect();
+        let content = format!(
+            r#"{{"options":{{"concurrency":2,{options}}},"count":4,"total":5400000000,"statusCodeDistribution":{{}},
+            "latencyDistribution":null,"details":[{}]}}"#,
+            calls.join(",")
+        );
+        let record = import(&content, None, &told("ghz.json")).unwrap();
+        let load = &record.variants[0].load;
+        (load.arrivals, load.rate_per_s, load.concurrency, notes(&record).last().unwrap().clone())
+    };
+    // Both workers wait for a second, and send again.
+    let slow = [("01.000", 1000), ("01.000", 1000), ("02.000", 1000), ("02.000", 1000)];
+    let late = of(r#""rps":10"#, &slow);
+    assert_eq!((late.0, late.1, late.2), (Arrivals::Closed, None, Some(2)));
+    assert_eq!(late.3, "10.0/s were asked for, 4.00/s were sent: its 2 workers waited for responses");
+    let unpaired = of(r#""rps":10,"async":true"#, &slow);
+    assert_eq!((unpaired.0, unpaired.1, unpaired.2), (Arrivals::Unknown, None, None));
+    assert!(unpaired.3.ends_with("4.00/s were sent: the file does not say why"), "{}", unpaired.3);
+    // The last call takes long, but all were sent in time.
+    let long = [("01.010", 10), ("01.110", 10), ("01.210", 10), ("06.300", 5000)];
+    let sent = of(r#""rps":10"#, &long);
+    assert_eq!((sent.0, sent.1, sent.2), (Arrivals::Open, Some(10.0), Some(2)));
+}
+
+#[test]
 fn calls_that_ghz_itself_ends_are_not_counted() {
     let call = |status: &str, error: &str| {
         format!(

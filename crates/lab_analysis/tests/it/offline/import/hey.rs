@@ -98,3 +98,15 @@ fn hey_that_got_no_answer_at_all_has_no_figures() {
     assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (0, 10));
     assert_eq!(iteration(&record).stated.as_ref().and_then(|stated| stated.mean_us), None);
 }
+
+#[test]
+fn a_closed_loop_is_named_although_the_file_has_no_number_of_workers() {
+    let evidence = |name: &str| {
+        let found = findings(&read(name)).into_iter().find(|finding| finding.name == "closed-loop");
+        found.unwrap_or_else(|| panic!("{name} is a closed loop")).evidence
+    };
+    for name in ["ab.tsv", "h2load.log", "hey.csv", "hey.txt", "oha.json"] {
+        assert_eq!(evidence(name), "an unknown number of workers waited for each answer", "{name}");
+    }
+    assert_eq!(evidence("wrk.txt"), "2 workers waited for each answer");
+}

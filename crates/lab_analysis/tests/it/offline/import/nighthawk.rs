@@ -47,6 +47,20 @@ fn the_result_over_all_workers_is_taken() {
 }
 
 #[test]
+fn a_rate_that_was_not_sent_is_no_open_load() {
+    for (options, why) in [
+        (r#","requests_per_second":50"#, "none was sent while all connections were in use"),
+        (r#","requests_per_second":50,"open_loop":true"#, "the file does not say why"),
+    ] {
+        let record = import(&output(options), None, &told("nighthawk.json")).unwrap();
+        let load = &record.variants[0].load;
+        assert_eq!((load.arrivals, load.rate_per_s, load.concurrency), (Arrivals::Unknown, None, Some(6)));
+        let why = format!("100/s were asked for, 10.7/s were sent: {why}");
+        assert!(notes(&record).contains(&why), "{:?}", notes(&record));
+    }
+}
+
+#[test]
 fn what_differs_from_the_schema_is_named() {
     let said = |from: &str, to: &str| {
         let content = output("").replace(from, to);

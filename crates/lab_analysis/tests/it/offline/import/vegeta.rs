@@ -71,13 +71,31 @@ fn vegetas_report_is_taken_as_it_is() {
     assert!((of.seconds - iteration(&requests).seconds).abs() < 1e-5, "{}", of.seconds);
 }
 
+/// A line of JSON with this error, which has no quotes that are not escaped.
+fn line(code: u16, error: &str) -> String {
+    format!(
+        "{{\"attack\":\"\",\"seq\":0,\"code\":{code},\"timestamp\":\"2026-01-01T00:00:01Z\",\"latency\":5000000,\"error\":\"{error}\"}}\n"
+    )
+}
+
+#[test]
+fn the_url_of_a_request_says_nothing_about_its_failure() {
+    let failed = |error: &str| {
+        let seen = endings(&line(0, error), "vegeta.ndjson");
+        seen.into_iter().map(|ending| ending.2).collect::<Vec<_>>()
+    };
+    let url = r#"Get \"https://tls.gateway.test/dialog\": "#;
+    for (error, fault) in [
+        ("context deadline exceeded", "timeout"),
+        ("EOF", "closed"),
+        ("dial tcp 10.0.0.1:443: connect: connection refused", "connect"),
+    ] {
+        assert_eq!(failed(&format!("{url}{error}")), [fault], "{error}");
+    }
+}
+
 #[test]
 fn requests_without_a_response_say_why() {
-    let line = |code: u16, error: &str| {
-        format!(
-            "{{\"attack\":\"\",\"seq\":0,\"code\":{code},\"timestamp\":\"2026-01-01T00:00:01Z\",\"latency\":5000000,\"error\":\"{error}\"}}\n"
-        )
-    };
     let content = [
         line(200, ""),
         line(200, "unexpected EOF"),
