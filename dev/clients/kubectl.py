@@ -194,7 +194,7 @@ def get(server: Server, options: argparse.Namespace) -> None:
 
 
 def wait(server: Server, options: argparse.Namespace) -> None:
-    """`wait --for=condition=TYPE KIND/NAME`."""
+    """`wait --for=condition=TYPE KIND/NAME`. It waits no longer than a test does, whatever `--timeout` says."""
     kind, _, name = options.words[0].partition("/")
     wanted = options.for_.removeprefix("condition=")
     deadline = time.monotonic() + WAIT_S
@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument("--resource-name", action="append", default=[])
     parser.add_argument("--from-file", action="append", default=[])
     parser.add_argument("--for", dest="for_")
+    parser.add_argument("--timeout")
     for flag in ("raw", "minify", "flatten", "server-side"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("-n", "--namespace")
