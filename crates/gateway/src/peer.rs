@@ -16,6 +16,7 @@ use auth::time::Timestamp;
 use credentials::authenticate::{Authenticator, Verified};
 use http_engine::clock::Now;
 use http_engine::tls::ClientCas;
+use rustls::HandshakeKind;
 use rustls::pki_types::CertificateDer;
 
 use crate::block_results::BlockResults;
@@ -102,15 +103,15 @@ type IdentityBasis = (u64, Option<[u8; 32]>);
 
 impl Certificate {
     /// The chain that a client presented to these CAs; `None` when it presented none that they vouch
-    /// for. `is_resumed`: it presented it in an earlier handshake, and this one did not verify it.
+    /// for. A handshake that resumes a session has the chain of an earlier one, and does not verify it.
     pub(crate) fn new(
         chain: &[CertificateDer<'_>],
         authorities: &ClientCas,
-        is_resumed: bool,
+        handshake: Option<HandshakeKind>,
         now: Now,
     ) -> Option<Self> {
         let [leaf, intermediates @ ..] = chain else { return None };
-        let is_verified = !authorities.admits_others() && !is_resumed;
+        let is_verified = !authorities.admits_others() && handshake != Some(HandshakeKind::Resumed);
         if !is_verified && !authorities.accepts(leaf, intermediates, now.wall) {
             return None;
         }

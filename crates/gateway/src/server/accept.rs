@@ -20,7 +20,6 @@ use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
 use http_engine::listen::{AcceptedConnection, Acceptor, BACKLOG};
 use http_engine::proxy_protocol::{self, ProxyOrigin, ProxyProgress};
 use parking_lot::Mutex;
-use rustls::HandshakeKind;
 use telemetry::metrics::ListenerMetrics;
 use telemetry::phases::nanos_between;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -385,8 +384,8 @@ impl Incoming {
         let (_, session) = stream.get_ref();
         let certificate = match (session.peer_certificates(), &tls.client_authorities) {
             (Some(chain), Some(authorities)) => {
-                let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
-                Certificate::new(chain, authorities, is_resumed, self.worker.clock.now()).map(Box::new)
+                let now = self.worker.clock.now();
+                Certificate::new(chain, authorities, session.handshake_kind(), now).map(Box::new)
             }
             _ => None,
         };
